@@ -1,0 +1,73 @@
+# The lab's commands. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.setup
+K6_VERSION := v1.8.1
+SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
+SERVERS_GO := $(dir $(wildcard servers/*/go.mod))
+SHELL_SCRIPTS := .ci/run setup/tools.sh setup/python.sh $(wildcard servers/*/*.sh)
+
+.PHONY: help
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: report
+report: setup ## The main job: measure the quick campaign, make tables, figures and HTML
+	@$(BIN)/bench run quick
+	@$(BIN)/bench report latest
+
+.PHONY: test
+test: setup ## Run the tests
+	@$(BIN)/python -m pytest
+
+.PHONY: setup
+setup: $(SETUP) ## Make .venv from the lock file; find or install k6, wrk and nginx
+	@K6_VERSION=$(K6_VERSION) setup/tools.sh
+
+$(SETUP): requirements.lock pyproject.toml setup/python.sh
+	@PYTHON="$(PYTHON)" setup/python.sh
+	@touch $@
+
+.PHONY: lint
+lint: setup ## Lint and type-check Python, Rust, Go and shell
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	@set -e; for server in $(SERVERS_RUST); do echo "clippy $$server"; \
+	  (cd $$server && cargo fmt --check && cargo clippy --quiet --release --locked --all-targets -- -D warnings); done
+	@set -e; for server in $(SERVERS_GO); do echo "go vet $$server"; \
+	  (cd $$server && test -z "$$(gofmt -l .)" && go vet ./...); done
+	@if command -v shellcheck > /dev/null; then shellcheck $(SHELL_SCRIPTS); \
+	  else echo "shellcheck is not installed: shell scripts not checked"; fi
+
+.PHONY: format
+format: setup ## Format all sources
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	@set -e; for server in $(SERVERS_RUST); do (cd $$server && cargo fmt); done
+	@set -e; for server in $(SERVERS_GO); do gofmt -w $$server; done
+
+.PHONY: bench-digest
+bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pandas
+	@$(BIN)/python benchmarks/digest.py
+
+.PHONY: sample
+sample: setup ## Make data/sample and figures/sample anew by a real quick run
+	@$(BIN)/bench run quick
+	@$(BIN)/bench export latest --out data/sample
+	@$(BIN)/bench report sample
+
+.PHONY: lock
+lock: setup ## Resolve the dependencies anew into requirements.lock (hashes, no addresses)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 --group dev \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+
+.PHONY: lab
+lab: setup ## Open JupyterLab with the project's kernel
+	@$(BIN)/jupyter lab notebooks

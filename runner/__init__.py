@@ -1,0 +1,1 @@
+"""A benchmark lab for web API servers: measure -> digest -> present."""

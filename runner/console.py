@@ -1,0 +1,126 @@
+"""What the terminal shows: tables on stdout, progress and notes on stderr; plain text where it is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import rich.console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from runner.model import Trial
+from runner.plan import Clock
+
+_LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
+
+
+class Console:
+    """Prints for people; colours only on a terminal (rich decides, and honours NO_COLOR)."""
+
+    def __init__(self) -> None:
+        self.out = rich.console.Console(highlight=False, soft_wrap=False)
+        self.err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+        if not self.out.is_terminal:
+            self.out.width = 160
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print a table; a cell that names a level is coloured."""
+        table = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            table.add_column(escape(column), overflow="fold")
+        for row in rows:
+            table.add_row(*(f"[{_LEVELS[c]}]{c}[/]" if c in _LEVELS else escape(str(c)) for c in row))
+        self.out.print(table)
+
+    def rows(self, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Print a list of like mappings as a table."""
+        if not rows:
+            self.note(f"{title}: no trial came to a result.")
+            return
+        columns = list(rows[0])
+        self.table(title, columns, [["" if row[c] is None else row[c] for c in columns] for row in rows])
+
+    def note(self, text: str) -> None:
+        """Print a line beside the result."""
+        self.err.print(escape(text))
+
+    def error(self, text: str) -> None:
+        """Print an error as one sentence."""
+        self.err.print(f"[red]Error:[/] {escape(text)}")
+
+
+class TrialProgress:
+    """Live progress on a terminal; one line a trial elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("trial {task.completed:.0f} of {task.total:.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[what]}"),
+            TextColumn("{task.fields[left]}"),
+            console=console.err,
+            # The display shares the generator's CPUs: twice a second is enough.
+            refresh_per_second=2,
+            disable=not console.err.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._clock: Clock | None = None
+        self._total = 0
+        self._what = ""
+
+    def __enter__(self) -> TrialProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line above the progress."""
+        self._console.note(text)
+
+    def plan(self, trials: Sequence[Trial]) -> None:
+        """Begin to count."""
+        self._clock = Clock(trials)
+        self._total = len(trials)
+        self._task = self._progress.add_task("", total=len(trials), what="", left=self._left())
+
+    def begin(self, trial: Trial) -> None:
+        """Show which trial runs."""
+        self._what = f"{trial.cell.server}: {trial.cell.load_id}"
+        self.step("")
+
+    def step(self, text: str) -> None:
+        """Show what the trial is doing."""
+        if self._task is not None:
+            self._progress.update(self._task, what=escape(f"{self._what} {text}".strip()), left=self._left())
+
+    def end(self, trial: Trial, record: dict[str, Any]) -> None:
+        """Count the trial, and say what came out where no live display does."""
+        if self._clock is None or self._task is None:
+            return
+        self._clock.end(trial)
+        self._progress.update(self._task, advance=1, left=self._left())
+        if self._progress.disable or record["status"] != "sealed":
+            self._console.note(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
+
+    def _left(self) -> str:
+        seconds = self._clock.remaining_s() if self._clock else 0.0
+        return f"about {int(seconds // 60)}:{int(seconds % 60):02d} left"
+
+
+def _line(trial: Trial, record: dict[str, Any]) -> str:
+    name = f"{trial.cell.server} {trial.cell.load_id}"
+    if record["status"] != "sealed":
+        return f"{name}: {record['status'].upper()}: {record['error']}"
+    metrics = record["metrics"]
+    return (
+        f"{name}: {metrics['rps']:,.0f} requests/s, p50 {metrics['latency_p50_ms']:.3g} ms, "
+        f"p99 {metrics['latency_p99_ms']:.3g} ms, {record['verdict']}"
+    )

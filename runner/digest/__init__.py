@@ -1,0 +1,1 @@
+"""Turn raw files into reconciled, typed tables and a verdict."""

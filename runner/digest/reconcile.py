@@ -1,0 +1,166 @@
+"""The invariants: a trial that breaks one is invalid, never a warning. Numbers as in docs/method.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runner.digest.k6 import K6Points
+from runner.digest.k6_summary import K6Summary
+from runner.digest.resources import Counter
+from runner.digest.wrk import WrkResult
+from runner.model import Cell, Check, Counters, Measurement
+
+Metrics = Mapping[str, float | int | None]
+
+ROUNDING_MS = 0.001
+"""k6 computes sending + waiting + receiving in nanoseconds and prints milliseconds: only float rounding may differ."""
+MIN_COVERAGE = 0.99
+CPU_TOLERANCE = 1.02
+"""The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
+
+
+def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold invariants 1 to 5 against a k6 trial."""
+    done = summary.iterations + summary.dropped_iterations + summary.interrupted_iterations
+    each = {metric: count for metric, count in points.points.items() if metric.startswith("http_req_")}
+    quantiles = {
+        "p50": (points.p50_ms, summary.p50_ms),
+        "p90": (points.p90_ms, summary.p90_ms),
+        "p95": (points.p95_ms, summary.p95_ms),
+        "p99": (points.p99_ms, summary.p99_ms),
+        "max": (points.max_ms, summary.max_ms),
+    }
+    apart = {name: pair for name, pair in quantiles.items() if abs(pair[0] - pair[1]) > ROUNDING_MS}
+    return (
+        Check(
+            "1 iterations asked = completed + interrupted + dropped",
+            cell.iterations is None or done == cell.iterations,
+            f"{cell.iterations} asked, {summary.iterations} completed, {summary.interrupted_iterations} interrupted, "
+            f"{summary.dropped_iterations} dropped",
+        ),
+        Check(
+            "2 requests of the summary = points of every request metric",
+            all(count == summary.http_reqs for count in (points.requests, *each.values())),
+            f"{summary.http_reqs} in the summary, {points.requests} http_reqs, "
+            + ", ".join(f"{count} {metric}" for metric, count in sorted(each.items())),
+        ),
+        Check(
+            "3 sending + waiting + receiving = duration",
+            points.max_residual_ms <= ROUNDING_MS,
+            f"largest difference {points.max_residual_ms:.6f} ms",
+        ),
+        Check(
+            "3 longest request <= longest iteration",
+            points.iterations == 0 or points.max_request_ms <= points.max_iteration_ms + ROUNDING_MS,
+            f"request {points.max_request_ms:.3f} ms, iteration {points.max_iteration_ms:.3f} ms",
+        ),
+        Check(
+            "4 quantiles from raw = quantiles of the summary",
+            not apart,
+            "; ".join(f"{name} {raw:.4f} ms raw, {said:.4f} ms said" for name, (raw, said) in apart.items())
+            or "all equal",
+        ),
+        *_counted_by_server(points.with_status, points.requests, measurement),
+    )
+
+
+def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tuple[Check, ...]:
+    """Invariant 5: the server counted at least the requests it answered, and no more than were sent."""
+    before, after = measurement.counters_before.requests, measurement.counters_after.requests
+    if before is None or after is None:
+        return ()
+    counted = after - before
+    return (
+        Check(
+            "5 requests that the server counted = requests sent",
+            answered <= counted <= sent,
+            f"server counted {counted}, generator sent {sent} and got {answered} answers",
+        ),
+    )
+
+
+def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold invariants 5 and 7 against a wrk trial; when it stops, each connection may have one request under way."""
+    measured = int(result.raw[1].sum())
+    before, after = measurement.counters_before, measurement.counters_after
+    errors = {name: count for name, count in result.errors.items() if count}
+    checks = [
+        Check(
+            "7 sum of raw buckets + timeouts = requests",
+            measured + result.errors["timeout"] == result.requests,
+            f"{measured} in buckets, {result.errors['timeout']} timeouts, {result.requests} requests",
+        ),
+        Check("7 every error counter is 0", not errors, ", ".join(f"{v} {k}" for k, v in errors.items()) or "all 0"),
+        Check(
+            "7 connections as asked",
+            result.connections == cell.connections and result.connections % result.threads == 0,
+            f"{cell.connections} asked, {result.connections} opened by {result.threads} threads",
+        ),
+        _connections_check(cell, result, before, after),
+    ]
+    if before.requests is not None and after.requests is not None:
+        counted = after.requests - before.requests
+        checks.append(
+            Check(
+                "5 requests that the server counted = requests answered",
+                result.requests <= counted <= result.requests + result.connections,
+                f"server counted {counted}, wrk {result.requests} with {result.connections} connections",
+            )
+        )
+    return tuple(checks)
+
+
+def _connections_check(cell: Cell, result: WrkResult, before: Counters, after: Counters) -> Check:
+    """Prove the mode by the connections that were accepted: one a request with close, one a connection with keep-alive.
+
+    The server's own count is exact but for the lab's own question; the kernel's PassiveOpens counts the whole network
+    namespace, so that a few strangers are allowed for.
+    """
+    own = before.connections is not None and after.connections is not None
+    first, last = (before.connections, after.connections) if own else (before.passive_opens, after.passive_opens)
+    name = f"7 {cell.mode} mode proven by accepted connections"
+    if first is None or last is None:
+        return Check(name, False, "neither the server nor the kernel counts accepted connections")
+    slack = 1 if own else 20
+    accepted = last - first
+    if cell.mode == "close":
+        ok = result.requests <= accepted <= result.requests + result.connections + slack
+    else:
+        ok = result.connections <= accepted <= result.connections + slack
+    source = "the server" if own else "the kernel"
+    return Check(name, ok, f"{source} accepted {accepted}, for {result.requests} requests on {result.connections}")
+
+
+def resource_checks(
+    measurement: Measurement, metrics: Metrics, counters: Mapping[str, Counter], duration_s: float, coverage: float
+) -> tuple[Check, ...]:
+    """Hold invariant 9: nobody used more CPU than it had, and the sampler was there all the time."""
+    placement = measurement.placement
+    checks = [
+        _within("server", metrics["server_cpu_mean_pct"], len(placement.server)),
+        _within("generator", metrics["generator_cpu_mean_pct"], len(placement.generator)),
+    ]
+    server = counters["server"]
+    covered = bool(server.t_s[0] <= 0.0 and server.t_s[-1] >= duration_s)
+    return (
+        *checks,
+        Check(
+            "9 the sampler took >= 99 % of its ticks",
+            coverage >= MIN_COVERAGE,
+            f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {duration_s:.2f} s",
+        ),
+        Check(
+            "9 the samples cover the whole load",
+            covered,
+            f"from {server.t_s[0]:.3f} s to {server.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
+        ),
+    )
+
+
+def _within(subject: str, mean_pct: float | int | None, cpus: int) -> Check:
+    used = mean_pct or 0.0
+    return Check(
+        f"9 CPU used by the {subject} <= its CPUs * time",
+        0 <= used <= 100 * cpus * CPU_TOLERANCE,
+        f"{used:.1f} % of {100 * cpus} %",
+    )

@@ -1,0 +1,98 @@
+"""Rates from cumulative counters: CPU in percent of one core, over the time that really passed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.model import LabError
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One subject's cumulative CPU time with its clock, both in seconds; `t_s` ascends from the load's begin."""
+
+    t_s: Floats
+    cpu_s: Floats
+    rss_bytes: npt.NDArray[np.int64]
+    throttled_s: Floats
+
+    def between(self, begin_s: float, end_s: float) -> float:
+        """Return the CPU seconds used between two instants, linear between samples and constant outside them."""
+        used = np.interp([begin_s, end_s], self.t_s, self.cpu_s)
+        return float(used[1] - used[0])
+
+    def mean_pct(self, begin_s: float, end_s: float) -> float:
+        """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
+        return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
+
+    def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
+        """Return the highest mean over any window of `window_s` inside the load that begins or ends at a sample.
+
+        A load shorter than the window has no such peak: NaN.
+        """
+        if end_s - begin_s < window_s * 0.999:
+            return float("nan")
+        starts = np.concatenate([self.t_s, self.t_s - window_s, [begin_s]])
+        starts = starts[(starts >= begin_s) & (starts <= end_s - window_s)]
+        used = np.interp(starts + window_s, self.t_s, self.cpu_s) - np.interp(starts, self.t_s, self.cpu_s)
+        return float(100 * used.max() / window_s)
+
+
+def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
+    """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`; LabError where unreadable."""
+    try:
+        table = pq.read_table(path)
+        subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
+        mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
+        rss = table["rss_bytes"].fill_null(-1).to_numpy()
+        throttled = table["throttled_ns"].fill_null(0).to_numpy()
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
+    counters = {}
+    for subject in dict.fromkeys(subjects.tolist()):
+        own = subjects == subject
+        counters[str(subject)] = Counter(
+            (mono[own] - zero_mono_ns) / 1e9, cpu[own] / 1e9, rss[own], throttled[own] / 1e9
+        )
+    return counters
+
+
+def tick_coverage(path: Path, begin_s: float, end_s: float, hz: float, counters: dict[str, Counter]) -> float:
+    """Return the share of the sampler's ticks between two instants that it really took (of the subject `host`)."""
+    host = counters.get("host")
+    if host is None:
+        raise LabError(f"{path} has no rows of the host.", exit_code=1)
+    expected = max(1, int((end_s - begin_s) * hz))
+    taken = int(((host.t_s >= begin_s - 0.5 / hz) & (host.t_s < end_s)).sum())
+    return min(1.0, taken / expected)
+
+
+def rates(trial_id: str, counters: dict[str, Counter]) -> pa.Table:
+    """Return one row an interval between two samples: columns of tables/resources.parquet (see docs/data.md)."""
+    tables = [_subject_rates(trial_id, subject, counter) for subject, counter in counters.items()]
+    return pa.concat_tables([table for table in tables if table.num_rows])
+
+
+def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
+    dt = np.diff(counter.t_s)
+    kept = dt > 0.001  # two rows at one instant: a subject was just added
+    rss = counter.rss_bytes[1:][kept]
+    columns: dict[str, Any] = {
+        "trial_id": pa.array([trial_id] * int(kept.sum()), pa.string()),
+        "t_s": counter.t_s[1:][kept],
+        "dt_s": dt[kept],
+        "subject": pa.array([subject] * int(kept.sum()), pa.string()),
+        "cpu_pct": 100 * np.diff(counter.cpu_s)[kept] / dt[kept],
+        "rss_bytes": pa.array(rss, pa.int64(), mask=rss < 0),
+        "throttled_ms": 1000 * np.diff(counter.throttled_s)[kept],
+    }
+    return pa.table(columns)

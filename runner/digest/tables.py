@@ -1,0 +1,173 @@
+"""Put the trials' parts together into the run's tables, and rebuild them from raw."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.digest.trial import Digest, digest_trial, part
+from runner.model import Cell, LabError, Measurement, Trial
+from runner.store import RunFolder, replacing, sha256
+
+_TEXT = (
+    "run_id trial_id server language framework tier workload tool load_model mode status error verdict verdict_reason"
+)
+_WHOLE = "block trial_order attempt connections threads vus iterations requests failed server_rss_peak_bytes"
+TRIAL_COLUMNS: tuple[str, ...] = tuple(
+    [
+        "run_id",
+        "trial_id",
+        "block",
+        "trial_order",
+        "attempt",
+        "server",
+        "language",
+        "framework",
+        "tier",
+        "workload",
+        "tool",
+        "load_model",
+        "mode",
+        "connections",
+        "threads",
+        "vus",
+        "iterations",
+        "rate_rps",
+        "status",
+        "error",
+        "requests",
+        "failed",
+        "duration_s",
+        "rps",
+        "latency_mean_ms",
+        "latency_p50_ms",
+        "latency_p90_ms",
+        "latency_p95_ms",
+        "latency_p99_ms",
+        "latency_p999_ms",
+        "latency_max_ms",
+        "wrk_reported_p50_ms",
+        "wrk_reported_p99_ms",
+        "server_cpu_mean_pct",
+        "server_cpu_peak_100ms_pct",
+        "server_cpu_peak_1s_pct",
+        "server_cpu_ms_per_request",
+        "server_rss_peak_bytes",
+        "generator_cpu_mean_pct",
+        "generator_cpu_peak_1s_pct",
+        "sampler_cpu_mean_pct",
+        "probe_p50_ms",
+        "probe_p95_ms",
+        "probe_p99_ms",
+        "verdict",
+        "verdict_reason",
+    ]
+)
+_TRIALS = pa.schema(
+    [
+        (
+            name,
+            pa.string() if name in _TEXT.split() else pa.int64() if name in _WHOLE.split() else pa.float64(),
+        )
+        for name in TRIAL_COLUMNS
+    ]
+)
+_LATENCY = pa.schema(
+    [
+        ("trial_id", pa.string()),
+        ("second", pa.int32()),
+        ("bucket", pa.int32()),
+        ("lower_ms", pa.float64()),
+        ("upper_ms", pa.float64()),
+        ("count", pa.int64()),
+    ]
+)
+_THROUGHPUT = pa.schema(
+    [("trial_id", pa.string()), ("t_s", pa.float64()), ("requests", pa.int64()), ("failed", pa.int64())]
+)
+_RESOURCES = pa.schema(
+    [
+        ("trial_id", pa.string()),
+        ("t_s", pa.float64()),
+        ("dt_s", pa.float64()),
+        ("subject", pa.string()),
+        ("cpu_pct", pa.float64()),
+        ("rss_bytes", pa.int64()),
+        ("throttled_ms", pa.float64()),
+    ]
+)
+SCHEMAS = {"trials": _TRIALS, "latency": _LATENCY, "throughput": _THROUGHPUT, "resources": _RESOURCES}
+
+
+def build_tables(run: RunFolder) -> None:
+    """Write trials, latency, throughput and resources from the trials' records and parts; the parts are then gone."""
+    records = run.records()
+    rows = [trial_row(record) for record in records]
+    _write(run.table("trials"), [pa.Table.from_pylist(rows, schema=_TRIALS)], _TRIALS)
+    for name in ("latency", "throughput", "resources"):
+        paths = [part(run, name, record["trial_id"]) for record in records]
+        _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), SCHEMAS[name])
+    shutil.rmtree(run.tables / "parts", ignore_errors=True)
+
+
+def _write(path: Path, tables: Sequence[pa.Table] | Iterator[pa.Table], schema: pa.Schema) -> None:
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table.select(schema.names).cast(schema))
+
+
+def trial_row(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a trial's row of tables/trials.parquet from its record."""
+    known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
+    return {name: known.get(name) for name in TRIAL_COLUMNS}
+
+
+def have_tables(run: RunFolder) -> bool:
+    """Return whether every table is there."""
+    return all(run.table(name).is_file() for name in SCHEMAS)
+
+
+def rebuild(run: RunFolder) -> None:
+    """Digest every trial again from its raw files, which must be the sealed ones, and write the tables anew.
+
+    LabError where a raw file is missing or changed, or where the metrics come out differently than when sealed.
+    """
+    for record in run.records():
+        if record["measurement"] is None:
+            continue
+        _verify_raw(run, record)
+        digest = _again(run, record)
+        if digest is not None and digest.metrics != record["metrics"]:
+            differing = sorted(k for k, v in digest.metrics.items() if record["metrics"].get(k) != v)
+            raise LabError(
+                f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
+                exit_code=1,
+            )
+    build_tables(run)
+
+
+def _again(run: RunFolder, record: dict[str, Any]) -> Digest | None:
+    """Digest a trial anew; None where it had failed to digest before and does so again."""
+    cell = Cell(**record["cell"])
+    trial = Trial(record["trial_id"], record["order"], record["block"], cell, record["attempt"])
+    try:
+        return digest_trial(run, trial, Measurement.from_json(record["measurement"]))
+    except LabError:
+        if record["metrics"]:
+            raise
+        return None
+
+
+def _verify_raw(run: RunFolder, record: dict[str, Any]) -> None:
+    folder = run.trial(record["trial_id"])
+    for name, sealed in record["raw"].items():
+        path = folder / name
+        if not path.is_file():
+            raise LabError(f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1)
+        if sha256(path) != sealed["sha256"]:
+            raise LabError(f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1)

@@ -1,0 +1,211 @@
+"""Digest one trial: raw files to tables, metrics, checks and a verdict."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.digest import reconcile
+from runner.digest.histogram import bucket_counts, lower_ms, upper_ms
+from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.k6_summary import read_summary
+from runner.digest.resources import Counter, rates, read_counters, tick_coverage
+from runner.digest.verdict import Evidence, judge
+from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
+from runner.model import Check, LabError, Measurement, Trial, Verdict
+from runner.store import RunFolder, replacing
+
+Metrics = dict[str, float | int | None]
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What one trial's raw files say. A failed check is an outcome, not an exception."""
+
+    metrics: Metrics
+    checks: tuple[Check, ...]
+    verdict: Verdict
+
+    @property
+    def broken(self) -> str | None:
+        """The invariants that the trial breaks, in one sentence; None where it keeps all."""
+        failed = [f"{check.name} ({check.detail})" for check in self.checks if not check.ok]
+        return f"invalid: {'; '.join(failed)}" if failed else None
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a generator's raw files say about the load itself."""
+
+    metrics: Metrics
+    checks: tuple[Check, ...]
+    begin_wall_ns: int
+    duration_s: float
+    requests: int
+
+
+def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement) -> Digest:
+    """Write the trial's parts of the tables, return its metrics; LabError where a raw file is missing or corrupt."""
+    folder = run.trial(trial.trial_id)
+    if measurement.generator_exit != 0:
+        raise LabError(
+            f"{trial.cell.tool} ended with exit code {measurement.generator_exit}{_last_line(folder / 'generator.log')}.",
+            exit_code=1,
+        )
+    load = (_k6_load if trial.cell.tool == "k6" else _wrk_load)(run, trial, measurement)
+    return _with_resources(run, trial, measurement, load)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return f': "{lines[-1][:200]}"' if lines else ""
+
+
+def part(run: RunFolder, table: str, trial_id: str) -> Path:
+    """Return where a trial's part of a table lies until the parts are put together."""
+    return run.tables / "parts" / table / f"{trial_id}.parquet"
+
+
+# --- k6 ---------------------------------------------------------------------------------------------------
+
+
+def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
+    folder = run.trial(trial.trial_id)
+    requests = run.tables / "requests" / f"{trial.trial_id}.parquet"
+    requests.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        points = digest_k6(
+            folder / "k6.json.gz",
+            requests,
+            part(run, "latency", trial.trial_id),
+            part(run, "throughput", trial.trial_id),
+            trial_id=trial.trial_id,
+            mode=trial.cell.mode,
+            scratch=Path(scratch),
+        )
+    summary = read_summary(folder / "k6-summary.json")
+    duration_s = (points.last_end_ns - points.first_start_ns) / 1e9
+    metrics: Metrics = {
+        "requests": points.requests,
+        "failed": points.failed,
+        "duration_s": duration_s,
+        "rps": points.requests / duration_s if duration_s > 0 else None,
+        **_k6_latency(points),
+    }
+    checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
+    return _Load(metrics, checks, points.first_start_ns, duration_s, points.requests)
+
+
+# --- wrk --------------------------------------------------------------------------------------------------
+
+
+def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
+    result = read_wrk(run.trial(trial.trial_id) / "wrk.json")
+    _write_wrk_latency(part(run, "latency", trial.trial_id), trial.trial_id, result)
+    metrics: Metrics = {
+        "requests": result.requests,
+        "failed": result.failed,
+        "threads": result.threads,
+        "duration_s": result.duration_s,
+        "rps": result.requests / result.duration_s,
+        "latency_mean_ms": mean_ms(result.raw),
+        **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in QUANTILES.items()},
+        "latency_max_ms": quantile_ms(result.raw, 1.0),
+        "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
+        "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
+    }
+    # wrk measures until it ends: it prints and exits within a millisecond of its last request.
+    begin_ns = measurement.load_ended_wall_ns - round(result.duration_s * 1e9)
+    checks = reconcile.wrk_checks(trial.cell, result, measurement)
+    return _Load(metrics, checks, begin_ns, result.duration_s, result.requests)
+
+
+def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
+    buckets, counts = bucket_counts(*result.raw)
+    table = pa.table(
+        {
+            "trial_id": pa.array([trial_id] * len(buckets), pa.string()),
+            "second": pa.nulls(len(buckets), pa.int32()),
+            "bucket": pa.array(buckets, pa.int32()),
+            "lower_ms": lower_ms(buckets),
+            "upper_ms": upper_ms(buckets),
+            "count": pa.array(counts, pa.int64()),
+        }
+    )
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+# --- resources --------------------------------------------------------------------------------------------
+
+
+def _with_resources(run: RunFolder, trial: Trial, measurement: Measurement, load: _Load) -> Digest:
+    path = run.trial(trial.trial_id) / "resources.parquet"
+    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
+    zero_mono_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
+    counters = read_counters(path, zero_mono_ns)
+    server, generator, sampler = (counters.get(name) for name in ("server", "generator", "sampler"))
+    if server is None or generator is None or sampler is None:
+        raise LabError(f"{path} lacks the server's, the generator's or the sampler's rows.", exit_code=1)
+    end_s = load.duration_s
+    coverage = tick_coverage(path, 0.0, end_s, measurement.sample_hz, counters)
+    with replacing(part(run, "resources", trial.trial_id)) as temporary:
+        pq.write_table(rates(trial.trial_id, counters), temporary, compression="zstd")
+    used_s = server.between(0.0, end_s)
+    metrics: Metrics = {
+        **load.metrics,
+        "server_cpu_mean_pct": server.mean_pct(0.0, end_s),
+        "server_cpu_peak_100ms_pct": server.peak_pct(0.0, end_s, 0.1),
+        "server_cpu_peak_1s_pct": server.peak_pct(0.0, end_s, 1.0),
+        "server_cpu_ms_per_request": 1000 * used_s / load.requests if load.requests else None,
+        "server_rss_peak_bytes": _peak_rss(server),
+        "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
+        "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
+        "sampler_cpu_mean_pct": sampler.mean_pct(0.0, end_s),
+    }
+    checks = (*load.checks, *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage))
+    return Digest(
+        {name: _finite(value) for name, value in metrics.items()},
+        checks,
+        judge(_evidence(measurement, metrics)),
+    )
+
+
+def _peak_rss(counter: Counter) -> int | None:
+    known = counter.rss_bytes[counter.rss_bytes >= 0]
+    return int(known.max()) if len(known) else None
+
+
+def _finite(value: float | int | None) -> float | int | None:
+    """NaN and infinities have no place in JSON: they become null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _evidence(measurement: Measurement, metrics: Metrics) -> Evidence:
+    placement = measurement.placement
+    server, mean = metrics["server_cpu_mean_pct"] or 0.0, metrics["generator_cpu_mean_pct"] or 0.0
+    peak = metrics["generator_cpu_peak_1s_pct"]
+    peak = mean if peak is None or math.isnan(peak) else peak
+    full = 100 * len(placement.generator)
+    return Evidence(server / (100 * len(placement.server)), mean / full, peak / full, placement.disjoint)
+
+
+def _k6_latency(points: K6Points) -> Metrics:
+    return {
+        "latency_mean_ms": points.mean_ms,
+        "latency_p50_ms": points.p50_ms,
+        "latency_p90_ms": points.p90_ms,
+        "latency_p95_ms": points.p95_ms,
+        "latency_p99_ms": points.p99_ms,
+        "latency_p999_ms": points.p999_ms,
+        "latency_max_ms": points.max_ms,
+    }

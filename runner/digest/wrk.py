@@ -1,0 +1,118 @@
+"""Read wrk's result and undo its back-fill, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runner.model import LabError
+from runner.store import read_json
+
+Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Distinct latencies in microseconds, ascending, and how often each occurred."""
+
+
+@dataclass(frozen=True)
+class WrkResult:
+    """wrk's numbers; `reported` is the histogram as wrk handed it over, `raw` the one that was measured."""
+
+    duration_s: float
+    requests: int
+    connections: int
+    threads: int
+    errors: dict[str, int]
+    reported: Histogram
+    raw: Histogram
+
+    @property
+    def failed(self) -> int:
+        """Requests that failed: every error that wrk counts."""
+        return sum(self.errors.values())
+
+
+def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
+    """Return the interval that wrk back-filled with (integer division as in wrk.c), or None where it did not."""
+    each = requests // connections
+    return duration_us // each if each > 0 else None
+
+
+def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
+    """Return the histogram before wrk's `stats_correct(interval_us)`.
+
+    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ... down to more than
+    interval. What it adds comes from larger latencies only, so walking from the largest down finds each original count
+    before it is needed (wrk 4.0 to 4.2, stats.c). LabError where a count would become negative: the histogram is
+    not wrk's, or not of this interval.
+    """
+    values, counts = reported
+    if interval_us <= 0 or len(values) == 0:
+        return reported
+    data = np.zeros(int(values[-1]) + 1, dtype=np.int64)
+    data[values] = counts
+    for n in values[::-1].tolist():
+        if n < 2 * interval_us:
+            break
+        if data[n]:
+            data[n - interval_us : interval_us : -interval_us] -= data[n]
+    if (data < 0).any():
+        raise LabError("wrk's histogram cannot be undone: its back-fill has another interval.", exit_code=1)
+    kept = np.flatnonzero(data)
+    return kept.astype(np.int64), data[kept]
+
+
+def quantile_ms(histogram: Histogram, q: float) -> float:
+    """Return the q-quantile in milliseconds, linear between order statistics as k6's and numpy's; NaN when empty."""
+    values, counts = histogram
+    total = int(counts.sum())
+    if total == 0:
+        return float("nan")
+    position = q * (total - 1)
+    ends = np.cumsum(counts)
+    low = values[np.searchsorted(ends, int(position), side="right")]
+    high = values[np.searchsorted(ends, min(int(position) + 1, total - 1), side="right")]
+    return float(low + (position - int(position)) * (high - low)) / 1000
+
+
+def mean_ms(histogram: Histogram) -> float:
+    """Return the mean in milliseconds; NaN when empty."""
+    values, counts = histogram
+    return float((values * counts).sum() / counts.sum() / 1000) if counts.sum() else float("nan")
+
+
+def read_wrk(path: Path) -> WrkResult:
+    """Read wrk.json as histogram.lua writes it; LabError that names the file where it is anything else."""
+    data = read_json(path)
+    try:
+        reported = _histogram(data["latency_us"])
+        duration_us, requests = _whole(data["duration_us"]), _whole(data["requests"])
+        connections = _whole(data["connections"])
+        errors = {name: _whole(data["errors"][name]) for name in ("connect", "read", "write", "status", "timeout")}
+        threads = _whole(data["threads"])
+        if duration_us == 0 or connections == 0:
+            raise ValueError("duration or connections is 0")
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1) from None
+    interval = backfill_interval_us(duration_us, requests, connections)
+    raw = undo_backfill(reported, interval) if interval else reported
+    return WrkResult(duration_us / 1e6, requests, connections, threads, errors, reported, raw)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _histogram(pairs: Any) -> Histogram:
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    values, counts = table[:, 0], table[:, 1]
+    longest_us = 3_600_000_000
+    if len(table) and not (
+        (np.diff(values) > 0).all() and values[0] >= 0 and values[-1] < longest_us and (counts > 0).all()
+    ):
+        raise ValueError("buckets are not ascending, or a count is not positive")
+    return values, counts

@@ -1,0 +1,1 @@
+"""Start, verify, load and sample servers; the outcome is raw files."""

@@ -1,0 +1,124 @@
+"""Find, make and read control groups, version 1 or 2: cumulative CPU time in nanoseconds.
+
+Both versions are in the field. Which one counts a process's CPU stands in /proc/PID/cgroup: a line with the
+controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines with both mounted (hybrid) count in
+version 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.measure.leftovers import Ledger
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A control group that counts CPU time.
+
+    `throttle` is the file with the throttling counters: cpu.stat of version 2, or of version 1's cpu controller.
+    """
+
+    version: int
+    folder: Path
+    throttle: Path | None
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """How often and how long (nanoseconds, cumulative) a CPU quota stopped the group."""
+
+    periods: int
+    ns: int
+
+
+def of_process(pid: int) -> Cgroup | None:
+    """Return the control group that counts the CPU time of `pid`, or None where none can be read."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    paths = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path.lstrip("/")
+    if "cpuacct" in paths:
+        folder = _v1_mount("cpuacct") / paths["cpuacct"]
+        quota = _v1_mount("cpu") / paths.get("cpu", "-") / "cpu.stat"
+        if (folder / "cpuacct.usage").exists():
+            return Cgroup(1, folder, quota if quota.exists() else None)
+    folder = ROOT / paths.get("", "-")
+    if (folder / "cpu.stat").exists():
+        return Cgroup(2, folder, folder / "cpu.stat")
+    return None
+
+
+def _v1_mount(controller: str) -> Path:
+    for name in (controller, "cpu,cpuacct"):
+        if (ROOT / name).is_dir():
+            return ROOT / name
+    return ROOT / controller
+
+
+def create(name: str, ledger: Ledger) -> Cgroup | None:
+    """Make an empty group below this process's own; None where that is not permitted."""
+    own = of_process(os.getpid())
+    if own is None:
+        return None
+    folder = own.folder / f"bench-{name}-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+    except OSError:
+        return None
+    ledger.add("cgroup", path=str(folder))
+    counter = "cpuacct.usage" if own.version == 1 else "cpu.stat"
+    if not (folder / counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
+        folder.rmdir()
+        return None
+    return Cgroup(own.version, folder, folder / "cpu.stat" if own.version == 2 else None)
+
+
+@contextlib.contextmanager
+def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
+    """Make a group for the duration of the context (None where not permitted); its processes must be gone by then."""
+    group = create(name, ledger)
+    try:
+        yield group
+    finally:
+        if group is not None:
+            with contextlib.suppress(OSError):
+                group.folder.rmdir()
+
+
+def cpu_ns(group: Cgroup) -> int:
+    """Return the group's CPU time since its creation, in nanoseconds (version 2 counts microseconds)."""
+    if group.version == 1:
+        return int((group.folder / "cpuacct.usage").read_text())
+    return 1000 * _fields(group.folder / "cpu.stat")["usage_usec"]
+
+
+def throttling(group: Cgroup) -> Throttling | None:
+    """Return the group's throttling counters, or None where the kernel keeps none for it."""
+    if group.throttle is None:
+        return None
+    fields = _fields(group.throttle)
+    if "nr_throttled" not in fields:
+        return None
+    return Throttling(fields["nr_throttled"], fields.get("throttled_time", 1000 * fields.get("throttled_usec", 0)))
+
+
+def members(group: Cgroup) -> list[int]:
+    """Return the pids in the group."""
+    return [int(line) for line in (group.folder / "cgroup.procs").read_text().split()]
+
+
+def _fields(path: Path) -> dict[str, int]:
+    return {key: int(value) for key, value in (line.split() for line in path.read_text().splitlines())}

@@ -1,0 +1,27 @@
+"""Counts read around a load, independent of the generator: the server's own and the kernel's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner.measure.readiness import get_json
+from runner.model import Counters, Server
+
+
+def passive_opens() -> int | None:
+    """Return how many TCP connections this network namespace has accepted since boot (TcpPassiveOpens, RFC 4022)."""
+    lines = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+    if len(lines) != 2:
+        return None
+    return int(dict(zip(lines[0][1:], lines[1][1:], strict=True))["PassiveOpens"])
+
+
+def read_counters(server: Server, port: int) -> Counters:
+    """Read the counters now; asking for them is itself one connection, and no counted request."""
+    stats = get_json(port, "/stats", timeout_s=10.0) if "stats" in server.implements else None
+    requests, connections = (stats or {}).get("requests"), (stats or {}).get("connections")
+    return Counters(
+        requests if isinstance(requests, int) else None,
+        connections if isinstance(connections, int) else None,
+        passive_opens(),
+    )

@@ -1,0 +1,113 @@
+"""Start servers as hardened containers through docker-py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import docker
+from docker.errors import APIError, DockerException
+
+from runner.measure.engine import Running, free_port, server_environment
+from runner.measure.images import ensure_image
+from runner.measure.leftovers import Ledger, boot_id
+from runner.model import LabError, Server
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+LABEL = "web-bench-lab"
+MEMORY_BYTES = 2 * 1024**3
+PIDS = 512
+OPEN_FILES = 65_536
+
+
+def connect() -> DockerClient:
+    """Return a client of the Docker engine; DockerException where none answers."""
+    client = docker.from_env(timeout=60)
+    try:
+        client.ping()
+    except DockerException:
+        client.close()
+        raise
+    return client
+
+
+class DockerEngine:
+    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy."""
+
+    name = "docker"
+
+    def __init__(self, client: DockerClient, ledger: Ledger, reason: str) -> None:
+        self.reason = reason
+        self._client = client
+        self._ledger = ledger
+        self._images: dict[str, str] = {}
+
+    def prepare(self, server: Server) -> str | None:
+        """Build the server's image; return its id (a sha256 digest)."""
+        self._images[server.name] = ensure_image(self._client, server)
+        return self._images[server.name]
+
+    @contextlib.contextmanager
+    def started(self, server: Server, cpus: tuple[int, ...], nonce: str, log: Path) -> Iterator[Running]:
+        """Run the server's image read-only, without capabilities or privileges, as nobody, on `cpus`."""
+        port = free_port()
+        try:
+            container = self._create(server, cpus, server_environment("127.0.0.1", port, nonce))
+        except DockerException as error:
+            raise LabError(f"Docker could not create a container of {server.name}: {error}.", exit_code=1) from None
+        try:
+            container.start()
+            container.reload()
+            yield Running(
+                int(container.attrs["State"]["Pid"]),
+                port,
+                lambda: _exit_code(container),
+                lambda: _stop(container),
+            )
+        except DockerException as error:
+            raise LabError(f"The Docker engine failed with {server.name}: {error}.", exit_code=1) from None
+        finally:
+            with contextlib.suppress(DockerException):
+                log.write_bytes(container.logs(tail=10_000))
+            with contextlib.suppress(DockerException):
+                container.remove(force=True)
+
+    def _create(self, server: Server, cpus: tuple[int, ...], env: dict[str, str]) -> Container:
+        container = self._client.containers.create(
+            self._images[server.name],
+            name=f"bench-{server.name}-{env['LAB_NONCE'][:8]}",
+            environment=env,
+            network_mode="host",
+            cpuset_cpus=",".join(map(str, cpus)),
+            user="65534:65534",
+            read_only=True,
+            tmpfs={"/tmp": "size=64m,mode=1777"},  # noqa: S108 - inside the container
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            mem_limit=MEMORY_BYTES,
+            memswap_limit=MEMORY_BYTES,
+            pids_limit=PIDS,
+            ulimits=[docker.types.Ulimit(name="nofile", soft=OPEN_FILES, hard=OPEN_FILES)],
+            labels={LABEL: "server", f"{LABEL}.boot": boot_id()},
+            log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
+            detach=True,
+        )
+        self._ledger.add("container", id=container.id)
+        return container
+
+
+def _exit_code(container: Container) -> int | None:
+    container.reload()
+    state = container.attrs["State"]
+    return None if state["Status"] in ("created", "running") else int(state["ExitCode"])
+
+
+def _stop(container: Container) -> int:
+    with contextlib.suppress(APIError):  # it has ended by itself
+        container.stop(timeout=2)
+    return int(container.wait(timeout=30)["StatusCode"])

@@ -1,0 +1,154 @@
+"""A ledger of everything that a run started, and the reaper that removes what a dead run left.
+
+Each runner writes one ledger file under data/.live/. An entry names a thing so that nothing else can be
+taken for it: a process by boot id, pid and start time, a container by its full id. The ledger's own name
+carries the runner's pid and start time; a ledger whose runner is alive is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from runner.store import lab_root
+
+
+def boot_id() -> str:
+    """Return the kernel's id of this boot: pids mean nothing across boots."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None where there is no such process."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat after the command's name: [0] is the state, [3] the session, [19] the start."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+class Ledger:
+    """The runner's own list of what it started, one JSON line an entry, removed when all is cleaned up."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, kind: str, **facts: Any) -> None:
+        """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
+        with self.path.open("a") as handle:
+            handle.write(json.dumps({"kind": kind, **facts}) + "\n")
+
+    def add_process(self, pid: int) -> None:
+        """Append a process that leads its own session; all members of the session belong to it."""
+        self.add("process", pid=pid, start=start_ticks(pid))
+
+
+@contextlib.contextmanager
+def ledger() -> Iterator[Ledger]:
+    """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
+    own = os.getpid()
+    path = lab_root() / "data" / ".live" / f"{own}-{start_ticks(own)}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"kind": "boot", "id": boot_id()}) + "\n")
+    try:
+        yield Ledger(path)
+    finally:
+        reap(path)
+
+
+def dead_ledgers() -> list[Path]:
+    """Return the ledgers whose runner is gone."""
+    found = []
+    for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl")):
+        pid, _, start = path.stem.partition("-")
+        entries = _entries(path)
+        same_boot = bool(entries) and entries[0].get("id") == boot_id()
+        if not (same_boot and pid.isdigit() and str(start_ticks(int(pid))) == start):
+            found.append(path)
+    return found
+
+
+def reap(path: Path) -> list[str]:
+    """End and remove everything that a ledger lists, then the ledger; return what was removed, in words."""
+    entries = _entries(path)
+    removed = []
+    same_boot = bool(entries) and entries[0].get("id") == boot_id()
+    # Last started, first removed: the generator before the server, a cgroup after its processes.
+    for entry in reversed(entries):
+        kind = entry.get("kind")
+        if kind == "process" and same_boot:
+            removed += _end_session(entry["pid"], entry["start"])
+        elif kind == "container":
+            removed += _remove_container(entry["id"])
+        elif kind == "folder" and Path(entry["path"]).name.startswith("bench-") and Path(entry["path"]).is_dir():
+            shutil.rmtree(entry["path"], ignore_errors=True)
+            removed.append(f"folder {entry['path']}")
+        elif kind == "cgroup" and same_boot:
+            with contextlib.suppress(OSError):
+                Path(entry["path"]).rmdir()
+    path.unlink(missing_ok=True)
+    return removed
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    entries = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):  # a line torn by the runner's death
+            entries.append(json.loads(line))
+    return entries
+
+
+def session_members(leader: int, started: int | None) -> list[int]:
+    """Return the living processes of the session that `leader` opened at `started` (clock ticks since boot).
+
+    Where the pid has meanwhile gone to another process, the list is empty.
+    """
+    now = start_ticks(leader)
+    if started is None or (now is not None and now != started):
+        return []
+    members = []
+    for entry in Path("/proc").iterdir():
+        fields = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if fields and int(fields[3]) == leader and int(fields[19]) >= started and fields[0] not in "ZX":
+            members.append(int(entry.name))
+    return members
+
+
+def _end_session(leader: int, started: int | None) -> list[str]:
+    members = session_members(leader, started)
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 2
+    while session_members(leader, started) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [f"process {pid}" for pid in members]
+
+
+def _remove_container(container_id: str) -> list[str]:
+    import docker  # noqa: PLC0415 - the reaper of the process engine must not pay for it
+    from docker.errors import APIError, DockerException, NotFound  # noqa: PLC0415
+
+    try:
+        client = docker.from_env(timeout=20)
+        try:
+            client.containers.get(container_id).remove(force=True)
+        finally:
+            client.close()
+    except NotFound:
+        return []
+    except (APIError, DockerException) as error:
+        return [f"container {container_id[:12]} not removed ({error})"]
+    return [f"container {container_id[:12]}"]

@@ -1,0 +1,84 @@
+"""Write run.json: what was run, with what, on what. An allow-list, never the environment."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from runner.measure import machine
+from runner.measure.engine import Engine
+from runner.measure.tools import Tool, find_tool
+from runner.model import SCHEMA, Campaign, Placement
+from runner.store import RunFolder, lab_root, write_json
+
+_PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "psutil", "pyarrow", "seaborn")
+
+
+def write_manifest(
+    run: RunFolder,
+    *,
+    campaign: Campaign,
+    scale: float,
+    tools: Mapping[str, Tool],
+    engine: Engine,
+    placement: Placement,
+    images: Mapping[str, str],
+    artifacts: Mapping[str, str],
+    warnings: Sequence[str],
+) -> None:
+    """Write the manifest of a run that is about to begin."""
+    nginx = find_tool("nginx")
+    versions = {name: tool.version for name, tool in tools.items()} | ({"nginx": nginx.version} if nginx else {})
+    write_json(
+        run.path / "run.json",
+        {
+            "schema": SCHEMA,
+            "run_id": run.path.name,
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "campaign": {
+                "name": campaign.name,
+                "title": campaign.title,
+                "servers": campaign.servers,
+                "loads": [asdict(load) for load in campaign.loads],
+                "server_cpus": campaign.server_cpus,
+                "sample_hz": campaign.sample_hz,
+                "toml": campaign.text,
+                "scale": scale,
+            },
+            "seed": campaign.seed,
+            "git": _git(),
+            "machine": machine.facts(),
+            "tools": versions | {"python": platform.python_version()},
+            "packages": {name: version(name) for name in _PACKAGES},
+            "engine": engine.name,
+            "engine_reason": engine.reason,
+            "placement": {**asdict(placement), "disjoint": placement.disjoint},
+            "images": dict(images),
+            "artifacts": dict(artifacts),
+            "host_warnings": list(warnings),
+        },
+    )
+
+
+def _git() -> dict[str, object] | None:
+    """Return commit and whether tracked files differ from it; None outside a git checkout."""
+
+    def git(*arguments: str) -> str | None:
+        done = subprocess.run(
+            ["git", "-C", str(lab_root()), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(git("status", "--porcelain"))} if commit else None
+    except FileNotFoundError:
+        return None

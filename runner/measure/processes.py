@@ -1,0 +1,99 @@
+"""Start a local program pinned, in a session and control group of its own, and end it for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.measure import cgroups
+from runner.measure.leftovers import Ledger, session_members, start_ticks
+
+# The shell joins the control group, waits for a line (so that the sampler can watch from the first instruction on)
+# and becomes the program: same pid throughout, and no CPU time escapes the group's counter.
+_LAUNCHER = '[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; read -r _; shift; exec taskset -c "$@" < /dev/null'
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A program held at its gate: it runs from `release` on."""
+
+    popen: subprocess.Popen[bytes]
+    group: cgroups.Cgroup | None
+    started: int | None
+
+    @property
+    def pid(self) -> int:
+        """The program's pid, which is also its session and process group."""
+        return self.popen.pid
+
+    def release(self) -> None:
+        """Let the program begin."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(b"go\n")
+            self.popen.stdin.close()
+
+    def end(self, grace_s: float) -> int:
+        """Ask the program to end by SIGTERM, kill its whole session after `grace_s`; return its exit code."""
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.popen.wait(timeout=grace_s)
+        for pid in session_members(self.pid, self.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        code = self.popen.wait()
+        while session_members(self.pid, self.started):  # children of the killed, until init has taken them
+            time.sleep(0.005)
+        return code
+
+
+@contextlib.contextmanager
+def pinned(
+    name: str,
+    argv: Sequence[str],
+    *,
+    cpus: Sequence[int],
+    env: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    ledger: Ledger,
+    grace_s: float = 2.0,
+) -> Iterator[Pinned]:
+    """Start `argv` on `cpus` in `folder` with exactly `env`, its output in `log`; nothing of it outlives the context.
+
+    The program waits until `release` is called.
+    """
+    with cgroups.temporary(name, ledger) as group, log.open("ab") as output:
+        popen = subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                _LAUNCHER,
+                "sh",
+                str(group.folder) if group else "",
+                ",".join(map(str, cpus)),
+                *argv,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=dict(env),
+            start_new_session=True,
+        )
+        ledger.add_process(popen.pid)
+        process = Pinned(popen, group, start_ticks(popen.pid))
+        try:
+            yield process
+        finally:
+            process.end(grace_s)
+            if popen.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    popen.stdin.close()

@@ -1,0 +1,271 @@
+"""The vocabulary of the lab: frozen, validated records shared by all wings. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+SCHEMA = 1
+"""Version of the data format. 1 (2026-11): first format."""
+
+Tool = Literal["k6", "wrk"]
+LoadModel = Literal["closed", "open"]
+Mode = Literal["keepalive", "close"]
+Subject = Literal["server", "generator", "database", "host", "sampler"]
+State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+class LabError(Exception):
+    """An error that the user can act on: one sentence that says what is wrong and what to do.
+
+    `exit_code` is 2 for wrong usage or a missing tool, 1 for a failed trial, run or check.
+    """
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return `name` if it is fit for file names, labels and URLs; raise LabError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise LabError(
+            f"{kind} name {name!r} is not valid: use 1 to 40 lower-case letters, digits, '-' or '_', "
+            "beginning with a letter or digit."
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Server:
+    """One implementation under test: a folder under servers/, described by its server.toml."""
+
+    name: str
+    folder: Path
+    language: str
+    framework: str
+    tier: Literal["realistic", "raw"]
+    implements: tuple[str, ...]
+    build_needs: tuple[str, ...]
+    """Programs that must be on PATH to build on the host; empty where nothing is built."""
+    build_command: tuple[str, ...]
+    build_env: tuple[tuple[str, str], ...]
+    artifact: Path | None
+    """The binary that the build leaves, relative to `folder`; None where `run_command` is a script."""
+    run_needs: tuple[str, ...]
+    run_command: tuple[str, ...]
+    """How the process engine starts it, in `folder`; `{artifact}` stands for the built binary."""
+    base: str | None
+    """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
+    notes: str
+
+    def __post_init__(self) -> None:
+        check_name("Server", self.name)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One way of loading a server: a tool, a script and what the server must implement for it."""
+
+    name: str
+    title: str
+    tool: Tool
+    script: Path
+    load_model: LoadModel
+    method: str
+    path: str
+    needs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_name("Workload", self.name)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Server x workload x parameters: what a number is a number of.
+
+    `vus` and `iterations` are set for k6, `connections` and `duration_s` for wrk.
+    """
+
+    server: str
+    language: str
+    framework: str
+    tier: str
+    workload: str
+    tool: Tool
+    load_model: LoadModel
+    mode: Mode
+    path: str
+    vus: int | None = None
+    iterations: int | None = None
+    connections: int | None = None
+    duration_s: float | None = None
+    rate_rps: float | None = None
+    warmup_s: float = 1.0
+
+    @property
+    def load_id(self) -> str:
+        """The load without the server, as used in file names: `experiments-vus3000`."""
+        parts = [self.workload]
+        if self.vus is not None:
+            parts.append(f"vus{self.vus}")
+        if self.connections is not None:
+            parts += [f"c{self.connections}", self.mode]
+        if self.rate_rps is not None:
+            parts.append(f"r{self.rate_rps:g}")
+        return "-".join(parts)
+
+    @property
+    def sockets(self) -> int:
+        """How many connections the load holds open at once."""
+        return self.connections or self.vus or 0
+
+    @property
+    def cell_id(self) -> str:
+        """The cell's name: `axum-experiments-vus3000`."""
+        return f"{self.server}-{self.load_id}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One execution of a cell in a fresh server. `order` counts from 1 over the whole run."""
+
+    trial_id: str
+    order: int
+    block: int
+    cell: Cell
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Load:
+    """One `[[load]]` entry of a campaign: a workload and the parameters to cross with the servers."""
+
+    workload: str
+    repeats: int
+    warmup_s: float
+    modes: tuple[Mode, ...] = ("keepalive",)
+    vus: tuple[int, ...] = ()
+    iterations: int | None = None
+    connections: tuple[int, ...] = ()
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Cells x repeats: what to run."""
+
+    name: str
+    title: str
+    servers: tuple[str, ...]
+    loads: tuple[Load, ...]
+    seed: int
+    server_cpus: int
+    sample_hz: float
+    text: str = field(repr=False, default="")
+    """The TOML as given, kept for the manifest."""
+
+    def scaled(self, factor: float) -> Campaign:
+        """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.
+
+        Iterations keep at least one per virtual user; durations keep 0.2 s.
+        """
+        if factor <= 0:
+            raise LabError(f"--scale must be greater than 0, not {factor:g}.")
+        return replace(self, loads=tuple(_scaled_load(load, factor) for load in self.loads))
+
+
+def _scaled_load(load: Load, factor: float) -> Load:
+    iterations = load.iterations and max(max(load.vus, default=1), round(load.iterations * factor))
+    duration = load.duration_s and max(0.2, load.duration_s * factor)
+    return replace(load, iterations=iterations, duration_s=duration)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which CPUs the server and the generator (with runner and sampler) may use; disjoint where there are two."""
+
+    server: tuple[int, ...]
+    generator: tuple[int, ...]
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether server and generator share no CPU."""
+        return not set(self.server) & set(self.generator)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens).
+
+    A field is None where the server does not offer it.
+    """
+
+    requests: int | None
+    connections: int | None
+    passive_opens: int | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
+
+    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the
+    generator process.
+    """
+
+    engine: str
+    placement: Placement
+    port: int
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+    counters_before: Counters
+    counters_after: Counters
+    sample_hz: float
+    server_exit: int | None
+    server_image: str | None = None
+    server_sha256: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; the inverse of `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Measurement:
+        """Rebuild from `to_json`'s output as read back from trial.json."""
+        return cls(
+            **{
+                **data,
+                "placement": Placement(tuple(data["placement"]["server"]), tuple(data["placement"]["generator"])),
+                "argv": tuple(data["argv"]),
+                "generator_env": tuple((k, v) for k, v in data["generator_env"]),
+                "counters_before": Counters(**data["counters_before"]),
+                "counters_after": Counters(**data["counters_after"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """One invariant held against one trial; `detail` carries the numbers that were compared."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a trial measured, and why."""
+
+    verdict: Literal["server-bound", "generator-bound", "database-bound", "offered", "inconclusive"]
+    reason: str

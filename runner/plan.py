@@ -1,0 +1,90 @@
+"""Which trials a campaign has, in which order, and how long they take."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+from runner.catalog import load_workload
+from runner.model import Campaign, Cell, Load, Server, Trial, Workload
+
+
+def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
+    """Cross one load with the servers that implement what it needs."""
+    fitting = [server for server in servers if set(workload.needs) <= set(server.implements)]
+    sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,))
+    return [
+        Cell(
+            server=server.name,
+            language=server.language,
+            framework=server.framework,
+            tier=server.tier,
+            workload=workload.name,
+            tool=workload.tool,
+            load_model=workload.load_model,
+            mode=mode,
+            path=workload.path,
+            vus=vus,
+            iterations=load.iterations,
+            connections=connections,
+            duration_s=load.duration_s,
+            warmup_s=load.warmup_s,
+        )
+        for server, mode, vus, connections in sizes
+    ]
+
+
+def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
+    """Return randomised complete blocks: every cell once a block (as often as it repeats), in seeded order within."""
+    cells = [
+        (load.repeats, cell)
+        for load in campaign.loads
+        for cell in cells_of(load, load_workload(load.workload), servers)
+    ]
+    shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
+    trials: list[Trial] = []
+    for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
+        order = [cell for repeats, cell in cells if block <= repeats]
+        shuffler.shuffle(order)
+        for cell in order:
+            trials.append(Trial(f"b{block:02d}-{cell.cell_id}", len(trials) + 1, block, cell))
+    return trials
+
+
+def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scale: float) -> Campaign:
+    """Return the campaign as the command line changes it."""
+    chosen = campaign.scaled(scale)
+    if servers:
+        chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
+    if repeats is not None:
+        chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
+    return chosen
+
+
+def estimate_s(trial: Trial) -> float:
+    """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
+    cell = trial.cell
+    load_s = cell.duration_s if cell.tool == "wrk" else (cell.iterations or 0) / 7000 + 1.5
+    return (load_s or 0) + cell.warmup_s + 1.0
+
+
+class Clock:
+    """Predicts the remaining time of a campaign from how long its trials took beside their estimates."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self._left_s = sum(estimate_s(trial) for trial in trials)
+        self._estimated_s = 0.0
+        self._started = time.monotonic()
+
+    def end(self, trial: Trial) -> None:
+        """Note that a trial has ended."""
+        self._left_s -= estimate_s(trial)
+        self._estimated_s += estimate_s(trial)
+
+    def remaining_s(self) -> float:
+        """Return the estimate of what is left, scaled by how the trials so far compared with theirs."""
+        factor = (time.monotonic() - self._started) / self._estimated_s if self._estimated_s else 1.0
+        return max(0.0, self._left_s * factor)

@@ -1,0 +1,121 @@
+"""The tables of a run as pandas frames whose columns have been checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runner.model import LabError
+from runner.store import RunFolder
+
+TEXT = (
+    *("run_id", "trial_id", "server", "language", "framework", "tier", "workload", "tool", "load_model"),
+    *("mode", "status", "error", "verdict", "verdict_reason"),
+)
+NUMBERS = (
+    *("block", "trial_order", "attempt", "connections", "threads", "vus", "iterations", "rate_rps"),
+    *("requests", "failed", "duration_s", "rps"),
+    *("latency_p50_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
+    *("server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
+)
+COLUMNS = {
+    "trials": (*TEXT, *NUMBERS),
+    "latency": ("trial_id", "second", "lower_ms", "upper_ms", "count"),
+    "throughput": ("trial_id", "t_s", "requests", "failed"),
+    "resources": ("trial_id", "t_s", "dt_s", "subject", "cpu_pct"),
+}
+"""What the figures need of each table; a table may have more."""
+
+MODES = {"keepalive": "keep-alive", "close": "close"}
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """One run as the figures see it: its manifest and four frames.
+
+    `trials` has two columns more than the file: `load`, the load without the server in words, and
+    `load_order`, which sorts the loads of a run.
+    """
+
+    manifest: dict[str, Any]
+    trials: pd.DataFrame
+    latency: pd.DataFrame
+    throughput: pd.DataFrame
+    resources: pd.DataFrame
+
+    def of(self, tool: str) -> pd.DataFrame:
+        """Return all trials of a tool, failed ones too, sorted by load."""
+        return self.trials[self.trials["tool"] == tool].sort_values(["load_order", "trial_order"])
+
+    def sealed(self, tool: str) -> pd.DataFrame:
+        """Return the trials of a tool that may be shown: sealed ones, sorted by load."""
+        chosen = self.of(tool)
+        return chosen[chosen["status"] == "sealed"]
+
+
+def read_tables(run: RunFolder) -> Tables:
+    """Read the manifest and tables of `run`; LabError where a table or a column is missing."""
+    manifest = run.manifest()
+    frames = {name: _read(run, name) for name in COLUMNS}
+    frames["trials"] = _with_loads(frames["trials"])
+    return Tables(manifest, **frames)
+
+
+def _read(run: RunFolder, name: str) -> pd.DataFrame:
+    path = run.table(name)
+    remedy = f"`bench report {_name(run.path)}` rebuilds the tables"
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except FileNotFoundError:
+        raise LabError(f"{path} is missing: {remedy}.", exit_code=1) from None
+    except (OSError, ValueError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LabError(f"{path} cannot be read ({first}): {remedy}.", exit_code=1) from None
+    missing = [column for column in COLUMNS[name] if column not in frame.columns]
+    if missing:
+        raise LabError(f"{path} lacks the column {', '.join(missing)}: {remedy}.", exit_code=1)
+    return frame
+
+
+def _name(path: Path) -> str:
+    return path.name if path.parent.name in {"runs", "data"} else str(path)
+
+
+def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
+    """Give every column its type (a column of nulls has none in Parquet) and name the loads."""
+    typed = trials.assign(
+        **{name: pd.to_numeric(trials[name]).astype(float) for name in NUMBERS},
+        **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in TEXT},
+    )
+    typed["language"] = typed["language"].replace("", "unknown")
+    typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
+    typed["verdict"] = typed["verdict"].replace("", "inconclusive")
+    typed["load"] = [_load(row) for row in typed.to_dict("records")]
+    keys = ["tool", "workload", "load_model", "vus", "rate_rps", "mode", "connections"]
+    ranked = typed.assign(mode=typed["mode"].map(list(MODES).index, na_action="ignore")).sort_values(
+        keys, kind="stable"
+    )
+    order = {load: number for number, load in enumerate(dict.fromkeys(ranked["load"]))}
+    typed["load_order"] = typed["load"].map(order)
+    return typed
+
+
+def _load(row: dict[Any, Any]) -> str:
+    """Return a load in words: `experiments, N = 3000` or `wrk-matrix, keep-alive, 100 connections`."""
+    parts = [str(row["workload"])]
+    if row["tool"] == "wrk":
+        parts.append(MODES.get(row["mode"], str(row["mode"])))
+    elif row["mode"] == "close":
+        parts.append("close")
+    if not np.isnan(row["connections"]):
+        number = int(row["connections"])
+        parts.append(f"{number} connection{'s' * (number != 1)}")
+    if not np.isnan(row["vus"]):
+        parts.append(f"N = {int(row['vus'])}")
+    if not np.isnan(row["rate_rps"]):
+        parts.append(f"{row['rate_rps']:g} requests/s offered")
+    return ", ".join(parts)

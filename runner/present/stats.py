@@ -1,0 +1,85 @@
+"""Pure statistics of trials and histograms: arrays in, numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+BEYOND = 100
+"""Requests that must lie beyond a percentile before it is drawn or printed.
+
+The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10 %.
+"""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and range of the trials of one cell; all NaN where `n` is 0."""
+
+    n: int
+    median: float
+    low: float
+    high: float
+
+    def overlaps(self, other: Spread) -> bool:
+        """Whether the two ranges share a value: then the order of the medians says nothing."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the exact median with minimum and maximum; values that are NaN are left out.
+
+    The median of an even number of values is the mean of the middle two, as in `numpy.median`.
+    """
+    known = np.asarray(list(values), dtype=np.float64)
+    known = known[~np.isnan(known)]
+    if not known.size:
+        return Spread(0, np.nan, np.nan, np.nan)
+    return Spread(int(known.size), float(np.median(known)), float(known.min()), float(known.max()))
+
+
+def histogram_quantile(lower: ArrayLike, upper: ArrayLike, count: ArrayLike, q: ArrayLike) -> Floats:
+    """Return the quantiles `q` (0 to 1) of a histogram, in the unit of its bucket borders.
+
+    `lower`, `upper` and `count` have one entry a bucket, in any order. Inside a bucket the values are taken
+    as evenly spread (linear interpolation, as Prometheus' `histogram_quantile` does), so the error is at
+    most the bucket's width: 1 % for the buckets of the latency table. NaN where the histogram is empty.
+    """
+    low, high, counts = (np.asarray(side, dtype=np.float64) for side in (lower, upper, count))
+    wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+    order = np.argsort(low)[counts[np.argsort(low)] > 0]
+    low, high, counts = low[order], high[order], counts[order]
+    if not counts.size:
+        return np.full(wanted.shape, np.nan)
+    total = np.cumsum(counts)
+    rank = wanted * total[-1]
+    bucket = np.minimum(np.searchsorted(total, rank, side="left"), counts.size - 1)
+    inside = (rank - (total[bucket] - counts[bucket])) / counts[bucket]
+    return np.asarray(low[bucket] + np.clip(inside, 0, 1) * (high[bucket] - low[bucket]), dtype=np.float64)
+
+
+def carried_quantile(requests: float, beyond: int = BEYOND) -> float:
+    """Return the highest quantile (0 to 1) that has at least `beyond` of `requests` above it."""
+    return max(0.0, 1.0 - beyond / requests) if requests > 0 else 0.0
+
+
+def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float) -> tuple[Floats, Floats]:
+    """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
+
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the rate in
+    each. The rate is integrated and the integral interpolated, so windows need not match the ticks. Only
+    windows that lie fully inside the samples are returned; none where the samples are too short.
+    """
+    ends, steps, rates = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value))
+    if not ends.size:
+        return np.empty(0), np.empty(0)
+    times = np.concatenate([[ends[0] - steps[0]], ends])
+    integral = np.concatenate([[0.0], np.cumsum(rates * steps)])
+    full = ends[ends - window_s >= times[0] - 1e-9]
+    gained = np.interp(full, times, integral) - np.interp(full - window_s, times, integral)
+    return full, gained / window_s

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Starts nginx in the foreground on ADDR with the lab's fixed answers. Everything it writes goes to a folder of
+# its own in ${TMPDIR:-/tmp}, so it runs on a read-only root and without root's rights.
+set -eu
+
+fail() {
+    echo "$1" >&2
+    exit 2
+}
+
+address=${ADDR-}
+nonce=${LAB_NONCE-}
+# Both end up in the configuration: nothing but what they are made of may pass.
+printf '%s' "$address" | grep -Eqx '([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}' ||
+    fail "ADDR must be IP:PORT, such as 127.0.0.1:8080, but it is \"$address\"."
+case $nonce in
+*[!A-Za-z0-9]*) fail "LAB_NONCE must consist of letters and digits, but it is \"$nonce\"." ;;
+esac
+
+# nproc counts the CPUs of the affinity mask, unless these two tell it otherwise.
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT
+workers=$(nproc)
+
+# The hard limit; the shells' ulimit -H is not in POSIX.
+files=$(awk '/^Max open files/ {print $5}' /proc/self/limits)
+if [ "$files" = unlimited ] || [ "$files" -gt 65536 ]; then
+    files=65536
+fi
+# A worker needs a few files besides its connections.
+connections=$((files > 16896 ? 16384 : files - files / 32))
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/lab-nginx.XXXXXX")
+# Started by root, the workers run as another user and look into it.
+chmod 711 "$folder"
+
+cat >"$folder/nginx.conf" <<END
+daemon off;
+pid $folder/nginx.pid;
+error_log stderr error;
+worker_processes $workers;
+worker_rlimit_nofile $files;
+
+events {
+    worker_connections $connections;
+    multi_accept on;
+}
+
+http {
+    access_log off;
+    server_tokens off;
+    default_type application/json;
+    keepalive_requests 1000000000;
+    keepalive_timeout 300s;
+    client_header_timeout 10s;
+    client_body_temp_path $folder/body;
+    proxy_temp_path $folder/proxy;
+    fastcgi_temp_path $folder/fastcgi;
+    uwsgi_temp_path $folder/uwsgi;
+    scgi_temp_path $folder/scgi;
+
+    server {
+        listen $address backlog=65535;
+
+        location = /health {
+            return 200 '{"status":"ok","server":"nginx","nonce":"$nonce"}';
+        }
+        location = /count {
+            return 200 '{"code":200,"message":0}';
+        }
+        location / {
+            return 200 '{"code":404,"message":"not found"}';
+        }
+    }
+}
+END
+
+exec nginx -e stderr -p "$folder" -c "$folder/nginx.conf"

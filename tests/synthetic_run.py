@@ -1,0 +1,209 @@
+"""A small run folder with every table of schema 1 and statistics that are known beforehand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import lognorm
+
+RUN_ID = "20260102T030405Z-synthetic-0001"
+CONNECTIONS = (1, 10, 100, 1000)
+RATE_RPS = {"experiments": 9000.0, "experiments-md5": 8800.0}
+DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
+SIGMA = 0.55
+"""Shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)."""
+BURST_AT_S, BURST_S = 5.0, 1.0
+
+THREE = {
+    "axum": ("Rust", "axum", 45.0, 250.0),
+    "gin": ("Go", "gin", 82.0, 280.0),
+    "nginx": ("C", "nginx", 12.0, 200.0),
+}
+NINE = {
+    **THREE,
+    "actix": ("Rust", "actix-web", 41.0, 246.0),
+    "hyper": ("Rust", "hyper", 36.0, 240.0),
+    "echo": ("Go", "echo", 85.0, 284.0),
+    "fiber": ("Go", "fiber", 70.0, 262.0),
+    "gnet": ("Go", "gnet", 38.0, 242.0),
+    "nethttp": ("Go", "net/http", 78.0, 275.0),
+}
+"""Server -> language, framework, CPU in % of a core under k6, median latency in ms."""
+
+
+@dataclass
+class Maker:
+    """Collects the rows of the four tables."""
+
+    servers: dict[str, tuple[str, str, float, float]]
+    rng: np.random.Generator
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    latency: list[pd.DataFrame] = field(default_factory=list)
+    throughput: list[pd.DataFrame] = field(default_factory=list)
+    resources: list[pd.DataFrame] = field(default_factory=list)
+
+    def trial(self, server: str, cell: str, block: int, **values: Any) -> dict[str, Any]:
+        language, framework, _, _ = self.servers[server]
+        row = {
+            "run_id": RUN_ID, "trial_id": f"{server}-{cell}-b{block}", "block": block,
+            "trial_order": len(self.trials) + 1, "attempt": 1, "server": server, "language": language,
+            "framework": framework, "tier": "raw" if server in {"nginx", "gnet"} else "realistic",
+            "load_model": "closed", "mode": "keepalive", "connections": None, "threads": None, "vus": None,
+            "iterations": None, "rate_rps": None, "status": "sealed", "error": None, "failed": 0,
+            "server_rss_peak_bytes": 31e6, "generator_cpu_mean_pct": 99.0, "generator_cpu_peak_1s_pct": 99.9,
+            "sampler_cpu_mean_pct": 1.0, "wrk_reported_p50_ms": None, "wrk_reported_p99_ms": None,
+            "probe_p50_ms": None, "probe_p95_ms": None, "probe_p99_ms": None,
+        }  # fmt: skip
+        row |= values
+        self.trials.append(row)
+        return row
+
+
+def quantiles(median_ms: float) -> dict[str, float]:
+    """The exact quantiles of the latencies that `histogram` holds."""
+    law = lognorm(SIGMA, scale=median_ms)
+    named = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+    return {f"latency_{name}_ms": float(law.ppf(q)) for name, q in named.items()}
+
+
+def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
+    """Latencies as the log-bucket rows of schema 1."""
+    bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(int)
+    frame = pd.DataFrame({"second": pd.NA if second is None else second, "bucket": bucket})
+    counted = frame.groupby(["second", "bucket"], dropna=False).size().rename("count").reset_index()
+    counted["lower_ms"] = 1.01 ** counted["bucket"] / 1000
+    counted["upper_ms"] = 1.01 ** (counted["bucket"] + 1) / 1000
+    return counted.assign(trial_id=trial_id, second=counted["second"].astype("Int64"))
+
+
+def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: float) -> None:
+    _, _, cpu, median = maker.servers[server]
+    rate, duration = RATE_RPS[workload] * trial_factor, DURATION_S[workload]
+    requests, median = round(rate * duration), median / trial_factor
+    md5 = 1.1 if workload.endswith("md5") else 1.0
+    mean_pct = cpu * md5 * trial_factor
+    row = maker.trial(
+        server, f"{workload}-vus3000", block, workload=workload, tool="k6", vus=3000, iterations=requests,
+        requests=requests, duration_s=duration, rps=rate, latency_mean_ms=median * np.exp(SIGMA**2 / 2),
+        **quantiles(median), latency_max_ms=median * 9, server_cpu_mean_pct=mean_pct,
+        server_cpu_peak_1s_pct=mean_pct * 1.3, server_cpu_peak_100ms_pct=mean_pct * 1.3,
+        server_cpu_ms_per_request=mean_pct * 10 / rate, verdict="generator-bound",
+        verdict_reason="the generator used 99 % of its core",
+    )  # fmt: skip
+    trial_id = row["trial_id"]
+    values = lognorm(SIGMA, scale=median).ppf((np.arange(requests) + 0.5) / requests)
+    maker.rng.shuffle(values)
+    second = np.floor(np.arange(requests) / rate).astype(int)
+    maker.latency.append(histogram(values, trial_id, second))
+    starts = np.round(np.arange(0, duration, 0.1), 1)
+    # A slow wave of 5 % with a whole number of periods: it leaves the mean rate as it is.
+    times = np.append(starts, duration)
+    wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * times / duration))
+    counts = np.diff(np.floor((times + wave) * rate)).astype(int)
+    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": counts, "failed": 0}))
+    add_resources(maker, trial_id, duration, mean_pct)
+
+
+def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: float) -> None:
+    """20 Hz; the server is steady but for one burst of 1.3 times its level, one second long."""
+    ends = np.round(np.arange(-0.5, duration, 0.05) + 0.05, 2)
+    middle = ends - 0.025
+    burst = (middle >= BURST_AT_S) & (middle < BURST_AT_S + BURST_S)
+    server = np.where(middle < 0, 0.0, np.where(burst, 1.3, 1.0) * server_pct)
+    levels = {"server": server, "generator": np.where(middle < 0, 0.0, 99.0) + 0 * ends, "host": server + 99,
+              "sampler": np.full(ends.size, 1.0)}  # fmt: skip
+    for subject, cpu in levels.items():
+        maker.resources.append(
+            pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": subject, "cpu_pct": cpu,
+                          "rss_bytes": 30_000_000, "threads": 4, "throttled_ms": None})
+        )  # fmt: skip
+
+
+def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
+    """The known requests/s of a wrk trial; block 2 of three is the median, 2 % either way the range."""
+    peak = {"keepalive": 78_000.0, "close": 21_000.0}[mode] * (1.25 if server == "nginx" else 1 - 0.06 * index)
+    shape = {1: 0.22, 10: 0.7, 100: 1.0, 1000: 0.9}[connections]
+    return peak * shape * (0.96 + 0.02 * block)
+
+
+def add_wrk(maker: Maker, server: str, mode: str, connections: int, block: int) -> None:
+    rate = wrk_rate(server, list(maker.servers).index(server), mode, connections, block)
+    bound = connections > 1
+    law = quantiles(connections / rate * 1000 / np.exp(SIGMA**2 / 2))
+    verdict, reason = ("server-bound", "the server used 99 % of its core")
+    if not bound or server == "nginx":
+        verdict, reason = ("generator-bound", "the generator used 99 % of its core")
+    row = maker.trial(
+        server, f"wrk-matrix-c{connections}-{mode}", block, workload="wrk-matrix", tool="wrk", mode=mode,
+        connections=connections, threads=1, requests=round(rate * 3), duration_s=3.0, rps=rate, **law,
+        latency_mean_ms=connections / rate * 1000, latency_max_ms=law["latency_p999_ms"] * 2,
+        server_cpu_mean_pct=99.0 if bound else 60.0, server_cpu_peak_1s_pct=100.0, server_cpu_peak_100ms_pct=101.0,
+        server_cpu_ms_per_request=(990 if bound else 600) / rate, verdict=verdict, verdict_reason=reason,
+    )  # fmt: skip
+    median = law["latency_p50_ms"]
+    values = lognorm(SIGMA, scale=median).ppf((np.arange(20_000) + 0.5) / 20_000)
+    maker.latency.append(histogram(values, row["trial_id"], None))
+    add_resources(maker, row["trial_id"], 3.0, 90.0)
+
+
+def manifest(engine: str = "process") -> dict[str, Any]:
+    return {
+        "schema": 1, "run_id": RUN_ID, "started_at": "2026-01-02T03:04:05+00:00",
+        "campaign": {"name": "synthetic", "title": "A synthetic run", "toml": "", "scale": 1.0}, "seed": 7,
+        "command": ["bench", "run", "synthetic"], "git": {"commit": "0" * 40, "dirty": False},
+        "machine": {"cpu_model": "Example CPU @ 2.50GHz", "cpus": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1",
+                    "governor": None, "cgroup_version": 2, "os": "Linux"},
+        "tools": {"k6": "1.8.1", "wrk": "4.1.0", "nginx": "1.22", "python": "3.11"}, "engine": engine,
+        "engine_reason": "no Docker engine answered" if engine == "process" else "Docker answered",
+        "placement": {"server": [0], "generator": [1], "disjoint": True}, "images": {}, "artifacts": {},
+        "host_warnings": ["The CPU governor is not readable."],
+    }  # fmt: skip
+
+
+def build(
+    folder: Path,
+    servers: dict[str, tuple[str, str, float, float]] = THREE,
+    k6: tuple[str, ...] = ("experiments", "experiments-md5"),
+    wrk: bool = True,
+    trials: int = 3,
+    engine: str = "process",
+    failed: bool = True,
+) -> Path:
+    """Write run.json and tables/ into `folder` and return it."""
+    maker = Maker(servers, np.random.default_rng(1))
+    for block in range(1, trials + 1):
+        for server in servers:
+            for workload in k6:
+                if server != "nginx" or workload == "experiments":
+                    add_k6(maker, server, workload, block, 0.98 + 0.02 * (block - 1))
+            for mode in ("keepalive", "close") if wrk else ():
+                for connections in CONNECTIONS:
+                    add_wrk(maker, server, mode, connections, block)
+    if failed and k6:
+        maker.trial(next(iter(servers)), f"{k6[0]}-vus3000", trials + 1, workload=k6[0], tool="k6", vus=3000,
+                    status="failed", error="k6 ended with exit code 107.", verdict=None)  # fmt: skip
+    write(folder, maker, engine)
+    return folder
+
+
+EMPTY = {
+    "latency": ["trial_id", "second", "bucket", "lower_ms", "upper_ms", "count"],
+    "throughput": ["trial_id", "t_s", "requests", "failed"],
+    "resources": ["trial_id", "t_s", "dt_s", "subject", "cpu_pct", "rss_bytes", "threads", "throttled_ms"],
+}
+
+
+def write(folder: Path, maker: Maker, engine: str) -> None:
+    tables = folder / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(manifest(engine)))
+    pd.DataFrame(maker.trials).to_parquet(tables / "trials.parquet")
+    for name, columns in EMPTY.items():
+        parts = getattr(maker, name)
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        frame[columns].to_parquet(tables / f"{name}.parquet")
