@@ -15,18 +15,29 @@ from runner.present.stats import sliding_mean, spread
 from runner.present.throughput import bin_width
 
 PEAK_WINDOW_S = 1.0
+Samples = dict[tuple[str, str], pd.DataFrame]
 
 
-def usage(resources: pd.DataFrame, trial_id: str, subject: str, window_s: float) -> pd.DataFrame:
-    """Return the CPU use of one subject in one trial over trailing windows: t_s (the end), cpu_pct.
+def usage(samples: pd.DataFrame, window_s: float) -> pd.DataFrame:
+    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct (100 is one core busy).
 
-    Only windows inside the load; 100 % is one core busy.
+    `samples` are the rows of the resources table of one subject in one trial.
     """
-    rows = resources[(resources["trial_id"] == trial_id) & (resources["subject"] == subject)].sort_values("t_s")
-    rows = rows[rows["cpu_pct"].notna()]
+    rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
     points = pd.DataFrame({"t_s": t_s, "cpu_pct": cpu_pct})
     return points[points["t_s"] - window_s >= -1e-6]
+
+
+def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """Return the resource samples of `trials` by (trial_id, subject), server and generator only.
+
+    A pair that was not sampled has an empty frame.
+    """
+    chosen = resources[resources["trial_id"].isin(trials["trial_id"])]
+    found = {(str(trial), str(of)): rows for (trial, of), rows in chosen.groupby(["trial_id", "subject"])}
+    pairs = [(str(trial), subject) for trial in trials["trial_id"] for subject in ("server", "generator")]
+    return {pair: found.get(pair, resources.iloc[:0]) for pair in pairs}
 
 
 @style.styled
@@ -56,22 +67,22 @@ def over_time(tables: Tables) -> Figure:
         right_in=0.2,
         axis_in=0.55,
     )
-    curves = [_curves(tables, own) for _, _, own in cells]
+    samples = samples_of(trials, tables.resources)
+    curves = [_curves(own, samples) for _, _, own in cells]
     top = max([100.0, *(c["cpu_pct"].max() for pair in curves for side in pair.values() for c in side if len(c))])
     for ax, (server, load, own), pair in zip(axes, cells, curves, strict=False):
         style.heading(ax, style.short(server, 24), load, 0.54)
         _draw_cell(ax, pair, looks[server], top)
-        _mark_peak(ax, own, tables)
+        _mark_peak(ax, own, samples)
         ax.set_xlabel(f"seconds (windows of {bin_width(own):g} s)")
     for ax in axes[len(cells) :]:
         ax.remove()
     return figure
 
 
-def _curves(tables: Tables, trials: pd.DataFrame) -> dict[str, list[pd.DataFrame]]:
+def _curves(trials: pd.DataFrame, samples: Samples) -> dict[str, list[pd.DataFrame]]:
     width = bin_width(trials)
-    subjects = ("generator", "server")
-    return {s: [usage(tables.resources, t, s, width) for t in trials["trial_id"]] for s in subjects}
+    return {of: [usage(samples[trial, of], width) for trial in trials["trial_id"]] for of in ("generator", "server")}
 
 
 def _draw_cell(ax: Axes, pair: dict[str, list[pd.DataFrame]], look: style.Identity, top: float) -> None:
@@ -88,9 +99,9 @@ def _draw_cell(ax: Axes, pair: dict[str, list[pd.DataFrame]], look: style.Identi
     ax.set_ylabel("CPU, %")
 
 
-def _mark_peak(ax: Axes, trials: pd.DataFrame, tables: Tables) -> None:
+def _mark_peak(ax: Axes, trials: pd.DataFrame, samples: Samples) -> None:
     """Mark the highest 1 s window of the trial with the highest peak; the value is the trial table's."""
-    windows = [(t, usage(tables.resources, t, "server", PEAK_WINDOW_S)) for t in trials["trial_id"]]
+    windows = [(trial, usage(samples[trial, "server"], PEAK_WINDOW_S)) for trial in trials["trial_id"]]
     windows = [(trial, window) for trial, window in windows if not window.empty]
     if not windows:
         return

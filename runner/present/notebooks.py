@@ -78,6 +78,7 @@ def execute(notebook: Path, run: str, output: Path) -> None:
             parameters={"run": run},
             progress_bar=sys.stderr.isatty(),
             cwd=str(lab_root()),
+            extra_arguments=["--log-level=40"],  # errors only: its warnings are about a socket on loopback
         )
     except PapermillExecutionError as error:
         known = error.ename == "LabError"

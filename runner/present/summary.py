@@ -140,7 +140,9 @@ def _warnings(tables: Tables, table: pd.DataFrame) -> list[str]:
 def _throughput(load: object, rows: pd.DataFrame) -> str:
     """Say how servers rank by throughput on one load: only where each trial of them was server-bound."""
     bound, rest = rows[rows["server_bound"]], rows[~rows["server_bound"]]
-    others = "; ".join(f"{row['server']} ({row['verdicts']})" for row in rest.to_dict("records"))
+    others = "; ".join(
+        f"{', '.join(servers)} ({verdicts})" for verdicts, servers in rest.groupby("verdicts", sort=False)["server"]
+    )
     if bound.empty:
         return f"{load}: requests/s rank nobody, since no server was the limit in all its trials: {others}."
     if len(bound) == 1:

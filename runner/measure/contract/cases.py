@@ -54,6 +54,10 @@ def _variant_named(name: object) -> bytes:
     return experiment_body(variants=[{"name": name, "allocation_percent": 100}])
 
 
+def _with_field(value: bytes) -> bytes:
+    return experiment_body()[:-1] + b',"unknown":' + value + b"}"
+
+
 def _accepted(name: str, body: bytes) -> Case:
     return Case(name, body, (200,))
 
@@ -80,7 +84,7 @@ VALID_CASES = (
         "name of 200 escaped surrogate pairs",
         b'{"name":"' + b"\\ud83d\\ude00" * 200 + b'","variants":[{"name":"v","allocation_percent":100}]}',
     ),
-    _accepted('name with quotes, control characters and <&>\'"', experiment_body('a"\\\n\t\u0001\u2028<&>')),
+    _accepted("name with quotes, control characters and <&>'\"", experiment_body('a"\\\n\t\u0001\u2028<&>')),
     _accepted("variant name of 1 character", _variant_named("x")),
     _accepted("variant name of 200 characters", _variant_named("é" * 200)),
     _accepted("1 variant", experiment_body(percents=[100])),
@@ -145,13 +149,13 @@ MALFORMED_CASES = (
     _not_json("a string instead of an object", b'"x"'),
     _not_json("1e999 as a percentage", b'{"name":"x","variants":[{"name":"v","allocation_percent":1e999}]}'),
     _not_json("20,000 open brackets", b"[" * 20_000),
-    _left_open("20,000 levels in an unknown field", experiment_body()[:-1] + b',"z":' + b"[" * 20_000 + b"]" * 20_000 + b"}"),
-    _left_open("1e999 in an unknown field", experiment_body()[:-1] + b',"z":1e999}'),
-    _left_open("a number of 30,000 digits", experiment_body()[:-1] + b',"z":' + b"9" * 30_000 + b"}"),
+    _left_open("20,000 levels in an unknown field", _with_field(b"[" * 20_000 + b"]" * 20_000)),
+    _left_open("1e999 in an unknown field", _with_field(b"1e999")),
+    _left_open("a number of 30,000 digits", _with_field(b"9" * 30_000)),
     _left_open("a duplicate key", experiment_body()[:-1] + b',"name":"again"}'),
     _left_open("half a surrogate pair", experiment_body("NAME").replace(b"NAME", b"\\ud83d")),
     _left_open("a byte order mark", b"\xef\xbb\xbf" + PUBLISHED_BODY),
-)  # fmt: skip
+)
 
 TOO_LARGE = Case("a body of 64 KiB and 1 byte", experiment_body().ljust(MAX_BODY_BYTES + 1), (413,))
 

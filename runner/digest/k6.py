@@ -1,0 +1,354 @@
+"""k6's raw samples (`--out json=FILE`, plain or .gz) -> typed tables and the numbers that invariants compare.
+
+Facts of k6 1.8.1's source that this rests on (lib/netext/httpext/tracer.go): `time` is the request's end in wall
+clock; `http_req_blocked` lasts from asking for a connection to having it, so it contains `http_req_connecting` and
+`http_req_tls_handshaking`; `http_req_duration` = sending + waiting + receiving begins where connecting ends.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from runner.digest.histogram import bucket_bounds_ms, bucket_index, merge_counts
+from runner.digest.k6_damage import DamageError, rescue
+from runner.digest.k6_points import Tally, connect, read_points
+from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
+from runner.model import LabError
+from runner.store import replacing
+
+__all__ = ["K6Points", "K6Summary", "TrendStats", "digest_k6", "read_summary"]
+
+BIN_NS = 100_000_000
+"""Width of a bin of the throughput table."""
+
+_LONGEST_NS = 30 * 86_400 * 10**9
+"""Ends that lie further apart are no load but a broken clock; the tables have one row a bin."""
+
+_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+_BUCKETS = 1 << 20
+"""More than any latency's bucket (the largest double has 71,000): room for it beside the second in one key."""
+
+_PARTS = ("blocked_ms", "connecting_ms", "sending_ms", "waiting_ms", "receiving_ms")
+_REQUESTS = pa.schema(
+    [
+        ("t_s", pa.float64()),
+        ("latency_ms", pa.float64()),
+        *[(part, pa.float64()) for part in _PARTS],
+        ("status", pa.int16()),
+        ("error_code", pa.int16()),
+        ("ok", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class K6Points:
+    """What the raw points say. Latencies are exact quantiles of http_req_duration in ms, whatever the mode.
+
+    `ok` of a request: status 200 to 399 and no error_code. The load begins at `first_start_ns`.
+    """
+
+    points: dict[str, int]
+    """Points by metric, users' own included."""
+    requests: int
+    failed: int
+    """Requests that are not ok."""
+    failed_points: int
+    """Sum of http_req_failed: k6's own verdict, without requests whose responseCallback is null."""
+    with_status: int
+    """Responses received (status other than 0)."""
+    iterations: int
+    dropped_iterations: int
+    script_runs: int
+    """Points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()."""
+    first_start_ns: int
+    """Wall clock: the earliest end - duration - max(blocked, connecting + tls)."""
+    last_end_ns: int
+    latency_mean_ms: float
+    latency_min_ms: float
+    latency_p50_ms: float
+    latency_p90_ms: float
+    latency_p95_ms: float
+    latency_p99_ms: float
+    latency_p999_ms: float
+    latency_max_ms: float
+    worst_residual_ms: float
+    """Largest |sending + waiting + receiving - duration|."""
+    iteration_max_ms: float
+    """Largest iteration_duration; 0 without a completed iteration."""
+    salvaged: bool
+    """Whether the file's end was cut off and left out."""
+    lines_lost: int
+    """Lines left out at the end, the torn one included; what was never written is not known."""
+
+
+def digest_k6(
+    raw: Path,
+    requests: Path,
+    latency: Path,
+    throughput: Path,
+    *,
+    trial_id: str,
+    mode: str,
+    scratch: Path,
+    memory_mb: int = 400,
+    threads: int = 2,
+    salvage: bool = False,
+) -> K6Points:
+    """Digest k6's raw points into three Parquet tables, out of core, and return the numbers of the whole load.
+
+    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, and the time from asking for a
+    connection to the last byte, max(blocked, connecting + tls) + duration, with mode `close`. Every request counts,
+    failed ones too. Where the raw file is damaged, LabError (exit code 1) names it and the line, and no table is
+    touched; with `salvage` a cut-off end only loses the requests that are not complete.
+    """
+    if mode not in {"keepalive", "close"}:
+        raise ValueError(f"mode is keepalive or close, not {mode!r}")
+    if not raw.is_file():
+        raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name:
+        spool = Path(name) / "requests.arrow"
+        try:
+            tally, lost = _read(raw, spool, memory_mb, threads, salvage)
+        except DamageError as damage:
+            raise LabError(f"{raw}, line {damage.line}: {damage.reason}.", exit_code=1) from None
+        if tally.requests == 0:
+            raise LabError(f"{raw} holds no complete request in its {tally.lines} lines.", exit_code=1)
+        facts = _survey(spool)
+        if facts.last_end_ns - facts.first_start_ns > _LONGEST_NS:
+            raise LabError(f"{raw} holds requests more than 30 days apart: its clock was set.", exit_code=1)
+        quantiles = _exact_quantiles(spool, tally.requests, memory_mb, threads)
+        with ExitStack() as stack:
+            targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
+            histogram, bins = _write_requests(spool, targets[0], facts.first_start_ns, mode == "close")
+            _write_latency(targets[1], trial_id, histogram)
+            _write_throughput(targets[2], trial_id, bins)
+    return _points(tally, facts, quantiles, lost)
+
+
+def _read(
+    raw: Path, spool: Path, memory_mb: int, threads: int, salvage: bool
+) -> tuple[Tally, int | None]:
+    """Return the counts and the number of lines lost, None where nothing is missing."""
+    try:
+        return read_points(raw, spool, memory_mb=memory_mb, threads=threads), None
+    except DamageError as damage:
+        if not (salvage and damage.cut):
+            raise
+    rescued = spool.with_name("rescued.json")
+    torn = rescue(raw, rescued).damage is not None
+    if rescued.stat().st_size == 0:
+        raise DamageError(1, "the file ends within its first line", cut=True)
+    tally = read_points(rescued, spool, memory_mb=memory_mb, threads=threads, cut=True)
+    rescued.unlink()
+    return tally, tally.incomplete + torn
+
+
+# --- numbers of the whole load ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Facts:
+    first_start_ns: int
+    last_end_ns: int
+    failed: int
+    with_status: int
+    sum_ms: float
+    min_ms: float
+    max_ms: float
+    worst_residual_ms: float
+
+
+def _rows(spool: Path) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the spool batch by batch as columns."""
+    with pa.memory_map(str(spool)) as source:
+        reader = pa.ipc.open_file(source)
+        for index in range(reader.num_record_batches):
+            batch = reader.get_batch(index)
+            yield {name: batch.column(name).to_numpy() for name in batch.schema.names}
+
+
+def _occupied_ms(rows: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Time from asking for a connection to the last byte, in ms.
+
+    Blocked contains connecting and TLS, but is 0 where the connection was made and then not handed over.
+    """
+    connect_ms = np.maximum(rows["blocked_ms"], rows["connecting_ms"] + rows["tls_ms"])
+    return np.asarray(connect_ms + rows["duration_ms"], dtype=np.float64)
+
+
+def _is_ok(rows: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    status = rows["status"]
+    return np.asarray((status >= 200) & (status < 400) & (rows["error_code"] == 0), dtype=np.bool_)
+
+
+def _survey(spool: Path) -> _Facts:
+    """Return sums and extremes over all requests in one pass."""
+    parts = []
+    for rows in _rows(spool):
+        duration = rows["duration_ms"]
+        residual = rows["sending_ms"] + rows["waiting_ms"] + rows["receiving_ms"] - duration
+        starts = rows["end_ns"] - np.round(_occupied_ms(rows) * 1e6).astype(np.int64)
+        parts.append(
+            _Facts(
+                first_start_ns=int(starts.min()),
+                last_end_ns=int(rows["end_ns"].max()),
+                failed=int((~_is_ok(rows)).sum()),
+                with_status=int((rows["status"] != 0).sum()),
+                sum_ms=math.fsum(duration),
+                min_ms=float(duration.min()),
+                max_ms=float(duration.max()),
+                worst_residual_ms=float(np.abs(residual).max()),
+            )
+        )
+    return _Facts(
+        first_start_ns=min(part.first_start_ns for part in parts),
+        last_end_ns=max(part.last_end_ns for part in parts),
+        failed=sum(part.failed for part in parts),
+        with_status=sum(part.with_status for part in parts),
+        sum_ms=math.fsum(part.sum_ms for part in parts),
+        min_ms=min(part.min_ms for part in parts),
+        max_ms=max(part.max_ms for part in parts),
+        worst_residual_ms=max(part.worst_residual_ms for part in parts),
+    )
+
+
+def _exact_quantiles(spool: Path, count: int, memory_mb: int, threads: int) -> list[float]:
+    """Return _QUANTILES of http_req_duration by k6's formula (metrics/sink.go, TrendSink.P): linear interpolation.
+
+    The values are sorted by DuckDB, which spills to disk where they exceed its memory.
+    """
+    ranks = [q * (count - 1) for q in _QUANTILES]
+    wanted = sorted({whole for rank in ranks for whole in (math.floor(rank), math.ceil(rank))})
+    with pa.memory_map(str(spool)) as source, connect(spool.parent, memory_mb, threads) as connection:
+        file = pa.ipc.open_file(source)
+        batches = (file.get_batch(index).select(["duration_ms"]) for index in range(file.num_record_batches))
+        schema = pa.schema([file.schema.field("duration_ms")])
+        connection.register("durations", pa.RecordBatchReader.from_batches(schema, batches))
+        connection.execute("CREATE TABLE sorted AS SELECT duration_ms FROM durations ORDER BY duration_ms")
+        found = connection.execute(
+            "SELECT rowid, duration_ms FROM sorted WHERE list_contains($wanted, rowid)", {"wanted": wanted}
+        ).fetchall()
+    values = dict(found)
+    return [
+        values[math.floor(rank)]
+        + (values[math.ceil(rank)] - values[math.floor(rank)]) * (rank - math.floor(rank))
+        for rank in ranks
+    ]
+
+
+def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | None) -> K6Points:
+    p50, p90, p95, p99, p999 = quantiles
+    return K6Points(
+        points=dict(sorted(tally.points.items())),
+        requests=tally.requests,
+        failed=facts.failed,
+        failed_points=tally.failed_points,
+        with_status=facts.with_status,
+        iterations=tally.iterations,
+        dropped_iterations=tally.dropped,
+        script_runs=tally.points["data_sent"],
+        first_start_ns=facts.first_start_ns,
+        last_end_ns=facts.last_end_ns,
+        latency_mean_ms=facts.sum_ms / tally.requests,
+        latency_min_ms=facts.min_ms,
+        latency_p50_ms=p50,
+        latency_p90_ms=p90,
+        latency_p95_ms=p95,
+        latency_p99_ms=p99,
+        latency_p999_ms=p999,
+        latency_max_ms=facts.max_ms,
+        worst_residual_ms=facts.worst_residual_ms,
+        iteration_max_ms=tally.iteration_max_ms,
+        salvaged=lost is not None,
+        lines_lost=lost or 0,
+    )
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Counts by integer key, as NumPy arrays."""
+
+    keys: NDArray[np.int64]
+    requests: NDArray[np.int64]
+    failed: NDArray[np.int64]
+
+
+def _write_requests(
+    spool: Path, target: Path, first_start_ns: int, close: bool
+) -> tuple[_Counts, _Counts]:
+    """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
+    latencies: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []
+    histogram = bins = _add(None, np.empty(0, np.int64), np.empty(0, np.bool_))
+    with pq.ParquetWriter(
+        target, _REQUESTS, compression="zstd", compression_level=1, use_dictionary=["status", "error_code"]
+    ) as writer:
+        for rows in _rows(spool):
+            since_ns = rows["end_ns"] - first_start_ns
+            latency_ms = _occupied_ms(rows) if close else rows["duration_ms"]
+            ok = _is_ok(rows)
+            columns = [since_ns / 1e9, latency_ms, *(rows[part] for part in _PARTS)]
+            columns += [rows["status"], rows["error_code"], ok]
+            writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=_REQUESTS))
+            keys = since_ns // 1_000_000_000 * _BUCKETS + bucket_index(latency_ms * 1000)
+            histogram = _add(histogram, keys, ~ok)
+            bins = _add(bins, since_ns // BIN_NS, ~ok)
+    del latencies
+    return histogram, bins
+
+
+def _add(counts: _Counts | None, keys: NDArray[np.int64], failed: NDArray[np.bool_]) -> _Counts:
+    """Return `counts` with one request more at each of `keys`."""
+    unique, inverse = np.unique(keys, return_inverse=True)
+    number = np.bincount(inverse, minlength=unique.size).astype(np.int64)
+    bad = np.bincount(inverse, weights=failed, minlength=unique.size).astype(np.int64)
+    if counts is None:
+        return _Counts(unique, number, bad)
+    every = np.union1d(counts.keys, unique)
+    sums = np.zeros((2, every.size), np.int64)
+    for part_keys, part in ((counts.keys, (counts.requests, counts.failed)), (unique, (number, bad))):
+        sums[:, np.searchsorted(every, part_keys)] += np.stack(part)
+    return _Counts(every, sums[0], sums[1])
+
+
+def _write_latency(target: Path, trial_id: str, histogram: _Counts) -> None:
+    seconds, buckets = np.divmod(histogram.keys, _BUCKETS)
+    lower, upper = bucket_bounds_ms(buckets)
+    columns = {
+        "trial_id": pa.array([trial_id] * seconds.size, pa.string()),
+        "second": pa.array(seconds.astype(np.int32)),
+        "bucket": pa.array(buckets.astype(np.int32)),
+        "lower_ms": pa.array(lower),
+        "upper_ms": pa.array(upper),
+        "count": pa.array(histogram.requests),
+    }
+    pq.write_table(pa.table(columns), target, compression="zstd")
+
+
+def _write_throughput(target: Path, trial_id: str, bins: _Counts) -> None:
+    """Every bin from the begin of the load to its last request has a row: a stall shows as zeros."""
+    size = int(bins.keys[-1]) + 1
+    filled = np.zeros((2, size), np.int64)
+    filled[:, bins.keys] = np.stack([bins.requests, bins.failed])
+    columns = {
+        "trial_id": pa.array([trial_id] * size, pa.string()),
+        "t_s": pa.array(np.arange(size) / (1_000_000_000 // BIN_NS)),
+        "requests": pa.array(filled[0]),
+        "failed": pa.array(filled[1]),
+    }
+    pq.write_table(pa.table(columns), target, compression="zstd")

@@ -1,0 +1,215 @@
+"""k6's raw points -> one row a request: read by DuckDB in parallel, paired by order, spooled to disk.
+
+A request's points are consecutive lines (see k6_damage.REQUEST_METRICS), and DuckDB keeps the order of lines. So the
+request metrics, taken out of the stream, must repeat in exactly their order; anything else is damage, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from runner.digest.k6_damage import REQUEST_METRICS, DamageError, LineReader, check_stream, is_gzip
+
+_POINTS = len(REQUEST_METRICS)
+_OTHERS = (
+    "http_req_failed",
+    "iterations",
+    "iteration_duration",
+    "dropped_iterations",
+    "data_sent",
+    "data_received",
+    "vus",
+    "vus_max",
+)
+_KNOWN = REQUEST_METRICS + _OTHERS
+_NAMED, _METRIC, _BAD = 200, 201, 202
+"""Codes of a line besides its index in _KNOWN: a metric of the user's, an announcement, not a line of k6."""
+
+_BATCH = 122_880
+
+SPOOL = pa.schema(
+    [
+        ("end_ns", pa.int64()),
+        *[(f"{part}_ms", pa.float64()) for part in ("duration", "blocked", "connecting", "tls")],
+        *[(f"{part}_ms", pa.float64()) for part in ("sending", "waiting", "receiving")],
+        ("status", pa.int16()),
+        ("error_code", pa.int16()),
+    ]
+)
+"""One row a request, in the file's order: wall-clock end and k6's own durations; error_code is 0 where there is none."""
+
+_DURATIONS = SPOOL.names[1:8]
+
+
+@dataclass
+class Tally:
+    """What is counted while the points pass by."""
+
+    points: Counter[str] = field(default_factory=Counter)
+    lines: int = 0
+    bad_lines: int = 0
+    requests: int = 0
+    failed_points: int = 0
+    iterations: int = 0
+    dropped: int = 0
+    iteration_max_ms: float = 0.0
+    incomplete: int = 0
+    """Points of a last request that is not complete."""
+
+
+def read_points(raw: Path, spool: Path, *, memory_mb: int, threads: int, cut: bool = False) -> Tally:
+    """Write one row (SPOOL) a request to `spool`, an Arrow IPC file, and return the counts.
+
+    DamageError names the line of the first fault. `cut` accepts an incomplete last request and leaves it out. Memory
+    stays constant; DuckDB gets `memory_mb`, and spills beside the spool.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        checking = pool.submit(check_stream, raw)
+        problem = None
+        tally = Tally()
+        try:
+            _pair(raw, spool, tally, memory_mb, threads)
+        except (duckdb.Error, pa.ArrowInvalid, _MisalignedError) as error:
+            problem = error
+        stream = checking.result()
+    if stream.damage is not None:
+        raise stream.damage
+    if problem or tally.bad_lines or tally.lines != stream.lines or (tally.incomplete and not cut):
+        _explain(raw, tally, problem, cut)
+    return tally
+
+
+class _MisalignedError(Exception):
+    """The points of a request do not follow each other as k6 writes them."""
+
+
+def _explain(raw: Path, tally: Tally, problem: Exception | None, cut: bool) -> None:
+    """Find the line at fault with the slow reader, or accept infinite values of users' own metrics."""
+    reader = LineReader()
+    try:
+        reader.read(raw)
+    except DamageError as damage:
+        if not (cut and damage.cut):
+            raise
+    infinite = reader.infinite.total()
+    if problem is not None or tally.bad_lines != infinite or tally.lines != reader.number:
+        why = str(problem).splitlines()[0] if problem else "DuckDB and the line reader disagree"
+        raise DamageError(reader.number, f"the points cannot be read ({why})")
+    tally.points.update(reader.infinite)
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def connect(scratch: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory DuckDB with its limits, spilling into `scratch`; it never loads extensions from elsewhere."""
+    return duckdb.connect(
+        config={
+            "threads": threads,
+            "memory_limit": f"{memory_mb}MB",
+            "temp_directory": str(scratch / "spill"),
+            "autoinstall_known_extensions": False,
+            "preserve_insertion_order": True,
+        }
+    )
+
+
+def _query() -> str:
+    known = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(_KNOWN))
+    first, last = REQUEST_METRICS[0], REQUEST_METRICS[-1]
+    return f"""
+        SELECT CASE WHEN type = 'Metric' AND metric IS NOT NULL THEN {_METRIC}
+                    WHEN type IS DISTINCT FROM 'Point' OR metric IS NULL OR data.time IS NULL
+                         OR data.value IS NULL THEN {_BAD}
+                    ELSE CASE metric {known} ELSE {_NAMED} END END::UTINYINT AS code,
+               data.value AS value,
+               CASE WHEN code = {_NAMED} THEN metric END AS name,
+               CASE WHEN metric IN ('{first}', '{last}') THEN data.time END AS time,
+               CASE WHEN metric = '{first}' THEN data.tags.status END AS status,
+               CASE WHEN metric = '{first}' THEN data.tags.error_code END AS error_code
+        FROM read_json($raw, format = 'newline_delimited', ignore_errors = true, compression = $compression,
+            columns = {{metric: 'VARCHAR', type: 'VARCHAR', data: 'STRUCT("time" VARCHAR, "value" DOUBLE,
+                        tags STRUCT(status VARCHAR, error_code VARCHAR))'}})
+    """  # noqa: S608 - built of this module's constants only; the file's name is a bound parameter
+
+
+def _batches(raw: Path, scratch: Path, memory_mb: int, threads: int) -> Iterator[Any]:
+    """Yield Arrow batches of the query in the order of lines."""
+    compression = "gzip" if is_gzip(raw) else "none"
+    with connect(scratch, memory_mb, threads) as connection:
+        points = connection.sql(_query(), params={"raw": str(raw), "compression": compression})
+        yield from points.fetch_record_batch(_BATCH)
+
+
+def _pair(raw: Path, spool: Path, tally: Tally, memory_mb: int, threads: int) -> None:
+    """Stream the file into the spool; points of a request that straddles two batches wait for the next."""
+    waiting: Any = None
+    with ExitStack() as stack:
+        writer = stack.enter_context(pa.ipc.new_file(str(spool), SPOOL))
+        for batch in _batches(raw, spool.parent, memory_mb, threads):
+            points = _count(batch, tally)
+            if waiting is not None:
+                points = pa.concat_batches([waiting, points])
+            whole = points.num_rows // _POINTS * _POINTS
+            waiting = points.slice(whole)
+            if whole:
+                writer.write_batch(_requests(points.slice(0, whole)))
+                tally.requests += whole // _POINTS
+    tally.incomplete = 0 if waiting is None else waiting.num_rows
+
+
+def _count(batch: Any, tally: Tally) -> Any:
+    """Add a batch to the counts and return its points of requests."""
+    codes = batch.column("code").to_numpy()
+    values = batch.column("value").to_numpy(zero_copy_only=False)
+    counts = np.bincount(codes, minlength=256)
+    tally.lines += len(codes)
+    tally.bad_lines += int(counts[_BAD])
+    for code in np.flatnonzero(counts[: len(_KNOWN)]):
+        tally.points[_KNOWN[code]] += int(counts[code])
+    if counts[_NAMED]:
+        for entry in pc.value_counts(batch.column("name").drop_null()).to_pylist():
+            tally.points[entry["values"]] += entry["counts"]
+
+    def of(metric: str) -> NDArray[np.float64]:
+        return np.asarray(values[codes == _KNOWN.index(metric)], dtype=np.float64)
+
+    tally.failed_points += int(of("http_req_failed").sum())
+    tally.iterations += int(of("iterations").sum())
+    tally.dropped += int(of("dropped_iterations").sum())
+    tally.iteration_max_ms = float(of("iteration_duration").max(initial=tally.iteration_max_ms))
+    return batch.filter(pa.array(codes < _POINTS))
+
+
+def _requests(points: Any) -> Any:
+    """Turn the points of whole requests into SPOOL rows; _MisalignedError where order, time or values are not k6's."""
+    codes = points.column("code").to_numpy().reshape(-1, _POINTS)
+    values = points.column("value").to_numpy(zero_copy_only=False).reshape(-1, _POINTS)
+    if not (codes == np.arange(_POINTS, dtype=codes.dtype)).all():
+        raise _MisalignedError("the points of a request are not in k6's order")
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise _MisalignedError("a duration is negative or not finite")
+    heads = pa.array(np.arange(0, points.num_rows, _POINTS))
+    first = points.take(heads)
+    last = points.column("time").take(pc.add(heads, _POINTS - 1))
+    if not pc.all(pc.fill_null(pc.equal(first.column("time"), last), False)).as_py():
+        raise _MisalignedError("the points of a request differ in time")
+    ends = pc.cast(pc.cast(first.column("time"), pa.timestamp("ns", "UTC")), pa.int64())
+    status = pc.cast(first.column("status"), pa.int16())
+    if status.null_count:
+        raise _MisalignedError("a request has no status tag")
+    error_code = pc.fill_null(pc.cast(first.column("error_code"), pa.int16()), pa.scalar(0, pa.int16()))
+    durations = [pa.array(np.ascontiguousarray(values[:, column])) for column in range(1, _POINTS)]
+    return pa.record_batch([ends, *durations, status, error_code], schema=SPOOL)

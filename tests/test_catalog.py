@@ -1,0 +1,106 @@
+"""server.toml and campaign TOML: what is wrong is said with file and line; what is right becomes a plan."""
+
+from collections import Counter
+
+import pytest
+
+from runner.catalog import campaign_names, load_campaign, load_server, server_names
+from runner.model import LabError
+from runner.plan import choose, plan_trials
+
+CAMPAIGN = """title = "test"
+servers = ["axum", "gin", "nginx"]
+repeats = 2
+
+[[load]]
+workload = "experiments"
+vus = 5
+iterations = 10
+
+[[load]]
+workload = "wrk-matrix"
+connections = [1, 10]
+modes = ["keepalive", "close"]
+duration_s = 1
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_all_campaigns_and_servers_load():
+    assert {"quick", "seeds"} <= set(campaign_names())
+    assert {"axum", "gin", "nginx"} <= set(server_names())
+    for name in campaign_names():
+        assert load_campaign(name).loads
+    for name in server_names():
+        assert load_server(name).implements
+
+
+def test_seeds_has_the_published_size():
+    k6 = [load for load in load_campaign("seeds").loads if load.iterations]
+    assert [(load.vus, load.iterations) for load in k6] == [((3000,), 1_000_000)] * 2
+    (wrk,) = (load for load in load_campaign("seeds").loads if load.connections)
+    assert (wrk.connections, wrk.modes, wrk.duration_s, wrk.repeats) == (
+        (1, 10, 100, 1000),
+        ("keepalive", "close"),
+        3.0,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("vus = 5", "vus = 0", 7, "vus = 0"),
+        ("vus = 5", "vuss = 5", 7, "unknown key 'vuss'"),
+        ("iterations = 10", "iterations = 3", 8, "fewer than 5 virtual users"),
+        ('workload = "wrk-matrix"', 'workload = "wrk"', 11, "no workload 'wrk'"),
+        ("duration_s = 1", "duration_s = -1", 14, "duration_s = -1"),
+        ("duration_s = 1", "iterations = 1", 14, "takes no 'iterations'"),
+        ('modes = ["keepalive", "close"]', 'modes = ["open"]', 13, "modes"),
+        ('servers = ["axum", "gin", "nginx"]', 'servers = ["axum", "gone"]', 2, "no server 'gone'"),
+        ("repeats = 2", "repeats = true", 3, "repeats = True"),
+        ("repeats = 2", "repeats =", 3, "line 3"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path, old, new, line, says):
+    with pytest.raises(LabError) as caught:
+        load_campaign(write(tmp_path, CAMPAIGN.replace(old, new, 1)))
+    assert f"line {line}" in str(caught.value)
+    assert says in str(caught.value)
+
+
+def plan(tmp_path, **changes):
+    campaign = choose(load_campaign(write(tmp_path, CAMPAIGN)), **{"servers": [], "repeats": None, "scale": 1} | changes)
+    return plan_trials(campaign, [load_server(name) for name in campaign.servers])
+
+
+def test_blocks_are_complete_and_their_order_is_seeded(tmp_path):
+    trials = plan(tmp_path)
+    cells = Counter(trial.cell.cell_id for trial in trials)
+    assert len(cells) == 2 + 3 * 4  # nginx does not implement experiments
+    assert set(cells.values()) == {2}
+    first, second = ([t.cell.cell_id for t in trials if t.block == block] for block in (1, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+    assert [t.trial_id for t in trials] == [t.trial_id for t in plan(tmp_path)]
+    assert len({t.trial_id for t in trials}) == len(trials)
+
+
+def test_scale_shrinks_but_never_below_what_can_be_measured(tmp_path):
+    small = plan(tmp_path, scale=0.01)
+    assert {t.cell.iterations for t in small if t.cell.tool == "k6"} == {5}
+    assert {t.cell.duration_s for t in small if t.cell.tool == "wrk"} == {0.2}
+    assert {t.cell.iterations for t in plan(tmp_path, scale=10) if t.cell.tool == "k6"} == {100}
+    with pytest.raises(LabError, match="greater than 0"):
+        plan(tmp_path, scale=0)
+
+
+def test_one_server_and_more_repeats(tmp_path):
+    trials = plan(tmp_path, servers=["gin"], repeats=4)
+    assert {t.cell.server for t in trials} == {"gin"}
+    assert max(t.block for t in trials) == 4

@@ -1,0 +1,95 @@
+"""CPU rates from cumulative counters: known loads come back, whatever the sampling instants."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from runner.digest.resources import Counter, rates, read_counters, tick_coverage
+from runner.digest.verdict import Evidence, judge
+from runner.model import LabError
+
+
+def counter_of(cpu_at, times):
+    times = np.asarray(times, dtype=float)
+    cpu = np.array([cpu_at(t) for t in times])
+    return Counter(times, cpu, np.full(len(times), 10, dtype=np.int64), np.zeros(len(times)))
+
+
+def test_mean_uses_the_time_that_really_passed():
+    jittered = np.sort(np.random.default_rng(3).uniform(-0.5, 10.5, 220))
+    counter = counter_of(lambda t: 0.37 * t, [-1, *jittered, 11])
+    assert counter.mean_pct(0, 10) == pytest.approx(37)
+
+
+def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
+    """Eight cores busy for 100 ms of every second."""
+
+    def burst(t):
+        return 0.8 * np.floor(t) + 8 * min(t - np.floor(t), 0.1)
+
+    counter = counter_of(burst, np.arange(0, 10.001, 0.05))
+    assert counter.peak_pct(0, 10, 0.1) == pytest.approx(800)
+    assert counter.peak_pct(0, 10, 1.0) == pytest.approx(80, rel=0.02)
+    assert counter.mean_pct(0, 10) == pytest.approx(80)
+
+
+def test_a_window_longer_than_the_load_has_no_peak():
+    assert np.isnan(counter_of(lambda t: t, np.arange(0, 1, 0.05)).peak_pct(0, 0.5, 1.0))
+
+
+def write_raw(path, subjects):
+    rows = [
+        {
+            "tick": tick,
+            "subject": subject,
+            "source": "test",
+            "mono_ns": 1_000_000_000 + tick * 50_000_000,
+            "cpu_ns": round(tick * 50_000_000 * share),
+            "rss_bytes": 1000 + tick,
+            "throttled_ns": None,
+        }
+        for subject, share in subjects.items()
+        for tick in range(41)
+    ]
+    schema = {"rss_bytes": pa.int64(), "throttled_ns": pa.int64()}
+    table = pa.Table.from_pylist(rows)
+    for name, kind in schema.items():
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+    pq.write_table(table, path)
+
+
+def test_reading_and_rates(tmp_path):
+    path = tmp_path / "resources.parquet"
+    write_raw(path, {"host": 1.5, "server": 0.25})
+    counters = read_counters(path, 1_000_000_000)
+    assert counters["server"].mean_pct(0, 2) == pytest.approx(25)
+    table = rates("t", counters).to_pandas()
+    assert set(table["subject"]) == {"host", "server"}
+    assert table.loc[table["subject"] == "host", "cpu_pct"].to_numpy() == pytest.approx(150)
+    assert tick_coverage(path, 0, 2, 20, counters) == 1.0
+    assert tick_coverage(path, 0, 4, 20, counters) == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_broken_file_is_one_sentence(tmp_path):
+    path = tmp_path / "resources.parquet"
+    path.write_bytes(b"PAR1 not parquet")
+    with pytest.raises(LabError, match=r"resources\.parquet cannot be read"):
+        read_counters(path, 0)
+
+
+@pytest.mark.parametrize(
+    ("server", "generator", "peak", "disjoint", "verdict"),
+    [
+        (0.95, 0.50, 0.60, True, "server-bound"),
+        (0.45, 0.99, 1.00, True, "generator-bound"),
+        (0.45, 0.70, 0.97, True, "generator-bound"),
+        (0.45, 0.50, 0.60, True, "inconclusive"),
+        (0.95, 0.99, 1.00, True, "inconclusive"),
+        (0.95, 0.50, 0.60, False, "inconclusive"),
+    ],
+)
+def test_verdicts(server, generator, peak, disjoint, verdict):
+    judged = judge(Evidence(server, generator, peak, disjoint))
+    assert judged.verdict == verdict
+    assert f"{100 * server:.0f} %" in judged.reason

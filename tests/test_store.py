@@ -1,0 +1,65 @@
+"""The store: writes are whole or not at all, the journal survives a torn line, runs are found or refused."""
+
+import json
+
+import pytest
+
+from runner.model import LabError
+from runner.store import RunFolder, find_run, replacing, sha256, write_json
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"old": 1})
+
+    def broken():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert json.loads(path.read_text()) == {"old": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_nan_never_reaches_a_json_file(tmp_path):
+    with pytest.raises(ValueError, match="Out of range"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_journal_keeps_the_last_state_and_survives_a_torn_last_line(tmp_path):
+    run = RunFolder(tmp_path)
+    for state in ("planned", "running", "raw"):
+        run.append(state, "t1")
+    with run.journal.open("a") as handle:
+        handle.write('{"trial_id": "t1", "sta')
+    assert run.states() == {"t1": "raw"}
+
+
+def test_rubbish_in_the_middle_of_the_journal_is_named(tmp_path):
+    run = RunFolder(tmp_path)
+    run.journal.write_text('{"trial_id": "t", "state": "planned"}\nrubbish\n{"trial_id": "t", "state": "raw"}\n')
+    with pytest.raises(LabError, match="line 2"):
+        run.states()
+
+
+def test_sha256_is_the_known_one(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.parametrize("run", ["nothing", "../..", "./here", "latest"])
+def test_an_unknown_run_is_one_sentence(monkeypatch, tmp_path, run):
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    with pytest.raises(LabError, match=r"^There is no run"):
+        find_run(run)
+
+
+def test_another_schema_is_refused(tmp_path):
+    write_json(tmp_path / "run.json", {"schema": 99})
+    with pytest.raises(LabError, match="schema 99"):
+        RunFolder(tmp_path).manifest()
