@@ -15,7 +15,7 @@ from runner.measure.build import Built, build
 from runner.measure.engine import EngineChoice
 from runner.measure.manifest import write_manifest
 from runner.measure.session import Session, session
-from runner.measure.tools import need_tool
+from runner.measure.tools import Tool, need_tool
 from runner.measure.trial import Bench, measure
 from runner.model import SCHEMA, Campaign, LabError, Measurement, Server, State, Trial
 from runner.plan import plan_trials
@@ -74,7 +74,7 @@ def run_campaign(
     trials = plan_trials(campaign, servers)
     if not trials:
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
-    tools = {name: need_tool(name) for name in sorted({trial.cell.tool for trial in trials})}
+    tools = _tools(trials)
     placement = machine.place(campaign.server_cpus)
     warnings = machine.warnings(placement, max(trial.cell.sockets for trial in trials))
     with session(engine) as opened:
@@ -119,7 +119,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     if not trials:
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
-    tools = {name: need_tool(name) for name in sorted({trial.cell.tool for trial in trials})}
+    tools = _tools(trials)
     placement = machine.place(campaign.server_cpus)
     with session(manifest["engine"]) as opened:
         _greet(opened, (), report)
@@ -173,6 +173,11 @@ def ensure_tables(run: RunFolder, say: Callable[[str], None]) -> None:
     if not have_tables(run):
         say("Rebuilding the tables from the raw samples …")
         rebuild(run)
+
+
+def _tools(trials: Sequence[Trial]) -> dict[str, Tool]:
+    names: set[str] = {trial.cell.tool for trial in trials}
+    return {name: need_tool(name) for name in sorted(names)}
 
 
 def _greet(opened: Session, warnings: Iterable[str], report: Reporter) -> None:

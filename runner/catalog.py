@@ -257,14 +257,15 @@ def _load(table: _Table, repeats: int) -> Load:
     return load
 
 
+def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in load.items()}
+
+
 def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
     try:
         given = manifest["campaign"]
-        loads = tuple(
-            Load(**{key: tuple(value) if isinstance(value, list) else value for key, value in load.items()})
-            for load in given["loads"]
-        )
+        loads = tuple(Load(**_with_tuples(load)) for load in given["loads"])
         return Campaign(
             name=check_name("Campaign", given["name"]),
             title=given["title"],

@@ -37,6 +37,10 @@ def main() -> None:
     except LabError as error:
         Console().error(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename else ""
+        Console().error(f"The system refused: {error.strerror or error}{named}.")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -150,7 +154,8 @@ def run(
     json_: JsonFlag = False,
 ) -> None:
     """Run a campaign: every trial in a fresh server, raw samples into data/runs/."""
-    from runner.campaign import choose, resume_campaign, run_campaign
+    from runner.campaign import resume_campaign, run_campaign
+    from runner.plan import choose
 
     console = Console()
     with TrialProgress(console) as progress:
@@ -185,8 +190,7 @@ def _finish(console: Console, outcome: Any, json_: bool) -> None:
         )
         return
     console.rows(f"run {outcome.run.run_id}", rows)
-    for sentence in outcome.failed:
-        console.error(sentence)
+    console.errors(outcome.failed)
     console.note(f"Raw samples and tables: {outcome.run.path}")
 
 
@@ -195,15 +199,17 @@ def report(run: Run = "latest", json_: JsonFlag = False) -> None:
     """Make tables, figures and HTML of a run, through the notebooks."""
     from runner.campaign import ensure_tables
     from runner.present.notebooks import build_report
+    from runner.present.summary import summary_rows
 
     console = Console()
     folder = find_run(run)
     ensure_tables(folder, console.note)
-    made = build_report(folder, console.note)
+    console.note("Executing the notebooks …")
+    made = build_report(folder)
     if json_:
         _emit({"run_id": folder.run_id, "html": str(made.html), "figures": [str(path) for path in made.figures]})
         return
-    console.rows(f"run {folder.run_id}", made.rows)
+    console.rows(f"run {folder.run_id}", summary_rows(folder))
     console.note(f"Figures: {made.html.parent}")
     console.note(f"Report:  {made.html}")
 

@@ -51,6 +51,13 @@ class Console:
         """Print an error as one sentence."""
         self.err.print(f"[red]Error:[/] {escape(text)}")
 
+    def errors(self, sentences: Sequence[str], most: int = 10) -> None:
+        """Print the first `most` errors, and how many there are beyond."""
+        for sentence in sentences[:most]:
+            self.error(sentence)
+        if len(sentences) > most:
+            self.note(f"… and {len(sentences) - most} more: see the trial.json files.")
+
 
 class TrialProgress:
     """Live progress on a terminal; one line a trial elsewhere."""

@@ -202,7 +202,11 @@ def write(folder: Path, maker: Maker, engine: str) -> None:
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest(engine)))
-    pd.DataFrame(maker.trials).to_parquet(tables / "trials.parquet")
+    sample = Maker(THREE, maker.rng)
+    add_k6(sample, "axum", "experiments", 1, 1.0)
+    add_wrk(sample, "axum", "close", 1, 1)
+    columns = list({name: None for row in sample.trials for name in row})
+    pd.DataFrame(maker.trials, columns=columns).to_parquet(tables / "trials.parquet")
     for name, columns in EMPTY.items():
         parts = getattr(maker, name)
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

@@ -138,9 +138,7 @@ def digest_k6(
     return _points(tally, facts, quantiles, lost)
 
 
-def _read(
-    raw: Path, spool: Path, memory_mb: int, threads: int, salvage: bool
-) -> tuple[Tally, int | None]:
+def _read(raw: Path, spool: Path, memory_mb: int, threads: int, salvage: bool) -> tuple[Tally, int | None]:
     """Return the counts and the number of lines lost, None where nothing is missing."""
     try:
         return read_points(raw, spool, memory_mb=memory_mb, threads=threads), None
@@ -243,8 +241,7 @@ def _exact_quantiles(spool: Path, count: int, memory_mb: int, threads: int) -> l
         ).fetchall()
     values = dict(found)
     return [
-        values[math.floor(rank)]
-        + (values[math.ceil(rank)] - values[math.floor(rank)]) * (rank - math.floor(rank))
+        values[math.floor(rank)] + (values[math.ceil(rank)] - values[math.floor(rank)]) * (rank - math.floor(rank))
         for rank in ranks
     ]
 
@@ -289,9 +286,7 @@ class _Counts:
     failed: NDArray[np.int64]
 
 
-def _write_requests(
-    spool: Path, target: Path, first_start_ns: int, close: bool
-) -> tuple[_Counts, _Counts]:
+def _write_requests(spool: Path, target: Path, first_start_ns: int, close: bool) -> tuple[_Counts, _Counts]:
     """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
     latencies: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []
     histogram = bins = _add(None, np.empty(0, np.int64), np.empty(0, np.bool_))

@@ -194,9 +194,7 @@ class LineReader:
             for tag, needed in (("status", True), ("error_code", False)):
                 text = self._first.get(tag)
                 if (needed or text is not None) and not re.fullmatch(r"\d{1,4}", str(text)):
-                    return (
-                        f"the request has no numeric {tag} tag (run k6 with --system-tags status,error_code)"
-                    )
+                    return f"the request has no numeric {tag} tag (run k6 with --system-tags status,error_code)"
         elif data["time"] != self._first["time"]:
             return f"the time of {metric} differs from that of its request"
         self.expected = (self.expected + 1) % len(REQUEST_METRICS)

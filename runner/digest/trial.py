@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
-from runner.digest.histogram import bucket_counts, lower_ms, upper_ms
-from runner.digest.k6 import K6Points, digest_k6
-from runner.digest.k6_summary import read_summary
+from runner.digest.histogram import bucket_bounds_ms, bucket_counts
+from runner.digest.k6 import K6Points, digest_k6, read_summary
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
 from runner.digest.verdict import Evidence, judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
@@ -129,13 +128,14 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
 
 def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
     buckets, counts = bucket_counts(*result.raw)
+    lower, upper = bucket_bounds_ms(buckets)
     table = pa.table(
         {
             "trial_id": pa.array([trial_id] * len(buckets), pa.string()),
             "second": pa.nulls(len(buckets), pa.int32()),
             "bucket": pa.array(buckets, pa.int32()),
-            "lower_ms": lower_ms(buckets),
-            "upper_ms": upper_ms(buckets),
+            "lower_ms": lower,
+            "upper_ms": upper,
             "count": pa.array(counts, pa.int64()),
         }
     )
@@ -201,11 +201,11 @@ def _evidence(measurement: Measurement, metrics: Metrics) -> Evidence:
 
 def _k6_latency(points: K6Points) -> Metrics:
     return {
-        "latency_mean_ms": points.mean_ms,
-        "latency_p50_ms": points.p50_ms,
-        "latency_p90_ms": points.p90_ms,
-        "latency_p95_ms": points.p95_ms,
-        "latency_p99_ms": points.p99_ms,
-        "latency_p999_ms": points.p999_ms,
-        "latency_max_ms": points.max_ms,
+        "latency_mean_ms": points.latency_mean_ms,
+        "latency_p50_ms": points.latency_p50_ms,
+        "latency_p90_ms": points.latency_p90_ms,
+        "latency_p95_ms": points.latency_p95_ms,
+        "latency_p99_ms": points.latency_p99_ms,
+        "latency_p999_ms": points.latency_p999_ms,
+        "latency_max_ms": points.latency_max_ms,
     }

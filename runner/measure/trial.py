@@ -72,7 +72,7 @@ def measure(
             _generate(bench, command, folder / "generator.log", None)
         on_step("load")
         command = generators.measured(cell, workload, tool, url, folder)
-        before = read_counters(server, running.port)
+        before = read_counters(running.port)
         resources = folder / "resources.parquet"
         with sampling(resources, bench.sample_hz, bench.placement.generator, bench.ledger) as sampler:
             sampler.add("server", running.pid)
@@ -81,7 +81,7 @@ def measure(
         died = running.exit_code()
         if died is not None:
             raise LabError(f"{server.name} died under load with exit code {died}.", exit_code=1)
-        after = read_counters(server, running.port)
+        after = read_counters(running.port)
         on_step("stop")
         server_exit = running.stop()
     return Measurement(

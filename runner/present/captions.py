@@ -27,6 +27,11 @@ def verdict_counts(trials: pd.DataFrame) -> str:
     return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in ordered)
 
 
+def server_bound(trials: pd.DataFrame) -> bool:
+    """Whether every one of the trials was limited by its server: only then may throughput be ranked."""
+    return bool(len(trials)) and bool((trials["verdict"] == "server-bound").all())
+
+
 def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, and what was left out."""
     sealed = trials[trials["status"] == "sealed"]

@@ -62,16 +62,16 @@ def over_time(tables: Tables) -> Figure:
         "100 % is one core busy.",
         rows=-(-len(cells) // columns),
         columns=columns,
-        panel_in=1.5 if columns == 1 else 1.3,
-        left_in=0.75 if columns == 1 else 0.64,
+        panel_in=1.6 if columns == 1 else 1.4,
+        left_in=0.75 if columns == 1 else 0.7,
         right_in=0.2,
-        axis_in=0.55,
+        axis_in=0.62,
     )
     samples = samples_of(trials, tables.resources)
     curves = [_curves(own, samples) for _, _, own in cells]
     top = max([100.0, *(c["cpu_pct"].max() for pair in curves for side in pair.values() for c in side if len(c))])
     for ax, (server, load, own), pair in zip(axes, cells, curves, strict=False):
-        style.heading(ax, style.short(server, 24), load, 0.54)
+        style.heading(ax, style.short(server, 24), load, 0.6)
         _draw_cell(ax, pair, looks[server], top)
         _mark_peak(ax, own, samples)
         ax.set_xlabel(f"seconds (windows of {bin_width(own):g} s)")
@@ -119,6 +119,7 @@ def _mark_peak(ax: Axes, trials: pd.DataFrame, samples: Samples) -> None:
         xycoords=ax.get_yaxis_transform(),
         textcoords="offset points",
         size=style.SMALL_PT,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
         ha="left" if place < 0.3 else "right" if place > 0.7 else "center",
     )
 
@@ -139,10 +140,10 @@ def peaks(tables: Tables) -> Figure:
         key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
         rows=len(loads),
         columns=2,
-        panel_in=0.25 + 0.34 * len(shown),
+        panel_in=0.25 + 0.36 * len(shown),
         left_in=style.label_room(shown) - 0.1,
         right_in=0.12,
-        heading_in=0.52,
+        heading_in=0.56,
     )
     for row, load in enumerate(loads):
         of_load = trials[trials["load"] == load]

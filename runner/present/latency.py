@@ -162,8 +162,8 @@ def density(tables: Tables) -> Figure:
         title,
         captions.caption(tables, tables.of("k6"), words),
         rows=len(loads),
-        panel_in=0.3 + 0.5 * len(shown),
-        left_in=max(0.85, style.label_room(shown)),
+        panel_in=0.3 + 0.52 * len(shown),
+        left_in=max(0.95, style.label_room(shown)),
     )
     for ax, load in zip(axes, loads, strict=True):
         of_load = trials[trials["load"] == load]

@@ -23,7 +23,7 @@ from runner.store import replacing
 P = ParamSpec("P")
 
 WIDTH_IN = 7.0
-TITLE_PT, TEXT_PT, SMALL_PT = 14.0, 11.0, 10.0
+TITLE_PT, TEXT_PT, SMALL_PT = 15.0, 12.0, 11.0
 LINE = 1.3
 """Line height as a multiple of the font size."""
 INK, GREY, PALE = "#222222", "#767676", "#D9D9D9"
@@ -81,6 +81,12 @@ class Identity:
         while 1.05 / (_luminance(rgb) + 0.05) < 4.5:
             rgb = rgb * 0.94
         return str(to_hex((rgb[0], rgb[1], rgb[2])))
+
+
+def pale(color: str) -> str:
+    """Grey and lighten a colour: its hue stays recognisable, but it steps back."""
+    mixed = [0.45 * channel + 0.55 * 0.78 for channel in to_rgb(color)]
+    return str(to_hex((mixed[0], mixed[1], mixed[2])))
 
 
 def _luminance(rgb: Any) -> float:
@@ -144,10 +150,10 @@ def canvas(
     rows: int = 1,
     columns: int = 1,
     panel_in: float = 2.6,
-    left_in: float = 0.85,
+    left_in: float = 0.95,
     right_in: float = 0.2,
-    heading_in: float = 0.5,
-    axis_in: float = 0.62,
+    heading_in: float = 0.54,
+    axis_in: float = 0.68,
 ) -> tuple[Figure, list[Axes]]:
     """Return an empty figure of blog width with title, key, caption and a grid of panels, row by row.
 
@@ -257,7 +263,7 @@ def number(value: float) -> str:
     """Print a quantity with about three significant digits: 9,254 or 84.5 or 0.0412; `–` where unknown."""
     if not math.isfinite(value):
         return "–"
-    if abs(value) >= 100 or value == 0:
+    if abs(value) >= 99.95 or value == 0:
         return f"{value:,.0f}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{digits}f}"

@@ -11,7 +11,6 @@ from runner.present import captions, style
 from runner.present.frames import Tables, read_tables
 from runner.present.markup import NOT_RANKED
 from runner.present.stats import Spread, carried_quantile, spread
-from runner.present.wrk_matrix import server_bound
 from runner.store import RunFolder
 
 ENOUGH_TRIALS = 5
@@ -52,7 +51,7 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
         "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
         "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": server_bound(sealed),
+        "server_bound": captions.server_bound(sealed),
     }  # fmt: skip
 
 

@@ -53,24 +53,28 @@ def over_time(tables: Tables) -> Figure:
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
     looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
-    words = "Line: median of the trials; band: minimum to maximum; up to the end of the server's shortest trial."
+    words = (
+        "Line: median of the trials; band: minimum to maximum; up to the end of the server's shortest trial. "
+        "Pale: the server was not the limit in every trial; do not rank."
+    )
     figure, axes = style.canvas(
         title,
         captions.caption(tables, tables.of("k6"), words),
         rows=len(loads),
         panel_in=max(2.3, 0.22 * len(looks)),
         right_in=style.label_room(list(looks)),
-        left_in=0.95,
+        left_in=1.08,
     )
     for ax, load in zip(axes, loads, strict=True):
         of_load = trials[trials["load"] == load]
         style.heading(ax, of_load["workload"].iloc[0], captions.load_heading(of_load, "throughput"))
-        _draw(ax, rates(of_load, tables.throughput), looks)
+        bound = {server for server, own in of_load.groupby("server") if captions.server_bound(own)}
+        _draw(ax, rates(of_load, tables.throughput), looks, bound)
         ax.set_xlabel(f"seconds since the load began (bins of {bin_width(of_load):g} s)")
     return figure
 
 
-def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity]) -> None:
+def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity], bound: set[str]) -> None:
     shown = [name for name in looks if name in set(points["server"])]
     for server in shown:
         sns.lineplot(
@@ -79,7 +83,7 @@ def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity]) -> N
             y="rps",
             estimator="median",
             errorbar=("pi", 100),
-            color=looks[server].color,
+            color=looks[server].color if server in bound else style.pale(looks[server].color),
             ls=looks[server].dash,
             label=server,
             legend=False,

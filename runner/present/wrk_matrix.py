@@ -8,18 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from runner.present import captions, style
+from runner.present.captions import server_bound
 from runner.present.frames import MODES, Tables
 from runner.present.stats import Spread, spread
-
-
-def server_bound(trials: pd.DataFrame) -> bool:
-    """Whether every one of the trials was limited by its server: only then may throughput be ranked."""
-    return bool(len(trials)) and bool((trials["verdict"] == "server-bound").all())
 
 
 def always(trials: pd.DataFrame) -> bool:
@@ -62,8 +57,8 @@ def _matrix(
         captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
         rows=len(panels),
         panel_in=max(2.5, 0.24 * len(shown)),
-        heading_in=0.36,
-        left_in=0.95,
+        heading_in=0.38,
+        left_in=1.08,
         right_in=style.label_room(shown),
     )
     several = trials["workload"].nunique() > 1
@@ -108,7 +103,7 @@ def _draw(
 
 
 def _draw_server(ax: Axes, server: str, look: style.Identity, points: list[tuple[float, Spread, bool]]) -> None:
-    faint = pale(look.color)
+    faint = style.pale(look.color)
     for (x0, a, full0), (x1, b, full1) in pairwise(points):
         sure = full0 and full1
         ax.plot(
@@ -122,9 +117,3 @@ def _draw_server(ax: Axes, server: str, look: style.Identity, points: list[tuple
             [x], [of.median], yerr=bars, color=color, capsize=3, lw=1.3, marker=look.marker, ms=6.5, label=server,
             markerfacecolor=color if full else "white", zorder=3,
         )  # fmt: skip
-
-
-def pale(color: str) -> str:
-    """Grey and lighten a colour: its hue stays recognisable, but it steps back."""
-    mixed = [0.45 * channel + 0.55 * 0.78 for channel in to_rgb(color)]
-    return str(to_hex((mixed[0], mixed[1], mixed[2])))

@@ -52,7 +52,6 @@ http {
     keepalive_requests 1000000000;
     keepalive_timeout 300s;
     client_header_timeout 10s;
-    ignore_invalid_headers off;
     client_body_temp_path $folder/body;
     proxy_temp_path $folder/proxy;
     fastcgi_temp_path $folder/fastcgi;

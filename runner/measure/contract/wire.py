@@ -130,14 +130,14 @@ class Connection:
     def _read_until(self, mark: bytes) -> bytes:
         while mark not in self._pending:
             if not self._receive():
-                raise LabError(f"The server closed the connection, having sent {shorten(self._pending)!r}", 1)
+                raise ConnectionAbortedError(f"closed after {shorten(self._pending)!r}, without an answer")
         part, _, self._pending = self._pending.partition(mark)
         return part
 
     def _read_exactly(self, size: int) -> bytes:
         while len(self._pending) < size:
             if not self._receive():
-                raise LabError(f"The body ended after {len(self._pending)} of {size} bytes", 1)
+                raise ConnectionAbortedError(f"closed after {len(self._pending)} of {size} bytes of a body")
         part, self._pending = self._pending[:size], self._pending[size:]
         return part
 

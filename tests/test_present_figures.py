@@ -1,0 +1,277 @@
+"""Figures show the right numbers, stay inside their frame, look the same everywhere and are byte-stable."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy.stats import lognorm
+
+from runner.model import LabError
+from runner.present import captions, cpu, latency, style, throughput, wrk_matrix
+from runner.present.frames import Tables, read_tables
+from runner.present.session import FIGURES
+from runner.store import RunFolder
+
+ROOT = Path(__file__).parents[1]
+K6_FIGURES = ("latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return RunFolder(synthetic_run.build(tmp_path_factory.mktemp("three")))
+
+
+@pytest.fixture(scope="module")
+def tables(run: RunFolder) -> Tables:
+    return read_tables(run)
+
+
+@pytest.fixture(scope="module")
+def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("nine"), synthetic_run.NINE)))
+
+
+def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    found = [line for line in figure.axes[panel].lines if line.get_label() == label]
+    return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found]
+
+
+def words(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+
+
+# --- what the figures show --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("server", "median"), [("axum", 250.0), ("gin", 280.0), ("nginx", 200.0)])
+def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median: float) -> None:
+    ((x, ms),) = lines(latency.spectrum(tables), 0, server)
+    known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
+    assert np.allclose(ms, known, rtol=0.01)
+    # 264,600 requests in the shortest trial: 100 of them lie beyond 1 - 100/264600 = 99.962 %.
+    assert 99.95 < 100 - 100 / x[-1] <= 100 - 100 * 100 / 264_600
+
+
+def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> None:
+    points = latency.density_points(tables.sealed("k6"), tables.latency)
+    own = points[(points["load"] == "experiments, N = 3000") & (points["server"] == "gin")]
+    assert own["share_pct"].sum() == pytest.approx(100)
+    # In the logarithm of latency a log-normal is symmetric: its mode there is its median.
+    assert own.loc[own["share_pct"].idxmax(), "ms"] == pytest.approx(280, rel=0.06)
+
+
+def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
+    figure = throughput.over_time(tables)
+    ((t_s, rps),) = lines(figure, 0, "gin")
+    assert rps.mean() == pytest.approx(9000, rel=0.001)
+    assert np.allclose(np.diff(t_s), 1.0)
+    ((fine, _),) = lines(figure, 1, "gin")
+    assert np.allclose(np.diff(fine), 0.1)
+    assert figure.axes[0].get_ylim()[0] == 0
+
+
+def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
+    trials = pd.DataFrame({"trial_id": ["a"], "server": ["s"], "duration_s": [0.55]})
+    bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]})
+    assert throughput.rates(trials, bins)["rps"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
+
+
+def test_cpu_over_time_marks_the_injected_burst(tables: Tables) -> None:
+    figure = cpu.over_time(tables)
+    panel = figure.axes[0]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
+    curves = [np.asarray(line.get_ydata(), float) for line in panel.lines if line.get_label() == "server"]
+    assert len(curves) == 3
+    assert np.median(curves[1]) == pytest.approx(45, rel=0.01)
+    ((t_s, peak),) = lines(figure, 0, "peak")
+    assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
+    assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
+    assert any("over 1 s" in text.get_text() for text in panel.texts)
+
+
+def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
+    figure = cpu.peaks(tables)
+    peak, price = figure.axes[:2]
+    assert [round(bar.get_width(), 3) for bar in peak.patches] == [58.5, 106.6, 15.6]
+    assert [round(bar.get_width(), 5) for bar in price.patches] == [0.05, 0.09111, 0.01333]
+    assert all(ax.get_xlim()[0] == 0 for ax in figure.axes)
+
+
+def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
+    figure = wrk_matrix.requests(tables)
+    ax = figure.axes[0]
+    points = {(c.get_label(), i): c for i, c in enumerate(ax.containers)}
+    ours = [container for (label, _), container in points.items() if label == "gin"]
+    medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
+    assert medians == pytest.approx([16130.4, 51324.0, 73320.0, 65988.0])
+    low, high = sorted(float(y) for y in ours[2].lines[2][0].get_segments()[0][:, 1])
+    assert (low, high) == pytest.approx((73320 * 0.98, 73320 * 1.02))
+    faces = [c.lines[0].get_markerfacecolor() for c in ours]
+    assert faces[0] == "white" and "white" not in faces[1:]  # generator-bound at one connection only
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "10", "100", "1,000"]
+    assert "log scale" in ax.get_xlabel()
+
+
+def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
+    text = words(latency.spectrum(tables))
+    assert "15 trials, 3 per server and load; 1 failed trial left out" in text
+    assert "generator-bound 15 of 15" in text
+    assert "Engine: process" in text and "Example CPU @ 2.50GHz, 2 CPUs" in text
+    assert "closed loop, N = 3000, zero think time: response time at saturation" in text
+
+
+def test_open_loop_is_not_titled_closed() -> None:
+    trials = pd.DataFrame({"load_model": ["open"], "rate_rps": [500.0], "vus": [np.nan]})
+    assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
+
+
+# --- how they look ----------------------------------------------------------------------------------------
+
+
+def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
+    """Every text that is drawn: its words, size and box in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    drawn = [*figure.texts]
+    for ax in figure.axes:
+        if ax.axison:
+            ticks = [label for axis in (ax.xaxis, ax.yaxis) for label in axis.get_ticklabels()]
+            drawn += [*ax.texts, ax.xaxis.label, ax.yaxis.label, *ticks]
+    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in drawn if text.get_text().strip()]
+    return [(text.get_text(), float(text.get_fontsize()), tuple(box.extents)) for text, box in boxes]
+
+
+def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether two boxes share more than a rim of 1.5 pixels."""
+    return min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
+
+
+@pytest.mark.parametrize("servers", ["three", "nine"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_text_is_inside_large_enough_and_apart(
+    name: str, servers: str, request: pytest.FixtureRequest, tables: Tables
+) -> None:
+    figure = FIGURES[name](tables if servers == "three" else request.getfixturevalue("nine"))
+    width, height = figure.get_size_inches() * figure.dpi
+    assert width == 700
+    found = texts(figure)
+    for text, size, (left, bottom, right, top) in found:
+        assert size >= 9, text
+        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"
+    for (first, _, a), (second, _, b) in combinations(found, 2):
+        assert not overlap(a, b), f"{first!r} covers {second!r}"
+
+
+def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tables) -> None:
+    looks = style.identities(nine.trials)
+    assert list(looks) == ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp", "nginx"]
+    assert len({look.color for look in looks.values()}) == 9
+    assert len({look.marker for look in looks.values()}) == 9
+    for name in ("latency-spectrum", "requests-over-time"):
+        drawn = {line.get_label(): line.get_color() for line in FIGURES[name](nine).axes[0].lines}
+        allowed = {server: {look.color, style.pale(look.color)} for server, look in looks.items()}
+        assert all(drawn[server] in allowed[server] for server in looks)
+
+
+def test_direct_labels_keep_their_distance_and_order() -> None:
+    moved = style.spread_out([0.5, 0.5, 0.51, 0.99, 1.0], 0.1)
+    assert np.all(np.diff(moved) >= 0.1 - 1e-9)
+    assert 0 <= moved[0] and moved[-1] <= 1 + 1e-9
+    assert style.spread_out([0.1, 0.9], 0.1) == [0.1, 0.9]
+
+
+# --- odd runs ---------------------------------------------------------------------------------------------
+
+ODD = {
+    "my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0),
+    "elixir": ("Elixir", "phoenix", 90.0, 400.0),
+}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"k6": ()},
+        {"wrk": False},
+        {"trials": 1},
+        {"k6": (), "wrk": False},
+        {"servers": ODD},
+        {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False},
+    ],
+    ids=["no k6", "no wrk", "single trial", "nothing", "unknown language", "single server"],
+)
+def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
+    tables = read_tables(RunFolder(synthetic_run.build(tmp_path, **shape)))
+    for name, draw in FIGURES.items():
+        figure = draw(tables)
+        for text, _, (left, bottom, right, top) in texts(figure):
+            width, height = figure.get_size_inches() * figure.dpi
+            assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{name}: {text!r} is cut"
+        empty = (name in K6_FIGURES and shape.get("k6") == ()) or (
+            name not in K6_FIGURES and shape.get("wrk") is False
+        )
+        assert ("This run has no" in words(figure)) == empty
+
+
+def test_a_run_whose_k6_trials_all_failed_says_so(tables: Tables) -> None:
+    trials = tables.trials.assign(status="failed")
+    failed = Tables(tables.manifest, trials, tables.latency, tables.throughput, tables.resources)
+    assert "No k6 trial of this run was sealed" in words(latency.spectrum(failed))
+
+
+@pytest.mark.parametrize("table", ["trials", "latency", "throughput", "resources"])
+def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -> None:
+    run = RunFolder(synthetic_run.build(tmp_path, trials=1))
+    frame = pd.read_parquet(run.table(table))
+    frame.drop(columns="trial_id").to_parquet(run.table(table))
+    with pytest.raises(LabError, match=r"lacks the column trial_id: `bench report .*` rebuilds the tables\.$"):
+        read_tables(run)
+    run.table(table).write_bytes(b"not Parquet")
+    with pytest.raises(LabError, match="cannot be read"):
+        read_tables(run)
+    run.table(table).unlink()
+    with pytest.raises(LabError, match=r"is missing: `bench report"):
+        read_tables(run)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+DRAW = """
+import sys
+from pathlib import Path
+from runner.present.frames import read_tables
+from runner.present.session import FIGURES
+from runner.present.style import save
+from runner.store import RunFolder
+tables = read_tables(RunFolder(Path(sys.argv[1])))
+for name, draw in FIGURES.items():
+    save(draw(tables), Path(sys.argv[2]), name)
+"""
+
+
+def test_files_are_byte_stable_across_processes(run: RunFolder, tmp_path: Path) -> None:
+    sums = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", DRAW, str(run.path), str(folder)], check=True, env=environment)
+        sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
+    assert len(sums[0]) == 2 * len(FIGURES)
+    assert sums[0] == sums[1]
+
+
+def test_files_are_two_pixels_a_css_pixel_and_carry_no_date(tables: Tables, tmp_path: Path) -> None:
+    png, svg = style.save(latency.spectrum(tables), tmp_path, "figure")
+    assert int.from_bytes(png.read_bytes()[16:20], "big") == 1400
+    text = svg.read_text()
+    assert "<dc:date>" not in text and "<text" not in text
