@@ -212,10 +212,6 @@ def load_campaign(name: str) -> Campaign:
         path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
     top = _read(path)
     top.allow("title", "servers", "seed", "repeats", "server_cpus", "sample_hz", "load")
-    servers = top.get("servers", _texts)
-    for server in servers:
-        if server not in server_names():
-            raise top.error("servers", f"there is no server {server!r}; there are {', '.join(server_names())}")
     loads = top.values.get("load", [])
     if not isinstance(loads, list) or not loads:
         raise top.error("load", "a campaign needs at least one [[load]]")
@@ -223,7 +219,7 @@ def load_campaign(name: str) -> Campaign:
     return Campaign(
         name=check_name("Campaign", path.stem),
         title=top.get("title", _text),
-        servers=servers,
+        servers=top.get("servers", _texts),
         loads=tuple(_load(_Table(path, top.text, "[[load]]", n, values), repeats) for n, values in enumerate(loads)),
         seed=top.get("seed", _count, 1),
         server_cpus=top.get("server_cpus", _count, 1),

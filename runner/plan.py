@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from runner.catalog import load_workload
-from runner.model import Campaign, Cell, Load, Server, Trial, Workload
+from runner.catalog import load_workload, server_names
+from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
 
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
@@ -55,10 +55,14 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
 
 
 def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scale: float) -> Campaign:
-    """Return the campaign as the command line changes it."""
+    """Return the campaign as the command line changes it; LabError where it names a server that is not there."""
     chosen = campaign.scaled(scale)
     if servers:
         chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
+    known = server_names()
+    for name in chosen.servers:
+        if name not in known:
+            raise LabError(f"There is no server {name!r} in servers/; there are {', '.join(known) or 'none'}.")
     if repeats is not None:
         chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
     return chosen

@@ -93,9 +93,7 @@ def metric_line(name: str) -> str:
 def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
     """Return the line of one point; `tags` is JSON text."""
     time = go_time(end_ns)
-    return (
-        f'{{"metric":"{metric}","type":"Point","data":{{"time":"{time}","value":{value_text},"tags":{tags}}}}}'
-    )
+    return f'{{"metric":"{metric}","type":"Point","data":{{"time":"{time}","value":{value_text},"tags":{tags}}}}}'
 
 
 def request_tags(request: Request, stock: bool = False) -> str:
@@ -237,9 +235,7 @@ def _large_block(
     receiving = rng.integers(9_000, 200_000, count)
     statuses = np.where(rng.random(count) < 0.001, 500, 200)
     tags = {
-        status: request_tags(
-            Request(0, 0, 0, 0, 0, 0, status, 0 if status == 200 else 1000 + status), stock_tags
-        )
+        status: request_tags(Request(0, 0, 0, 0, 0, 0, status, 0 if status == 200 else 1000 + status), stock_tags)
         for status in (200, 500)
     }
     columns = (ends, blocked, connecting, sending, waiting, receiving, statuses)

@@ -73,12 +73,14 @@ def quantiles(median_ms: float) -> dict[str, float]:
 
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
     """Latencies as the log-bucket rows of schema 1."""
-    bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(int)
-    frame = pd.DataFrame({"second": pd.NA if second is None else second, "bucket": bucket})
-    counted = frame.groupby(["second", "bucket"], dropna=False).size().rename("count").reset_index()
-    counted["lower_ms"] = 1.01 ** counted["bucket"] / 1000
-    counted["upper_ms"] = 1.01 ** (counted["bucket"] + 1) / 1000
-    return counted.assign(trial_id=trial_id, second=counted["second"].astype("Int64"))
+    bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
+    key = bucket if second is None else second * 100_000 + bucket
+    keys, counts = np.unique(key, return_counts=True)
+    frame = pd.DataFrame({"trial_id": trial_id, "second": keys // 100_000, "bucket": keys % 100_000, "count": counts})
+    frame["second"] = frame["second"].astype("Int64")
+    if second is None:
+        frame["second"] = pd.NA
+    return frame.assign(lower_ms=1.01 ** frame["bucket"] / 1000, upper_ms=1.01 ** (frame["bucket"] + 1) / 1000)
 
 
 def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: float) -> None:

@@ -59,13 +59,16 @@ def wait_until(condition, seconds=10):
 
 
 def test_a_known_duty_cycle_comes_back(root):
-    with ledger() as book, start([sys.executable, "-c", DUTY.format(seconds=3)], book, root) as process:
-        with sampling(root / "r.parquet", 20, place(1).generator, book) as sampler:
-            sampler.add("server", process.pid)
-            begin = time.monotonic_ns()
-            process.release()
-            process.popen.wait(timeout=30)
-            sampler.stop()
+    with (
+        ledger() as book,
+        start([sys.executable, "-c", DUTY.format(seconds=3)], book, root) as process,
+        sampling(root / "r.parquet", 20, place(1).generator, book) as sampler,
+    ):
+        sampler.add("server", process.pid)
+        begin = time.monotonic_ns()
+        process.release()
+        process.popen.wait(timeout=30)
+        sampler.stop()
     # The process's own account (CLOCK_PROCESS_CPUTIME_ID) is the independent truth, whatever else the machine does.
     said_s = float((root / "log").read_text())
     counter = read_counters(root / "r.parquet", begin)["server"]

@@ -124,6 +124,15 @@ def test_throughput_is_ranked_only_where_every_trial_was_server_bound(tables: Ta
     assert "axum (server-bound 2 of 3, inconclusive 1 of 3)" in text
 
 
+def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
+    load = tables.trials["workload"] == "experiments"
+    failed = changed(tables, tables.trials.assign(status=tables.trials["status"].mask(load, "failed")))
+    text = summary.answer(failed).findings[0]
+    assert text == (
+        "experiments, N = 3000: no number, since no trial was sealed: axum (4 failed); gin, nginx (3 failed)."
+    )
+
+
 def test_overlapping_ranges_are_not_an_order(tables: Tables) -> None:
     trials = tables.trials.copy()
     load = trials["load"] == "wrk-matrix, keep-alive, 100 connections"

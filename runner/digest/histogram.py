@@ -34,7 +34,8 @@ def bucket_index(latency_us: ArrayLike) -> Ints:
     bucket = np.floor(np.log(values) / np.log(GROWTH))
     bucket += values >= np.power(GROWTH, bucket + 1)
     bucket -= values < np.power(GROWTH, bucket)
-    return np.maximum(bucket, 0).astype(np.int64)
+    whole: Ints = np.maximum(bucket, 0).astype(np.int64)
+    return whole
 
 
 def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from runner.digest.histogram import bucket_bounds_ms, bucket_index, merge_counts
+from runner.digest.histogram import bucket_bounds_ms, bucket_index
 from runner.digest.k6_damage import DamageError, rescue
 from runner.digest.k6_points import Tally, connect, read_points
 from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
@@ -40,11 +41,10 @@ _BUCKETS = 1 << 20
 """More than any latency's bucket (the largest double has 71,000): room for it beside the second in one key."""
 
 _PARTS = ("blocked_ms", "connecting_ms", "sending_ms", "waiting_ms", "receiving_ms")
+_DOUBLES = ("t_s", "latency_ms", *_PARTS)
 _REQUESTS = pa.schema(
     [
-        ("t_s", pa.float64()),
-        ("latency_ms", pa.float64()),
-        *[(part, pa.float64()) for part in _PARTS],
+        *[(name, pa.float64()) for name in _DOUBLES],
         ("status", pa.int16()),
         ("error_code", pa.int16()),
         ("ok", pa.bool_()),
@@ -124,6 +124,9 @@ def digest_k6(
             tally, lost = _read(raw, spool, memory_mb, threads, salvage)
         except DamageError as damage:
             raise LabError(f"{raw}, line {damage.line}: {damage.reason}.", exit_code=1) from None
+        except duckdb.Error as error:
+            why = str(error).splitlines()[0]
+            raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
         if tally.requests == 0:
             raise LabError(f"{raw} holds no complete request in its {tally.lines} lines.", exit_code=1)
         facts = _survey(spool)
@@ -288,11 +291,9 @@ class _Counts:
 
 def _write_requests(spool: Path, target: Path, first_start_ns: int, close: bool) -> tuple[_Counts, _Counts]:
     """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
-    latencies: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = []
     histogram = bins = _add(None, np.empty(0, np.int64), np.empty(0, np.bool_))
-    with pq.ParquetWriter(
-        target, _REQUESTS, compression="zstd", compression_level=1, use_dictionary=["status", "error_code"]
-    ) as writer:
+    options = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": list(_DOUBLES)}
+    with pq.ParquetWriter(target, _REQUESTS, compression="zstd", compression_level=1, **options) as writer:
         for rows in _rows(spool):
             since_ns = rows["end_ns"] - first_start_ns
             latency_ms = _occupied_ms(rows) if close else rows["duration_ms"]
@@ -303,7 +304,6 @@ def _write_requests(spool: Path, target: Path, first_start_ns: int, close: bool)
             keys = since_ns // 1_000_000_000 * _BUCKETS + bucket_index(latency_ms * 1000)
             histogram = _add(histogram, keys, ~ok)
             bins = _add(bins, since_ns // BIN_NS, ~ok)
-    del latencies
     return histogram, bins
 
 

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ class LineReader:
         wanted = REQUEST_METRICS[self.expected]
         if metric != wanted:
             return f"a point of {metric} stands where one of {wanted} must follow"
-        if not _TIME.fullmatch(data["time"]):
+        if not _is_time(data["time"]):
             return f"the time of {metric} is not RFC 3339"
         if self.expected == 0:
             tags = data.get("tags")
@@ -199,6 +200,17 @@ class LineReader:
             return f"the time of {metric} differs from that of its request"
         self.expected = (self.expected + 1) % len(REQUEST_METRICS)
         return None
+
+
+def _is_time(text: str) -> bool:
+    """Whether `text` is RFC 3339 as Go writes it and names a moment that exists."""
+    if not _TIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text[:19])
+    except ValueError:
+        return False
+    return True
 
 
 def _lines(raw: Path) -> Iterator[bytes]:

@@ -6,10 +6,11 @@ request metrics, taken out of the stream, must repeat in exactly their order; an
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,11 @@ _METRIC, _BAD = "/metric", "/bad"
 No metric can have these names: k6 allows letters, digits and underscores.
 """
 
-_BATCH = 122_880
+_SUSPECT = (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException)
+"""DuckDB's errors about what it reads; others, such as a lack of memory, say nothing about the file."""
+
+_BATCH = 4 * 122_880
+"""Lines a batch: enough for Parquet row groups of a good size, little enough for memory."""
 
 SPOOL = pa.schema(
     [
@@ -52,9 +57,7 @@ SPOOL = pa.schema(
         ("error_code", pa.int16()),
     ]
 )
-"""One row a request, in the file's order: wall-clock end and k6's own durations; error_code is 0 where there is none."""
-
-_DURATIONS = SPOOL.names[1:8]
+"""One row a request, in the file's order: wall-clock end and k6's own durations; error_code 0 where there is none."""
 
 
 @dataclass
@@ -85,10 +88,12 @@ def read_points(raw: Path, spool: Path, *, memory_mb: int, threads: int, cut: bo
         tally = Tally()
         try:
             _pair(raw, spool, tally, memory_mb, threads)
-        except (duckdb.Error, pa.ArrowInvalid, _MisalignedError) as error:
+        except (*_SUSPECT, pa.ArrowInvalid, _MisalignedError) as error:
             problem = error
         stream = checking.result()
     if stream.damage is not None:
+        if tally.bad_lines > 1 or isinstance(problem, _MisalignedError):
+            _raise_earlier(raw)
         raise stream.damage
     if problem or tally.bad_lines or tally.lines != stream.lines or (tally.incomplete and not cut):
         _explain(raw, tally, problem, cut)
@@ -97,6 +102,12 @@ def read_points(raw: Path, spool: Path, *, memory_mb: int, threads: int, cut: bo
 
 class _MisalignedError(Exception):
     """The points of a request do not follow each other as k6 writes them."""
+
+
+def _raise_earlier(raw: Path) -> None:
+    """Raise the first fault of a file whose stream is damaged further on, if there is one."""
+    with suppress(EOFError, zlib.error):
+        LineReader().read(raw)
 
 
 def _explain(raw: Path, tally: Tally, problem: Exception | None, cut: bool) -> None:
@@ -118,8 +129,8 @@ def _explain(raw: Path, tally: Tally, problem: Exception | None, cut: bool) -> N
 
 
 def connect(scratch: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB with its limits, spilling into `scratch`; it never loads extensions from elsewhere."""
-    return duckdb.connect(
+    """Open an in-memory DuckDB with its limits, spilling into `scratch`; it loads no extensions and prints nothing."""
+    connection = duckdb.connect(
         config={
             "threads": threads,
             "memory_limit": f"{memory_mb}MB",
@@ -128,6 +139,8 @@ def connect(scratch: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConne
             "preserve_insertion_order": True,
         }
     )
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def _query() -> str:
@@ -165,8 +178,7 @@ def _batches(raw: Path, scratch: Path, memory_mb: int, threads: int) -> Iterator
 def _pair(raw: Path, spool: Path, tally: Tally, memory_mb: int, threads: int) -> None:
     """Stream the file into the spool; points of a request that straddles two batches wait for the next."""
     waiting: Any = None
-    with ExitStack() as stack:
-        writer = stack.enter_context(pa.ipc.new_file(str(spool), SPOOL))
+    with pa.ipc.new_file(str(spool), SPOOL) as writer:
         for batch in _batches(raw, spool.parent, memory_mb, threads):
             points = _count(batch, tally)
             if waiting is not None:

@@ -67,13 +67,16 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
 
 
 def tick_coverage(path: Path, begin_s: float, end_s: float, hz: float, counters: dict[str, Counter]) -> float:
-    """Return the share of the sampler's ticks between two instants that it really took (of the subject `host`)."""
+    """Return the share of the sampler's ticks between two instants that it really took (of the subject `host`).
+
+    One tick is granted: where a load begins between two ticks, it may hold one more or less than its length says.
+    """
     host = counters.get("host")
     if host is None:
         raise LabError(f"{path} has no rows of the host.", exit_code=1)
     expected = max(1, int((end_s - begin_s) * hz))
-    taken = int(((host.t_s >= begin_s - 0.5 / hz) & (host.t_s < end_s)).sum())
-    return min(1.0, taken / expected)
+    taken = int(((host.t_s >= begin_s) & (host.t_s < end_s)).sum())
+    return min(1.0, (taken + 1) / expected)
 
 
 def rates(trial_id: str, counters: dict[str, Counter]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ class DockerEngine:
         try:
             container = self._create(server, cpus, server_environment("127.0.0.1", port, nonce))
         except DockerException as error:
-            raise LabError(f"Docker could not create a container of {server.name}: {error}.", exit_code=1) from None
+            raise _failure(f"Docker could not create a container of {server.name}", error) from None
         try:
             container.start()
             container.reload()
@@ -70,7 +71,7 @@ class DockerEngine:
                 lambda: _stop(container),
             )
         except DockerException as error:
-            raise LabError(f"The Docker engine failed with {server.name}: {error}.", exit_code=1) from None
+            raise _failure(f"The Docker engine failed with {server.name}", error) from None
         finally:
             with contextlib.suppress(DockerException):
                 log.write_bytes(container.logs(tail=10_000))
@@ -78,6 +79,8 @@ class DockerEngine:
                 container.remove(force=True)
 
     def _create(self, server: Server, cpus: tuple[int, ...], env: dict[str, str]) -> Container:
+        # An engine that was started like this runner cannot give more than the runner itself may have.
+        files = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         container = self._client.containers.create(
             self._images[server.name],
             name=f"bench-{server.name}-{env['LAB_NONCE'][:8]}",
@@ -92,13 +95,18 @@ class DockerEngine:
             mem_limit=MEMORY_BYTES,
             memswap_limit=MEMORY_BYTES,
             pids_limit=PIDS,
-            ulimits=[docker.types.Ulimit(name="nofile", soft=OPEN_FILES, hard=OPEN_FILES)],
+            ulimits=[docker.types.Ulimit(name="nofile", soft=files, hard=files)],
             labels={LABEL: "server", f"{LABEL}.boot": boot_id()},
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
             detach=True,
         )
         self._ledger.add("container", id=container.id)
         return container
+
+
+def _failure(what: str, error: DockerException) -> LabError:
+    reason = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
+    return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
 
 
 def _exit_code(container: Container) -> int | None:

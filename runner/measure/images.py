@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,21 +26,34 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     The stage `prebuilt` holds the very binary that the process engine runs. Where the host has no binary, because its
     toolchain is missing, the last stage builds from source in the toolchain's official image.
     """
-    binary = server.artifact is not None and (server.folder / server.artifact).is_file()
+    binary = server.artifact is None or (server.folder / server.artifact).is_file()
     arguments = {"BASE": debian_base(client)} if server.base == "debian" else {}
     try:
-        image, _ = client.images.build(
-            path=str(server.folder),
-            tag=f"web-bench-lab/{server.name}",
-            target="prebuilt" if binary and server.base is None else "",
-            buildargs=arguments,
-            network_mode="host",
-            rm=True,
-            forcerm=True,
-        )
+        with contextlib.nullcontext() if binary else _placeholder(server):
+            image, _ = client.images.build(
+                path=str(server.folder),
+                tag=f"web-bench-lab/{server.name}",
+                target="prebuilt" if server.artifact and binary else "",
+                buildargs=arguments,
+                network_mode="host",
+                rm=True,
+                forcerm=True,
+            )
     except (BuildError, DockerException) as error:
         raise LabError(f"The image of {server.name} could not be built: {_last_line(error)}.", exit_code=1) from None
     return str(image.id)
+
+
+@contextlib.contextmanager
+def _placeholder(server: Server) -> Iterator[None]:
+    """Stand an empty file in for the missing binary: the classic builder runs the stage `prebuilt` in any case."""
+    path = server.folder / (server.artifact or "server")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    try:
+        yield
+    finally:
+        path.unlink()
 
 
 def _last_line(error: Exception) -> str:

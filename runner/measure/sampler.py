@@ -133,12 +133,20 @@ def _command(sources: dict[str, Source], line: str) -> bool:
     return "stop" not in command
 
 
+def _take_precedence() -> None:
+    """Run ahead of the generator where permitted: it needs 0.2 ms a tick, but a late tick blurs a peak."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        with contextlib.suppress(PermissionError):
+            os.nice(-10)
+
+
 def main() -> None:
     """Sample on an absolute schedule until told to stop; a missed tick is skipped, never made up for."""
     out, period_ns = Path(sys.argv[1]), round(1e9 / float(sys.argv[2]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[3].split(",")})
-    with contextlib.suppress(PermissionError):
-        os.nice(-10)
+    _take_precedence()
     sources: dict[str, Source] = {"host": HostSubject(), "sampler": source_of(os.getpid())}
     rows = _Rows()
     begin = time.monotonic_ns()

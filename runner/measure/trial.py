@@ -21,6 +21,7 @@ from runner.measure.processes import pinned
 from runner.measure.readiness import wait_ready
 from runner.measure.sampler import Sampler, sampling
 from runner.model import Cell, LabError, Measurement, Placement, Server, Workload
+from runner.store import lab_root
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,11 @@ def measure(
 
 
 def _public(text: str, folder: Path) -> str:
-    """Return an argument as it may be published: no path of this machine above the trial's folder or the package."""
-    return text.replace(f"{folder}", "TRIAL").replace(f"{Path(__file__).parents[1]}", "runner")
+    """Return an argument as it may be published: no path of this machine above the trial's folder or the lab."""
+    known = ((folder, "TRIAL"), (Path(__file__).parents[1], "runner"), (lab_root(), "."))
+    for path, name in known:
+        text = text.replace(str(path), name)
+    return text
 
 
 def _verify(server: Server, cell: Cell, running: Running, nonce: str) -> None:

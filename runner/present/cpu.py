@@ -104,6 +104,8 @@ def _mark_peak(ax: Axes, trials: pd.DataFrame, samples: Samples) -> None:
     windows = [(trial, usage(samples[trial, "server"], PEAK_WINDOW_S)) for trial in trials["trial_id"]]
     windows = [(trial, window) for trial, window in windows if not window.empty]
     if not windows:
+        words = f"no full {PEAK_WINDOW_S:g} s was sampled"
+        ax.text(0.03, 0.9, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
         return
     trial, window = max(windows, key=lambda pair: float(pair[1]["cpu_pct"].max()))
     end = float(window["t_s"].iloc[int(window["cpu_pct"].argmax())])
@@ -141,17 +143,17 @@ def peaks(tables: Tables) -> Figure:
         rows=len(loads),
         columns=2,
         panel_in=0.25 + 0.36 * len(shown),
-        left_in=style.label_room(shown) - 0.1,
-        right_in=0.12,
         heading_in=0.56,
     )
     for row, load in enumerate(loads):
         of_load = trials[trials["load"] == load]
         pair = axes[2 * row : 2 * row + 2]
+        _share_names(pair, style.label_room(shown) - 0.1)
         style.heading(pair[0], of_load["workload"].iloc[0], captions.load_heading(of_load, "CPU"))
         _draw_bars(pair[0], of_load, "server_cpu_peak_1s_pct", shown, looks)
         _draw_marks(pair[0], of_load, shown)
         _draw_bars(pair[1], of_load, "server_cpu_ms_per_request", shown, looks)
+        pair[1].set_yticklabels([])
         pair[0].set_xlabel("CPU peak, % of a core")
         pair[1].set_xlabel("CPU ms per request")
     for column in (0, 1):
@@ -159,6 +161,15 @@ def peaks(tables: Tables) -> Figure:
         for ax in axes[column::2]:
             ax.set_xlim(0, widest)
     return figure
+
+
+def _share_names(pair: list[Axes], names_in: float, gap_in: float = 0.45) -> None:
+    """Give both panels of a row the room that the names, written once, leave."""
+    width = (style.WIDTH_IN - names_in - 2 * gap_in) / 2
+    for place, ax in enumerate(pair):
+        box = ax.get_position()
+        left = names_in + place * (width + gap_in)
+        ax.set_position((left / style.WIDTH_IN, box.y0, width / style.WIDTH_IN, box.height))
 
 
 def _draw_bars(ax: Axes, trials: pd.DataFrame, column: str, shown: list[str], looks: dict[str, style.Identity]) -> None:

@@ -96,9 +96,9 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["verdict"] = typed["verdict"].replace("", "inconclusive")
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "mode", "connections"]
-    ranked = typed.assign(mode=typed["mode"].map(list(MODES).index, na_action="ignore")).sort_values(
-        keys, kind="stable"
-    )
+    ranked = typed.assign(
+        mode=typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
+    ).sort_values(keys, kind="stable")
     order = {load: number for number, load in enumerate(dict.fromkeys(ranked["load"]))}
     typed["load_order"] = typed["load"].map(order)
     return typed

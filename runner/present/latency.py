@@ -55,7 +55,7 @@ def spectrum(tables: Tables) -> Figure:
     title = "Latency by percentile"
     trials = tables.sealed("k6")
     points = spectrum_points(trials, tables.latency)
-    if points.empty:
+    if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
     looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
     words = (
@@ -91,6 +91,11 @@ def _draw_spectrum(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identi
         last = float(middle.index[-1]), float(middle.iloc[-1])
         ax.plot(*last, color=look.color, marker=look.marker, ms=5.5)
         ends.append((server, look, *last))
+    if not ends:
+        ax.set_axis_off()
+        sentence = f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile."
+        ax.text(0, 0.5, sentence, transform=ax.transAxes)
+        return
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(1 / (1 - FIRST_QUANTILE), max(end[2] for end in ends) * 1.12)
@@ -150,8 +155,10 @@ def density(tables: Tables) -> Figure:
     title = "Latency: how the requests spread"
     trials = tables.sealed("k6")
     points = density_points(trials, tables.latency)
-    if points.empty:
+    if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
+    if points.empty:
+        return style.no_data(title, "The latency table has no requests of this run's k6 trials.")
     looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
     shown = [name for name in looks if name in set(points["server"])]
     words = (
@@ -185,6 +192,8 @@ def _draw_ridges(ax: Axes, points: pd.DataFrame, trials: pd.DataFrame, looks: di
         ax.fill_between(x, row, y, color=looks[server].color, alpha=0.35, lw=0, zorder=2 - row * 0.01)
         ax.plot(x, y, color=looks[server].color, lw=1.2)
         median = trials.loc[trials["server"] == server, "latency_p50_ms"].median()
+        if not np.isfinite(median):
+            continue
         ax.plot([median, median], [row, row + 0.18], color=style.INK, lw=1.6)
         ax.annotate(
             f"{style.number(median)} ms", (median, row), (4, 4), textcoords="offset points", size=style.SMALL_PT

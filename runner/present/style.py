@@ -139,7 +139,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 def wrap(text: str, size_pt: float, width_in: float) -> list[str]:
     """Break `text` into lines that fit `width_in`; a letter of DejaVu Sans is about 0.57 of its size wide."""
-    return textwrap.wrap(text, max(10, int(width_in * 72 / (0.57 * size_pt)))) if text else []
+    return textwrap.wrap(text, max(10, int(width_in * 72 / (0.57 * size_pt))), break_on_hyphens=False)
 
 
 def canvas(
@@ -193,7 +193,7 @@ def heading(ax: Axes, name: str, words: str = "", indent_in: float = WIDTH_IN) -
     figure = ax.get_figure(root=True)
     assert figure is not None
     box, height = ax.get_position(), figure.get_size_inches()[1]
-    x, y = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN), box.y1 + 0.07 / height
+    x, y = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN), box.y1 + 0.1 / height
     if words:
         figure.text(x, y, words, size=SMALL_PT, va="bottom")
         y += SMALL_PT * LINE / 72 / height

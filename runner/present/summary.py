@@ -13,6 +13,10 @@ from runner.present.markup import NOT_RANKED
 from runner.present.stats import Spread, carried_quantile, spread
 from runner.store import RunFolder
 
+COLUMNS = (
+    *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
+    *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
+)
 ENOUGH_TRIALS = 5
 """Trials a side below which no interval of a ratio is given."""
 
@@ -25,15 +29,15 @@ def summary_table(run: RunFolder) -> pd.DataFrame:
 def summarize(tables: Tables) -> pd.DataFrame:
     """Return one row a load and server, in plain values.
 
-    Columns: load, workload, tool, server, language, trials (sealed), left_out, rps, rps_low, rps_high, p50_ms,
-    p99_ms (NaN where a trial has fewer than 100 requests beyond it), cpu_ms_per_request and its _low and
-    _high, verdicts (counted, as text), server_bound (in every trial: only then throughput may be ranked).
+    Columns are `COLUMNS`: trials counts sealed ones, left_out the rest; p99_ms is NaN where a trial has fewer
+    than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every trial was,
+    since only then throughput may be ranked.
     Values are the median of the trials, low and high their minimum and maximum.
     """
     servers = list(style.identities(tables.trials))
     ordered = tables.trials.assign(rank=tables.trials["server"].map(servers.index))
     groups = ordered.groupby(["load_order", "rank"], sort=True)
-    return pd.DataFrame([_summary(cell) for _, cell in groups])
+    return pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
@@ -142,6 +146,8 @@ def _throughput(load: object, rows: pd.DataFrame) -> str:
     others = "; ".join(
         f"{', '.join(servers)} ({verdicts})" for verdicts, servers in rest.groupby("verdicts", sort=False)["server"]
     )
+    if not rows["trials"].any():
+        return f"{load}: no number, since no trial was sealed: {others}."
     if bound.empty:
         return f"{load}: requests/s rank nobody, since no server was the limit in all its trials: {others}."
     if len(bound) == 1:

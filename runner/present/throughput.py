@@ -25,15 +25,18 @@ def bin_width(trials: pd.DataFrame) -> float:
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
     """Return requests/s of each trial of one load: server, trial_id, t_s (a bin's start), rps.
 
-    Bins without requests count as 0. Bins that the shortest trial of the server does not fill are left out,
-    so that every median is one of the same trials.
+    Bins without requests count as 0. Every trial of a server ends with the shortest one, so that each median is
+    one of the same trials; the last 0.1 s of a load is hardly ever a full bin, and is left out. Lengths come from
+    the bins themselves: the trials' `duration_s` need not count a generator's start-up, as `t_s` does.
     """
     width = bin_width(trials)
+    by_trial = dict(list(throughput[throughput["trial_id"].isin(trials["trial_id"])].groupby("trial_id")))
     parts = []
     for server, own in trials.groupby("server"):
-        bins = max(1, int(np.floor(own["duration_s"].min() / width + 1e-6)))
-        for trial_id in own["trial_id"]:
-            rows = throughput[throughput["trial_id"] == trial_id]
+        chosen = [(trial_id, by_trial[trial_id]) for trial_id in own["trial_id"] if trial_id in by_trial]
+        shortest = min((float(rows["t_s"].max()) for _, rows in chosen), default=0.0)
+        bins = max(1, int(np.floor(shortest / width + 1e-6)))
+        for trial_id, rows in chosen:
             # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor safe.
             number = np.floor((rows["t_s"] + FINE_S / 2) / width).astype(int)
             counts = rows["requests"].groupby(number).sum().reindex(range(bins), fill_value=0)
@@ -42,7 +45,8 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
                     {"server": server, "trial_id": trial_id, "t_s": counts.index * width, "rps": counts / width}
                 )
             )
-    return pd.concat(parts, ignore_index=True)
+    columns = ["server", "trial_id", "t_s", "rps"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 @style.styled
@@ -76,6 +80,10 @@ def over_time(tables: Tables) -> Figure:
 
 def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity], bound: set[str]) -> None:
     shown = [name for name in looks if name in set(points["server"])]
+    if not shown:
+        ax.set_axis_off()
+        ax.text(0, 0.5, "The throughput table has no requests of this load.", transform=ax.transAxes)
+        return
     for server in shown:
         sns.lineplot(
             points[points["server"] == server],

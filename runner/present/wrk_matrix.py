@@ -93,7 +93,7 @@ def _draw(
         top = max(top, *(of.high for _, of, _ in points))
     ax.set_xscale("log")
     spare = 1.5 if len(counts) > 1 else 3.0
-    ax.set_xlim(counts[0] / spare, counts[-1] * 1.35)
+    ax.set_xlim(counts[0] / spare, counts[-1] * (1.35 if len(counts) > 1 else spare))
     ax.set_xticks(counts, [f"{count:,}" for count in counts])
     ax.minorticks_off()
     ax.set_ylim(0, top * 1.07 or 1)

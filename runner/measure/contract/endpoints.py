@@ -10,7 +10,7 @@ from functools import partial
 
 from runner.measure.contract import cases
 from runner.measure.contract.cases import Case
-from runner.measure.contract.wire import Answer, Target, fetch, shorten
+from runner.measure.contract.wire import TIMEOUT_S, Answer, Target, fetch, shorten
 from runner.model import Check, LabError, Server
 
 NOT_FOUND = {"code": 404, "message": "not found"}
@@ -22,9 +22,9 @@ def check(name: str, step: Step) -> Check:
     try:
         ok, detail = step()
     except TimeoutError:
-        ok, detail = False, "no answer in time"
+        ok, detail = False, f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
     except (OSError, LabError) as error:
-        ok, detail = False, str(error)
+        ok, detail = False, f"{name}: expected an answer; got this: {error}"
     return Check(name, ok, detail)
 
 

@@ -1,0 +1,138 @@
+"""Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
+
+Run: python benchmarks/digest.py [--iterations N] [--tags stock|trimmed] [--keep FOLDER]. Each reader runs in a
+process of its own. Wall time is from the start of reading to the last table; memory is the process's peak
+resident size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PANDAS_LINES = 500_000
+"""pandas reads only so many lines, and its time is scaled to the whole file: all of it would take minutes."""
+
+_MEASURE = """
+import resource, sys, time
+from pathlib import Path
+raw, out = Path(sys.argv[1]), Path(sys.argv[2])
+{imports}
+begin = time.perf_counter()
+{work}
+wall = time.perf_counter() - begin
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+"""
+_READERS = {
+    "our digest": (
+        "from runner.digest.k6 import digest_k6",
+        "digest_k6(raw, out / 'requests.parquet', out / 'latency.parquet', out / 'throughput.parquet',"
+        " trial_id='benchmark', mode='keepalive', scratch=out)",
+    ),
+    "bare DuckDB COPY": (
+        "import duckdb",
+        """
+connection = duckdb.connect(config={"threads": 2, "memory_limit": "400MB", "temp_directory": str(out)})
+connection.execute("SET enable_progress_bar = false")
+columns = '''{metric: 'VARCHAR', type: 'VARCHAR', data: 'STRUCT("time" VARCHAR, "value" DOUBLE,
+             tags STRUCT(status VARCHAR, error_code VARCHAR))'}'''
+connection.execute(
+    f"COPY (SELECT metric, data.time, data.value, data.tags.status, data.tags.error_code"
+    f" FROM read_json($raw, format = 'newline_delimited', columns = {columns})) TO '{out}/copy.parquet'",
+    {"raw": str(raw)},
+)""",
+    ),
+    "pandas.read_json": (
+        "import pandas",
+        f"rows = sum(len(chunk) for chunk in"
+        f" pandas.read_json(raw, lines=True, chunksize=100_000, nrows={PANDAS_LINES}))",
+    ),
+}
+
+
+def main() -> None:
+    """Parse the command line, write the file unless it is there, measure, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=1_000_000)
+    parser.add_argument("--tags", choices=("stock", "trimmed"), default="stock")
+    parser.add_argument("--keep", type=Path, help="folder in which the generated file stays for the next time")
+    parser.add_argument("--repeats", type=int, default=1, help="the fastest of so many is shown")
+    parser.add_argument("--only", choices=tuple(_READERS), action="append", help="leave out the other readers")
+    options = parser.parse_args()
+    if options.iterations < 1 or options.repeats < 1:
+        parser.error("--iterations and --repeats must be 1 or more")
+    with _folder(options.keep) as folder:
+        raw, facts = _generated(folder, options.iterations, options.tags)
+        size = facts["uncompressed_bytes"]
+        _show(
+            f"{options.iterations:,} iterations, {facts['lines']:,} lines, {size / 1e6:,.0f} MB of JSON,"
+            f" {raw.stat().st_size / 1e6:,.0f} MB compressed"
+        )
+        results = {name: min(_measure(name, raw) for _ in range(options.repeats)) for name in options.only or _READERS}
+    _report(results, size, facts["lines"])
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="bench-digest-") as name:
+            yield Path(name)
+    else:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+
+
+def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str, int]]:
+    """Return the file and its facts; a file of the same parameters is used again."""
+    raw = folder / f"k6-{tags}-{iterations}.json.gz"
+    note = raw.with_suffix(".facts")
+    if not note.exists():
+        sys.path.insert(0, str(ROOT / "tests"))
+        from k6_files import write_large  # noqa: PLC0415 - found only through the line above
+
+        facts = write_large(raw, iterations, stock_tags=tags == "stock")
+        note.write_text(json.dumps({"lines": facts.lines, "uncompressed_bytes": facts.uncompressed_bytes}))
+    return raw, json.loads(note.read_text())
+
+
+def _measure(name: str, raw: Path) -> tuple[float, float, int]:
+    """Run one reader in a fresh process: (wall s, CPU s, peak resident bytes)."""
+    imports, work = _READERS[name]
+    with tempfile.TemporaryDirectory(prefix="bench-digest-out-") as out:
+        program = _MEASURE.format(imports=imports, work=work)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(raw), out], cwd=ROOT, check=True, capture_output=True, text=True
+        )
+    wall, cpu, peak = done.stdout.split()
+    return float(wall), float(cpu), int(peak)
+
+
+def _report(results: dict[str, tuple[float, float, int]], size: int, lines: int) -> None:
+    first = next(iter(results))
+    _show(f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  time beside {first}")
+    for name, (wall, cpu, peak) in results.items():
+        factor = max(1.0, lines / PANDAS_LINES) if name.startswith("pandas") else 1.0
+        whole = wall * factor
+        note = f"  (scaled from {PANDAS_LINES:,} lines)" if factor > 1 else ""
+        ratio = whole / results[first][0]
+        _show(
+            f"{name:<20}{whole:>9.1f}{cpu * factor:>9.1f}{size / 1e6 / whole:>9.0f}{peak / 1e6:>9.0f}"
+            f"  x {ratio:.2f}{note}"
+        )
+
+
+def _show(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""A contract server on the standard library: slow, but every answer and count is right unless a fault is asked for."""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FAULT = Path("fault").read_text() if Path("fault").exists() else ""
+if FAULT == "server-dies-at-start":
+    sys.exit("cannot find my configuration")
+if FAULT == "server-hangs-at-start":
+    time.sleep(600)
+lock = threading.Lock()
+counts = {"requests": 0, "connections": 0}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.connection.setsockopt(6, 1, 1)  # TCP_NODELAY: header and body are two writes
+        with lock:
+            counts["connections"] += 1
+
+    def answer(self, value, status=200):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if self.headers.get("Connection", "").lower() == "close":
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def count(self):
+        with lock:
+            seen = counts["requests"]
+            counts["requests"] += 2 if FAULT == "server-counts-double" else 1
+            return seen
+
+    def do_GET(self):
+        if self.path == "/health":
+            nonce = "wrong" if FAULT == "server-wrong-nonce" else os.environ["LAB_NONCE"]
+            self.answer({"status": "ok", "server": "fake", "nonce": nonce})
+        elif self.path == "/stats":
+            self.answer({**counts, "gc": None, "pool": None})
+        elif self.path == "/count":
+            self.answer({"code": 200, "message": self.count()})
+            if FAULT == "server-dies-under-load" and counts["requests"] > 20:
+                os._exit(3)
+        else:
+            self.count()
+            self.answer({"code": 404, "message": "not found"})
+
+    def do_POST(self):
+        self.count()
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/md5"):
+            body["name"] = hashlib.md5(f"{body['name']}-{int(time.time())}".encode()).hexdigest()
+        self.answer({"name": body["name"], "variants": body["variants"]})
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+
+
+host, _, port = os.environ["ADDR"].rpartition(":")
+server = Server((host, int(port)), Handler)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+server.serve_forever()

@@ -1,0 +1,49 @@
+# A stand-in for wrk: a known number of requests, one histogram bucket of known height, honest counts.
+import http.client
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+if sys.argv[1:] == ["-v"]:
+    print("wrk 4.1.0 [fake]")
+    sys.exit(1)
+fault_file = Path(sys.argv[0]).with_name("fault")
+fault = fault_file.read_text() if fault_file.exists() else ""
+if fault == "generator-exits-7":
+    sys.exit("out of memory")
+if fault == "generator-hangs":
+    time.sleep(600)
+url = urlsplit(sys.argv[-1])
+connections = int(os.environ["WRK_CONNECTIONS"])
+close = "Connection: close" in sys.argv
+each = 10
+began = time.monotonic()
+http.client.HTTPConnection(url.hostname, url.port).connect()  # as wrk.resolve does
+opened = []
+for _ in range(connections):
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
+    for number in range(each):
+        if close and fault != "close-mode-keeps-alive" and number:
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
+        header = {"Connection": "close"} if close and fault != "close-mode-keeps-alive" else {}
+        connection.request("GET", url.path, headers=header)
+        connection.getresponse().read()
+    opened.append(connection)
+time.sleep(max(0, 0.3 - (time.monotonic() - began)))
+requests = connections * each
+errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
+if fault == "wrk-status-errors":
+    errors["status"] = 3
+result = {
+    "duration_us": round((time.monotonic() - began) * 1e6),
+    "requests": requests + (1 if fault == "wrk-lost-bucket" else 0),
+    "bytes": 1,
+    "connections": connections,
+    "threads": int(os.environ["WRK_THREADS"]),
+    "errors": errors,
+    "latency_us": [[1500, requests - 1], [2500, 1]],
+}
+Path(os.environ["WRK_JSON"]).write_text(json.dumps(result))

@@ -1,0 +1,67 @@
+"""A lab in a temporary folder with the repository's own servers, tools and notebooks: runs do not land in data/."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent
+KNOWN = """[server]
+language = "Python"
+framework = "asyncio"
+tier = "raw"
+implements = ["health", "count", "experiments", "stats"]
+
+[run]
+command = ["{python}", "{script}", "{name}", "{delays}"]
+"""
+
+
+def make(root: Path) -> Path:
+    """Make the lab under `root` and return `root`."""
+    (root / "servers").mkdir()
+    for server in (REPOSITORY / "servers").iterdir():
+        (root / "servers" / server.name).symlink_to(server)
+    for name in ("notebooks", ".tools"):
+        if (REPOSITORY / name).exists():
+            (root / name).symlink_to(REPOSITORY / name)
+    (root / "data").mkdir()
+    shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
+    return root
+
+
+def add_known_server(root: Path, name: str, delays_ms: list[int]) -> None:
+    """Add a server whose requests take `delays_ms` in turn, as a user would: a folder, nothing else."""
+    folder = root / "servers" / name
+    folder.mkdir()
+    delays = ",".join(map(str, delays_ms))
+    script = HERE / "fakes" / "known_server.py"
+    (folder / "server.toml").write_text(KNOWN.format(python=sys.executable, script=script, name=name, delays=delays))
+
+
+def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in `root`."""
+    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-m", "runner.cli", *arguments],
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
+    """Write a campaign, run it and return what happened with the table of its trials."""
+    path = root / "test.toml"
+    path.write_text(campaign)
+    done = bench(root, "run", str(path), "--json", *more)
+    result = json.loads(done.stdout)
+    return done, pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet")

@@ -1,0 +1,271 @@
+"""The whole pipeline with a fake server, k6 and wrk: known counts come back, and every fault is a stored result."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fake_lab
+import pandas as pd
+import pytest
+
+BENCH = [sys.executable, "-m", "runner.cli"]
+
+
+def bench(root, *arguments, **options):
+    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
+    return subprocess.run(
+        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=240, check=False, **options
+    )
+
+
+def run(root, campaign, *more):
+    done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
+    return done, json.loads(done.stdout) if done.stdout else None
+
+
+def records(path):
+    found = [json.loads(file.read_text()) for file in sorted(Path(path).glob("trials/*/trial.json"))]
+    return {record["trial_id"]: record for record in found}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("lab")
+    campaign = fake_lab.make(root, repeats=2)
+    done, result = run(root, campaign)
+    assert done.returncode == 0, done.stderr
+    return root, result
+
+
+def test_all_trials_are_sealed_and_the_journal_tells_their_story(finished):
+    _, result = finished
+    assert result["trials"] == 10
+    assert result["failed"] == []
+    lines = [json.loads(line) for line in (Path(result["path"]) / "journal.jsonl").read_text().splitlines()]
+    stories = {}
+    for line in lines:
+        stories.setdefault(line["trial_id"], []).append(line["state"])
+    assert len(stories) == 10
+    assert all(story == ["planned", "running", "raw", "sealed"] for story in stories.values())
+
+
+def test_known_counts_and_latencies_are_in_the_tables(finished):
+    _, result = finished
+    tables = Path(result["path"]) / "tables"
+    trials = pd.read_parquet(tables / "trials.parquet")
+    k6 = trials[trials["tool"] == "k6"]
+    assert k6["requests"].tolist() == [60, 60]
+    # Latencies are 1, 2, ... 60 ms: the median is 30.5 by any definition, p90 by linear interpolation 54.1.
+    assert k6["latency_p50_ms"].tolist() == pytest.approx([30.5, 30.5])
+    assert k6["latency_p90_ms"].tolist() == pytest.approx([54.1, 54.1])
+    wrk = trials[trials["tool"] == "wrk"]
+    assert wrk["requests"].tolist() == (wrk["connections"] * 10).tolist()
+    assert (wrk["latency_max_ms"] == 2.5).all()
+    assert (trials["server_rss_peak_bytes"] > 5_000_000).all()
+    assert (trials["server_cpu_mean_pct"] > 0).all()
+    requests = pd.read_parquet(tables / "requests" / f"{k6['trial_id'].iloc[0]}.parquet")
+    assert sorted(requests["latency_ms"].round(3)) == list(range(1, 61))
+    latency = pd.read_parquet(tables / "latency.parquet")
+    assert latency.groupby("trial_id")["count"].sum().to_dict() == trials.set_index("trial_id")["requests"].to_dict()
+
+
+def test_the_manifest_says_how_and_hides_the_machine(finished):
+    root, result = finished
+    text = (Path(result["path"]) / "run.json").read_text()
+    manifest = json.loads(text)
+    assert manifest["engine"] == "process"
+    assert "asked for" in manifest["engine_reason"]
+    assert manifest["tools"]["k6"] == "1.8.1"
+    everything = text + "".join(json.dumps(record) for record in records(result["path"]).values())
+    assert str(root) not in everything
+    assert os.environ.get("HOME", "/root") + "/" not in everything
+
+
+def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished):
+    root, result = finished
+    path = Path(result["path"])
+    before = {p.name: pd.read_parquet(p) for p in (path / "tables").glob("*.parquet")}
+    shutil.rmtree(path / "tables")
+    done = bench(root, "report", result["run_id"], "--json")
+    assert done.returncode == 0, done.stderr
+    for name, frame in before.items():
+        pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
+    made = json.loads(done.stdout)
+    assert Path(made["html"]).stat().st_size > 10_000
+    assert all(Path(figure).stat().st_size > 1_000 for figure in made["figures"])
+
+
+def test_a_changed_raw_file_is_refused(finished, tmp_path):
+    root, result = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(result["path"], copy)
+    raw = next(copy.glob("trials/*/k6.json.gz"))
+    data = bytearray(raw.read_bytes())
+    data[len(data) // 2] ^= 1
+    raw.write_bytes(data)
+    shutil.rmtree(copy / "tables")
+    done = bench(root, "report", str(copy))
+    assert done.returncode == 1
+    assert "k6.json.gz is not the file that was sealed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_resuming_a_finished_run_does_nothing(finished):
+    root, result = finished
+    journal = (Path(result["path"]) / "journal.jsonl").read_bytes()
+    done = bench(root, "run", "--resume", result["run_id"])
+    assert done.returncode == 0
+    assert "nothing to resume" in done.stderr
+    assert (Path(result["path"]) / "journal.jsonl").read_bytes() == journal
+
+
+K6 = "b01-fake-experiments-vus2"
+WRK = "b01-fake-wrk-matrix-c4-keepalive"
+CLOSE = "b01-fake-wrk-matrix-c4-close"
+
+
+@pytest.mark.parametrize(
+    ("fault", "trial", "says"),
+    [
+        ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
+        ("server-wrong-nonce", WRK, "its nonce is wrong"),
+        ("server-dies-under-load", WRK, "exit code 3"),
+        ("server-counts-double", WRK, "5 requests that the server counted"),
+        ("server-counts-double", K6, "5 requests that the server counted"),
+        ("generator-exits-7", K6, "k6 ended with exit code 1"),
+        ("generator-exits-7", WRK, "wrk ended with exit code 1"),
+        ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
+        ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
+        ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
+        ("k6-drops-a-line", K6, "k6.json.gz, line"),
+        ("k6-writes-rubbish", K6, "k6.json.gz, line"),
+        ("k6-summary-lies", K6, "4 quantiles from raw"),
+        ("k6-loses-an-iteration", K6, "1 iterations asked"),
+    ],
+)
+def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
+    campaign = fake_lab.make(tmp_path)
+    fake_lab.fault(tmp_path, fault)
+    if fault == "server-wrong-nonce":
+        # Each trial would wait for its deadline: one is enough.
+        text = campaign.read_text().replace("[1, 4]", "[4]").replace('"keepalive", "close"', '"keepalive"')
+        campaign.write_text(text.replace(text[text.index("[[load]]") : text.rindex("[[load]]")], ""))
+    done, result = run(tmp_path, campaign)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    record = records(result["path"])[trial]
+    assert record["status"] == "failed"
+    assert says in record["error"]
+    assert any(says in sentence for sentence in result["failed"])
+    trials = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").set_index("trial_id")
+    assert trials.loc[trial, "status"] == "failed"
+    assert not list((tmp_path / "data" / ".live").iterdir())
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
+    campaign = fake_lab.make(tmp_path, repeats=2)
+    env = {**os.environ, "BENCH_ROOT": str(tmp_path)}
+    runner = subprocess.Popen(
+        [*BENCH, "run", str(campaign), "--engine", "process"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: len(list(tmp_path.glob("data/runs/*/trials/*/trial.json"))) >= 3)
+    wait_for(lambda: len(list(tmp_path.glob("data/runs/*/trials/*/server.log"))) >= 4)
+    runner.send_signal(number)
+    assert runner.stderr is not None
+    stderr = runner.stderr.read()
+    assert runner.wait(timeout=30) == (-9 if number == signal.SIGKILL else 130), stderr
+    assert "Traceback" not in stderr
+    wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
+    left = subprocess.run(["pgrep", "-f", str(tmp_path / "servers")], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+    (folder,) = tmp_path.glob("data/runs/*")
+    sealed = {name: r for name, r in records(folder).items() if r["status"] == "sealed"}
+    assert len(sealed) >= 3
+    done = bench(tmp_path, "run", "--resume", folder.name, "--json")
+    assert done.returncode == 0, done.stderr
+    after = records(folder)
+    assert {name: after[name] for name in sealed} == sealed
+    assert len([r for r in after.values() if r["status"] == "sealed"]) == 10
+    trials = pd.read_parquet(folder / "tables" / "trials.parquet")
+    assert (trials["status"] == "sealed").sum() == 10
+
+
+def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
+    campaign = fake_lab.make(tmp_path)
+    shutil.copytree(tmp_path / "servers" / "fake", tmp_path / "servers" / "broken")
+    with (tmp_path / "servers" / "broken" / "server.toml").open("a") as handle:
+        handle.write('\n[build]\nneeds = ["no-such-compiler"]\ncommand = ["no-such-compiler"]\n')
+    campaign.write_text(campaign.read_text().replace('["fake"]', '["fake", "broken"]'))
+    done, result = run(tmp_path, campaign)
+    assert done.returncode == 1
+    states = {r["cell"]["server"]: set() for r in records(result["path"]).values()}
+    for record in records(result["path"]).values():
+        states[record["cell"]["server"]].add(record["status"])
+    assert states == {"fake": {"sealed"}, "broken": {"failed"}}
+    assert "cannot be built without no-such-compiler: install no-such-compiler" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run"], "Which campaign?"),
+        (["run", "nonsense"], "There is no campaign 'nonsense'"),
+        (["run", "no/such.toml"], "does not exist"),
+        (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
+        (["run", "quick", "--scale", "-1"], "--scale must be greater than 0"),
+        (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
+        (["report", "nothing"], "There is no run 'nothing'"),
+        (["report"], "There is no run yet"),
+        (["check", "nobody"], "There is no server 'nobody'"),
+        (["build", "nobody"], "There is no server 'nobody'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, arguments, says):
+    fake_lab.make(tmp_path)
+    done = bench(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("tool", ["k6", "wrk"])
+def test_a_missing_tool_is_one_sentence_and_exit_code_2(tmp_path, tool):
+    campaign = fake_lab.make(tmp_path)
+    (tmp_path / ".tools" / tool).unlink()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    env = {**os.environ, "BENCH_ROOT": str(tmp_path), "PATH": str(empty)}
+    done = subprocess.run(
+        [*BENCH, "run", str(campaign)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert f"{tool} is not installed" in done.stderr
+    assert not list(tmp_path.glob("data/runs/*"))
+
+
+def test_outside_a_lab_it_says_where_it_looked(tmp_path):
+    env = {key: value for key, value in os.environ.items() if key != "BENCH_ROOT"} | {"BENCH_ROOT": str(tmp_path)}
+    done = subprocess.run([*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No lab in $BENCH_ROOT" in done.stderr
+
+
+def test_no_colour_codes_where_it_is_no_terminal(finished):
+    root, _ = finished
+    done = bench(root, "list")
+    assert done.returncode == 0
+    assert "\x1b[" not in done.stdout + done.stderr

@@ -1,0 +1,203 @@
+"""Notebooks run for real through papermill, fail with one sentence, and export as pages that load nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import synthetic_run
+
+from runner.model import LabError
+from runner.present import notebooks
+from runner.present.session import FIGURES, open_report
+from runner.store import find_run
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab of its own, with the real notebooks and a synthetic sample."""
+    lab = tmp_path_factory.mktemp("lab")
+    (lab / "servers").mkdir()
+    shutil.copytree(ROOT / "notebooks", lab / "notebooks")
+    synthetic_run.build(lab / "data" / "sample")
+    synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=1, wrk=False)
+    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
+    return lab
+
+
+@pytest.fixture
+def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BENCH_ROOT", str(lab))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return lab
+
+
+def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("BENCH_ROOT", None)
+    command = [sys.executable, "-m", "papermill", "--no-progress-bar", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def images(notebook: nbformat.NotebookNode) -> list[str]:
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+
+
+# --- as stored --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_are_stored_clean(path: Path) -> None:
+    raw = json.loads(path.read_text())
+    nbformat.validate(raw)
+    assert (raw["nbformat"], raw["nbformat_minor"]) == (4, 5)
+    assert raw["metadata"]["kernelspec"]["name"] == "python3"
+    code = [cell for cell in raw["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])
+    assert "run" in notebooks.parameters(path)
+
+
+def test_the_report_has_every_figure_one_line_a_cell() -> None:
+    cells = nbformat.read(ROOT / "notebooks" / "report.ipynb", as_version=4).cells
+    shown = [cell.source for cell in cells if cell.cell_type == "code" and ".show(" in cell.source]
+    assert sorted(shown) == sorted(f'report.show("{name}")' for name in FIGURES)
+
+
+# --- papermill itself -------------------------------------------------------------------------------------
+
+
+def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
+    done = papermill(lab, "notebooks/report.ipynb")
+    assert done.returncode == 0, done.stderr
+    executed = nbformat.reads(done.stdout, as_version=4)
+    assert len(images(executed)) == len(set(images(executed))) == len(FIGURES)
+    names = {path.name for path in (lab / "figures" / "sample").iterdir()}
+    assert names >= {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
+    texts = [
+        "".join(output.data.get("text/html", ""))
+        for cell in executed.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "data" in output
+    ]
+    assert any("Not in containers" in text for text in texts)
+    assert any("k6 ended with exit code 107." in text for text in texts)
+
+
+def test_papermill_inside_notebooks_with_a_run(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    done = papermill(lab / "notebooks", "report.ipynb", str(out), "-p", "run", "latest")
+    assert done.returncode == 0, done.stderr
+    assert sorted(notebooks.figures_shown(out) or []) == sorted(FIGURES)
+    assert (lab / "figures" / synthetic_run.RUN_ID / "latency-spectrum.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        (("-p", "bogus", "1"), "LabError: Unknown parameter bogus: this notebook has the parameter run only."),
+        (("-p", "run", "nope"), "LabError: There is no run 'nope': no run.json in "),
+    ],
+)
+def test_a_wrong_parameter_is_one_sentence_and_an_error(
+    lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
+) -> None:
+    out = tmp_path / "out.ipynb"
+    done = papermill(lab, "notebooks/report.ipynb", str(out), *parameters)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    errors = [
+        output
+        for cell in nbformat.read(out, as_version=4).cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "error"
+    ]
+    assert len(errors) == 1 and len(errors[0].traceback) == 1
+
+
+# --- through the lab --------------------------------------------------------------------------------------
+
+
+def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = notebooks.build_report(find_run("sample"))
+    assert report.html == in_lab / "figures" / "sample" / "report.html"
+    assert len(report.figures) == 2 * len(FIGURES) and all(path.stat().st_size for path in report.figures)
+    assert set(report.summary["server"]) == set(synthetic_run.THREE)
+    assert capfd.readouterr().err == ""
+
+    page = report.html.read_text()
+    assert not re.search(r"""(?:src|href|action)\s*=\s*["']?\s*(?:https?:)?//""", page)
+    assert not re.search(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
+    assert "<script" not in page and "report.answer()" not in page
+    assert "<title>Report of a run: sample</title>" in page
+    assert page.count('alt="') == len(FIGURES) and 'alt="Latency by percentile' in page
+    assert page.index("Not in containers") < page.index("data:image/png")
+
+    executed = report.html.with_suffix(".ipynb")
+    first = executed.read_bytes()
+    assert str(in_lab).encode() not in first
+    notebooks.build_report(find_run("sample"))
+    assert executed.read_bytes() == first and report.html.read_text() == page
+
+
+def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = synthetic_run.build(tmp_path / "run", k6=(), wrk=False)
+    report = open_report(str(folder))
+    for show in (report.answer, report.published, report.failures, report.verdicts, report.machine):
+        show()
+    printed = capsys.readouterr().out
+    assert "No trial of this run was sealed" in printed and "no workload that was published" in printed
+
+
+def make(folder: Path, *sources: str) -> Path:
+    cells = [nbformat.v4.new_code_cell('run = "sample"', metadata={"tags": ["parameters"]})]
+    cells += [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    path = folder / "broken.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("1 / 0", r"broken\.ipynb failed with ZeroDivisionError: division by zero"),
+        ("import os; os.kill(os.getpid(), 9)", r"broken\.ipynb"),
+        ("print('no finish')", r"did not reach its last cell"),
+        ("from runner.model import LabError; raise LabError('Say this.')", r"^Say this \(see "),
+    ],
+    ids=["exception", "dead kernel", "no sentinel", "lab error"],
+)
+def test_a_broken_notebook_is_kept_and_one_sentence(in_lab: Path, tmp_path: Path, source: str, sentence: str) -> None:
+    out = tmp_path / "out.ipynb"
+    with pytest.raises(LabError, match=sentence) as caught:
+        notebooks.execute(make(tmp_path, source, "pass"), "sample", out)
+    assert out.exists() and str(out) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_notebook_without_the_parameter_is_refused(in_lab: Path, tmp_path: Path) -> None:
+    path = make(tmp_path)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].source = "other = 1"
+    nbformat.write(notebook, path)
+    with pytest.raises(LabError, match="has no parameter run"):
+        notebooks.execute(path, "sample", tmp_path / "out.ipynb")
+    (tmp_path / "text.ipynb").write_text("not JSON")
+    with pytest.raises(LabError, match="cannot be read as a notebook"):
+        notebooks.execute(tmp_path / "text.ipynb", "sample", tmp_path / "out.ipynb")

@@ -1,0 +1,130 @@
+"""Real k6 and wrk on real servers: known service times and counts come back through the whole lab."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pandas as pd
+import pytest
+import real_lab
+
+from runner.measure.engine import Running
+from runner.measure.readiness import wait_ready
+from runner.measure.tools import find_tool
+from runner.model import LabError
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
+]
+
+KNOWN = """title = "known service times"
+servers = ["steady", "mixed"]
+
+[[load]]
+workload = "experiments"
+vus = 5
+iterations = 200
+warmup_s = 0.2
+
+[[load]]
+workload = "wrk-matrix"
+connections = 10
+modes = ["keepalive", "close"]
+duration_s = 2
+warmup_s = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp("real"))
+    real_lab.add_known_server(root, "steady", [20])
+    real_lab.add_known_server(root, "mixed", [2] * 99 + [200])
+    done, trials = real_lab.run(root, KNOWN, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    return trials.set_index("trial_id")
+
+
+def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
+    for trial in ("experiments-vus5", "wrk-matrix-c10-keepalive", "wrk-matrix-c10-close"):
+        row = known.loc[f"b01-steady-{trial}"]
+        assert row["latency_p50_ms"] == pytest.approx(20, abs=3), trial
+        assert row["latency_p50_ms"] >= 20
+
+
+def test_k6_made_every_request(known):
+    rows = known[known["tool"] == "k6"]
+    assert rows["requests"].tolist() == [200, 200]
+    assert rows["failed"].tolist() == [0, 0]
+
+
+def test_the_measured_p90_is_not_wrks_back_filled_one(known):
+    """99 % take 2 ms and 1 % take 200 ms: whatever wrk back-fills, nine in ten answers came within a few ms."""
+    row = known.loc["b01-mixed-wrk-matrix-c10-keepalive"]
+    assert row["latency_p90_ms"] < 10
+    assert row["latency_max_ms"] >= 200
+    assert row["wrk_reported_p99_ms"] > row["latency_p90_ms"] * 5
+
+
+def test_a_closed_loop_obeys_littles_law(known):
+    row = known.loc["b01-steady-wrk-matrix-c10-keepalive"]
+    assert row["rps"] * row["latency_mean_ms"] / 1000 == pytest.approx(10, rel=0.1)
+
+
+REAL = """title = "the lab's own servers"
+servers = ["axum", "gin", "nginx"]
+
+[[load]]
+workload = "experiments-md5"
+vus = 20
+iterations = 2000
+warmup_s = 0.2
+
+[[load]]
+workload = "wrk-matrix"
+connections = [10, 100]
+modes = ["keepalive", "close"]
+duration_s = 1
+warmup_s = 0.2
+"""
+
+
+def test_the_labs_own_servers_pass_every_invariant(tmp_path):
+    root = real_lab.make(tmp_path)
+    done, trials = real_lab.run(root, REAL, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    assert (trials["status"] == "sealed").all()
+    assert len(trials) == 2 + 3 * 4
+    assert trials["server_cpu_ms_per_request"].between(0.001, 5).all()
+    assert trials["verdict_reason"].str.contains("server used").all()
+    frames = [pd.read_parquet(path) for path in root.glob("data/runs/*/tables/requests/*.parquet")]
+    assert sum(len(frame) for frame in frames) == 4000
+    assert all(frame["ok"].all() for frame in frames)
+
+
+def test_port_in_use_is_no_proof_of_readiness(tmp_path):
+    """A stranger that answers on every port would have to know the nonce."""
+    port = 18_765
+    stranger = subprocess.Popen(
+        [sys.executable, str(real_lab.HERE / "fakes" / "known_server.py"), "stranger", "0"],
+        env={**os.environ, "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "theirs"},
+    )
+    try:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                    assert json.load(answer)["nonce"] == "theirs"
+                break
+            except OSError:
+                time.sleep(0.05)
+        running = Running(stranger.pid, port, stranger.poll, lambda: 0)
+        with pytest.raises(LabError, match="Another program than gin answers"):
+            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
+    finally:
+        stranger.kill()
+        stranger.wait()
