@@ -14,7 +14,7 @@ from runner.digest.resources import read_counters
 from runner.measure.leftovers import dead_ledgers, ledger, reap, session_members, start_ticks
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.processes import pinned
-from runner.measure.sampler import sampling
+from runner.measure.sampling import sampling
 from runner.measure.session import session
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError

@@ -12,10 +12,10 @@ from runner.model import Cell, Check, Counters, Measurement
 Metrics = Mapping[str, float | int | None]
 
 ROUNDING_MS = 0.001
-"""k6 computes sending + waiting + receiving in nanoseconds and prints milliseconds: only float rounding may differ."""
+"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 OWN_CONNECTIONS = 2
-"""wrk connects once to see whether the address answers (wrk.resolve in its wrk.lua); the lab asks once for the count."""
+"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count."""
 STRANGERS = 20
 """Connections of others in the same network namespace during a load, where only the kernel counts."""
 CPU_TOLERANCE = 1.02
@@ -43,7 +43,7 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
 
 
 def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check, ...]:
-    """Invariant 1. k6 says interrupted iterations in its log only; each leaves a data_sent point without an iteration."""
+    """Invariant 1. k6 tells interrupted iterations in its log only, but each leaves a data_sent point."""
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
     lost = interrupted + summary.dropped

@@ -51,13 +51,11 @@ class _Load:
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement) -> Digest:
-    """Write the trial's parts of the tables, return its metrics; LabError where a raw file is missing or corrupt."""
+    """Write the trial's parts of the tables and return its metrics; LabError for a missing or corrupt raw file."""
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0:
-        raise LabError(
-            f"{trial.cell.tool} ended with exit code {measurement.generator_exit}{_last_line(folder / 'generator.log')}.",
-            exit_code=1,
-        )
+        said = _last_line(folder / "generator.log")
+        raise LabError(f"{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     load = (_k6_load if trial.cell.tool == "k6" else _wrk_load)(run, trial, measurement)
     return _with_resources(run, trial, measurement, load)
 

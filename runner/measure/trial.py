@@ -19,7 +19,7 @@ from runner.measure.engine import Engine, Running
 from runner.measure.leftovers import Ledger
 from runner.measure.processes import pinned
 from runner.measure.readiness import wait_ready
-from runner.measure.sampler import Sampler, sampling
+from runner.measure.sampling import Sampler, sampling
 from runner.model import Cell, LabError, Measurement, Placement, Server, Workload
 from runner.store import lab_root
 
