@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from runner.measure.readiness import get_json
 from runner.model import Counters
+
+SETTLE_S = 3.0
+"""How long a server may take to drain the warm-up."""
 
 
 def passive_opens() -> int | None:
@@ -14,6 +18,22 @@ def passive_opens() -> int | None:
     if len(lines) != 2:
         return None
     return int(dict(zip(lines[0][1:], lines[1][1:], strict=True))["PassiveOpens"])
+
+
+def settle(port: int) -> Counters:
+    """Return the counters once the server has finished what the warm-up left in its queues, or after SETTLE_S.
+
+    wrk stops with a request under way on every connection: counted into the load, they would be strangers.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    now = read_counters(port)
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        before, now = now, read_counters(port)
+        quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1
+        if quiet and now.requests == before.requests:
+            break
+    return now
 
 
 def read_counters(port: int) -> Counters:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.measure import generators
 from runner.measure.contract import quick_check
-from runner.measure.counters import read_counters
+from runner.measure.counters import read_counters, settle
 from runner.measure.engine import Engine, Running
 from runner.measure.leftovers import Ledger
 from runner.measure.processes import pinned
@@ -73,7 +73,7 @@ def measure(
             _generate(bench, command, folder / "generator.log", None)
         on_step("load")
         command = generators.measured(cell, workload, tool, url, folder)
-        before = read_counters(running.port)
+        before = settle(running.port)
         resources = folder / "resources.parquet"
         with sampling(resources, bench.sample_hz, bench.placement.generator, bench.ledger) as sampler:
             sampler.add("server", running.pid)
