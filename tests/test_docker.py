@@ -1,0 +1,192 @@
+"""The docker engine for real: hardened containers, counted and pinned, and nothing of them left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import docker
+import pytest
+import real_lab
+from docker.errors import DockerException
+
+from runner.catalog import load_server
+from runner.measure.build import build
+from runner.measure.docker_engine import LABEL, connect
+from runner.measure.inspection import inspect
+from runner.measure.readiness import wait_ready
+from runner.measure.session import session
+from runner.measure.subjects import source_of
+from runner.measure.tools import find_tool
+
+
+def engine_answers():
+    try:
+        connect().close()
+    except DockerException as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+REASON = engine_answers()
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
+]
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    return real_lab.make(tmp_path)
+
+
+def ours():
+    client = docker.from_env()
+    try:
+        return client.containers.list(all=True, filters={"label": LABEL})
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("name", ["axum", "gin", "nginx"])
+def test_every_server_keeps_the_contract_in_a_container(root, name):
+    server = load_server(name)
+    with session("docker") as opened:
+        inspection = inspect(opened.engine, server, (0,))
+    assert inspection.error is None
+    assert [check for check in inspection.checks if not check.ok] == []
+    assert ours() == []
+
+
+def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root):
+    server = load_server("gin")
+    build(server)
+    log = root / "log"
+    with session("docker") as opened:
+        opened.engine.prepare(server)
+        with opened.engine.started(server, (0,), "n0nce", log) as running:
+            wait_ready("gin", running, "n0nce", log)
+            (container,) = ours()
+            config = container.attrs["HostConfig"]
+            status = dict(
+                line.split(":\t", 1) for line in Path(f"/proc/{running.pid}/status").read_text().splitlines() if ":\t" in line
+            )
+            listening = [
+                line.split()[1]
+                for line in Path("/proc/net/tcp").read_text().splitlines()
+                if line.split()[1].endswith(f":{running.port:04X}") and line.split()[3] == "0A"
+            ]
+            assert source_of(running.pid).read().cpu_ns > 0
+            assert source_of(running.pid).name.startswith("cgroup")
+    assert status["CapEff"].strip("0") == ""
+    assert status["NoNewPrivs"] == "1"
+    assert status["Uid"].split()[0] == "65534"
+    assert status["Cpus_allowed_list"] == "0"
+    assert status["Seccomp"] == "2"
+    assert listening == [f"0100007F:{running.port:04X}"]  # 127.0.0.1, little-endian
+    assert config["ReadonlyRootfs"]
+    assert config["PidsLimit"] > 0
+    assert config["Memory"] > 0
+    assert ours() == []
+
+
+def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path):
+    server = load_server("axum")
+    built = build(server)
+    with session("docker") as opened:
+        image = opened.engine.prepare(server)
+    client = docker.from_env()
+    container = client.containers.create(image)
+    try:
+        stream, _ = container.get_archive("/server")
+        archive = tmp_path / "server.tar"
+        archive.write_bytes(b"".join(stream))
+    finally:
+        container.remove()
+        client.close()
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
+    said = subprocess.run(["sha256sum", tmp_path / "server"], capture_output=True, text=True, check=True).stdout
+    assert said.split()[0] == built.sha256
+
+
+@pytest.mark.load
+@pytest.mark.skipif(find_tool("wrk") is None or find_tool("k6") is None, reason="k6 or wrk is not installed")
+def test_a_campaign_in_containers_passes_every_invariant(root):
+    campaign = """title = "containers"
+servers = ["axum", "nginx"]
+
+[[load]]
+workload = "experiments"
+vus = 20
+iterations = 1000
+warmup_s = 0.2
+
+[[load]]
+workload = "wrk-matrix"
+connections = 10
+modes = ["keepalive", "close"]
+duration_s = 1
+warmup_s = 0.2
+"""
+    done, trials = real_lab.run(root, campaign)  # `auto` takes docker
+    assert done.returncode == 0, done.stderr
+    assert trials["status"].tolist() == ["sealed"] * 5
+    (manifest,) = root.glob("data/runs/*/run.json")
+    told = json.loads(manifest.read_text())
+    assert told["engine"] == "docker"
+    assert set(told["images"]) == {"axum", "nginx"}
+    assert all(image.startswith("sha256:") for image in told["images"].values())
+    assert ours() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_runner_leaves_no_container(root, number):
+    (root / "long.toml").write_text(
+        'title = "long"\nservers = ["gin"]\n[[load]]\nworkload = "wrk-matrix"\nconnections = 1\nduration_s = 60\n'
+    )
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "runner.cli", "run", str(root / "long.toml"), "--engine", "docker"],
+        env={**os.environ, "BENCH_ROOT": str(root)},
+        cwd=root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not ours() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ours()
+    time.sleep(2)
+    runner.send_signal(number)
+    assert runner.stderr is not None
+    said = runner.stderr.read()
+    assert runner.wait(timeout=30) in (130, -9)
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 20
+    while ours() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ours() == []
+    assert not list((root / "data" / ".live").iterdir())
+
+
+def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root):
+    server = load_server("axum")
+    build(server)
+    log = root / "log"
+    with session("docker") as opened:
+        opened.engine.prepare(server)
+        with opened.engine.started(server, (0,), "n0nce", log) as running:
+            wait_ready("axum", running, "n0nce", log)
+            os.kill(running.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 10
+            while running.exit_code() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert running.exit_code() == 137
+            with pytest.raises(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{running.port}/health", timeout=1)
+    assert ours() == []

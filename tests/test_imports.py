@@ -1,0 +1,67 @@
+"""The rooms' walls: imports point one way, and each wing stays free of what it must not know."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "runner"
+WINGS = ("measure", "digest", "present")
+FORBIDDEN = {
+    "measure": {"pandas", "matplotlib", "seaborn"},
+    "digest": {"docker", "psutil", "matplotlib", "seaborn"},
+    "present": {"docker", "psutil"},
+}
+
+
+def imported(path):
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def modules(folder):
+    return sorted(folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
+    others = {f"runner.{other}" for other in WINGS if other != wing} | {"runner.cli", "runner.campaign", "runner.console"}
+    for path in modules(PACKAGE / wing):
+        for name in imported(path):
+            assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_wings_stay_free_of_foreign_tools(wing):
+    for path in modules(PACKAGE / wing):
+        assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN[wing], path
+
+
+def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
+    assert not [name for name in imported(PACKAGE / "model.py") if name.startswith("runner")]
+    ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
+    assert ours and all(name.startswith("runner.model") for name in ours)
+
+
+def test_only_the_store_and_the_catalog_know_where_things_lie():
+    """No other module spells the name of a folder of data/."""
+    for path in modules(PACKAGE):
+        if path.name != "store.py":
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+                    assert "data/runs" not in node.value or path.name == "cli.py", f"{path}: {node.value!r}"
+
+
+def test_no_module_is_longer_than_a_head_and_no_function_than_a_screen():
+    for path in modules(PACKAGE):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
