@@ -18,8 +18,9 @@ help: ## List the commands
 
 .PHONY: report
 report: setup ## The main job: measure the quick campaign, make tables, figures and HTML
-	@$(BIN)/bench run quick
-	@$(BIN)/bench report latest
+	@status=0; $(BIN)/bench run quick || status=$$?; \
+	  if [ $$status -gt 1 ]; then exit $$status; fi; \
+	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test
 test: setup ## Run the tests

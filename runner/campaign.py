@@ -18,8 +18,11 @@ from runner.measure.session import Session, session
 from runner.measure.tools import Tool, need_tool
 from runner.measure.trial import Bench, measure
 from runner.model import SCHEMA, Campaign, LabError, Measurement, Server, State, Trial
-from runner.plan import plan_trials
+from runner.plan import next_attempt, plan_trials
 from runner.store import RunFolder, new_run, raw_hashes, write_json
+
+ATTEMPTS = 3
+"""How often a trial is tried whose only fault is that the machine took the CPU away from the sampler."""
 
 
 class Reporter(Protocol):
@@ -145,9 +148,7 @@ def _unfinished(run: RunFolder, planned: Sequence[Trial]) -> list[Trial]:
         attempts = [name for name in states if name.split(".a")[0] == trial.trial_id]
         if not any(states[name] in ("sealed", "failed") for name in attempts):
             begun = [name for name in attempts if states[name] != "planned"]
-            number = len(begun) + 1
-            name = trial.trial_id if number == 1 else f"{trial.trial_id}.a{number}"
-            left.append(replace(trial, trial_id=name, attempt=number))
+            left.append(next_attempt(trial, len(begun) + 1))
     return left
 
 
@@ -164,7 +165,8 @@ def _require_same(ready: Sequence[_Ready], manifest: dict[str, Any]) -> None:
 
 
 def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
-    failed = [f"{r['trial_id']}: {r['error']}" for r in run.records() if r["status"] == "failed"]
+    last = {(r["block"], r["cell"]["server"], str(r["cell"])): r for r in run.records()}
+    failed = [f"{r['trial_id']}: {r['error']}" for r in last.values() if r["status"] == "failed"]
     return Outcome(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
 
 
@@ -211,9 +213,13 @@ def _run_trials(
     for trial in trials:
         report.begin(trial)
         record = _run_trial(bench, run, trial, by_name[trial.cell.server], report.step)
+        while record["disturbed"] and record["attempt"] < ATTEMPTS:
+            report.say(f"{record['trial_id']} is repeated: {record['error']}")
+            again = next_attempt(trial, record["attempt"] + 1)
+            record = _run_trial(bench, run, again, by_name[trial.cell.server], report.step)
         report.end(trial, record)
         if record["error"] is not None:
-            failed.append(f"{trial.trial_id}: {record['error']}")
+            failed.append(f"{record['trial_id']}: {record['error']}")
     return tuple(failed)
 
 
@@ -282,6 +288,7 @@ def _record(
         "ended_at": datetime.now(UTC).isoformat(),
         "status": state,
         "error": error,
+        "disturbed": digest is not None and digest.disturbed,
         "measurement": measurement.to_json() if measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
         "verdict": digest.verdict.verdict if digest else "inconclusive",

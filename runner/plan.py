@@ -54,6 +54,12 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     return trials
 
 
+def next_attempt(trial: Trial, attempt: int) -> Trial:
+    """Return `trial` as its `attempt`-th attempt; the first keeps the plain name, later ones end in `.a2`, `.a3` ..."""
+    name = trial.trial_id.split(".a")[0]
+    return replace(trial, trial_id=name if attempt == 1 else f"{name}.a{attempt}", attempt=attempt)
+
+
 def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scale: float) -> Campaign:
     """Return the campaign as the command line changes it; LabError where it names a server that is not there."""
     chosen = campaign.scaled(scale)

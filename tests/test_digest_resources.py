@@ -13,7 +13,7 @@ from runner.model import LabError
 def counter_of(cpu_at, times):
     times = np.asarray(times, dtype=float)
     cpu = np.array([cpu_at(t) for t in times])
-    return Counter(times, cpu, np.full(len(times), 10, dtype=np.int64), np.zeros(len(times)))
+    return Counter(times, cpu, np.full(len(times), 10, dtype=np.int64), np.zeros(len(times)), np.zeros(len(times)))
 
 
 def test_mean_uses_the_time_that_really_passed():
@@ -48,6 +48,7 @@ def write_raw(path, subjects):
             "cpu_ns": round(tick * 50_000_000 * share),
             "rss_bytes": 1000 + tick,
             "throttled_ns": None,
+            "steal_ns": tick * 5_000_000,
         }
         for subject, share in subjects.items()
         for tick in range(41)
@@ -67,8 +68,9 @@ def test_reading_and_rates(tmp_path):
     table = rates("t", counters).to_pandas()
     assert set(table["subject"]) == {"host", "server"}
     assert table.loc[table["subject"] == "host", "cpu_pct"].to_numpy() == pytest.approx(150)
+    assert counters["host"].stolen(0, 2) == pytest.approx(0.2)
     assert tick_coverage(path, 0, 2, 20, counters) == 1.0
-    assert tick_coverage(path, 0, 4, 20, counters) == pytest.approx(0.5, abs=0.02)
+    assert tick_coverage(path, 0, 4, 20, counters) == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_broken_file_is_one_sentence(tmp_path):

@@ -74,7 +74,9 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root):
             (container,) = ours()
             config = container.attrs["HostConfig"]
             status = dict(
-                line.split(":\t", 1) for line in Path(f"/proc/{running.pid}/status").read_text().splitlines() if ":\t" in line
+                line.split(":\t", 1)
+                for line in Path(f"/proc/{running.pid}/status").read_text().splitlines()
+                if ":\t" in line
             )
             listening = [
                 line.split()[1]

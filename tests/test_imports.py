@@ -31,7 +31,11 @@ def modules(folder):
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
-    others = {f"runner.{other}" for other in WINGS if other != wing} | {"runner.cli", "runner.campaign", "runner.console"}
+    others = {f"runner.{other}" for other in WINGS if other != wing} | {
+        "runner.cli",
+        "runner.campaign",
+        "runner.console",
+    }
     for path in modules(PACKAGE / wing):
         for name in imported(path):
             assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"

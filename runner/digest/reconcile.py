@@ -14,6 +14,7 @@ Metrics = Mapping[str, float | int | None]
 ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
+SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
 OWN_CONNECTIONS = 2
 """wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count."""
 STRANGERS = 20
@@ -167,9 +168,10 @@ def resource_checks(
     return (
         *checks,
         Check(
-            "9 the sampler took >= 99 % of its ticks",
+            SAMPLER_TICKS,
             coverage >= MIN_COVERAGE,
-            f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {duration_s:.2f} s",
+            f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {duration_s:.2f} s, in which the hypervisor "
+            f"took {metrics['host_steal_pct'] or 0:.0f} % of a core away",
         ),
         Check(
             "9 the samples cover the whole load",

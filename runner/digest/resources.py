@@ -24,11 +24,18 @@ class Counter:
     cpu_s: Floats
     rss_bytes: npt.NDArray[np.int64]
     throttled_s: Floats
+    steal_s: Floats
+    """CPU time that the hypervisor gave to others, cumulative over all CPUs; of the host only, else 0."""
 
     def between(self, begin_s: float, end_s: float) -> float:
         """Return the CPU seconds used between two instants, linear between samples and constant outside them."""
         used = np.interp([begin_s, end_s], self.t_s, self.cpu_s)
         return float(used[1] - used[0])
+
+    def stolen(self, begin_s: float, end_s: float) -> float:
+        """Return the CPU seconds stolen between two instants, summed over all CPUs."""
+        taken = np.interp([begin_s, end_s], self.t_s, self.steal_s)
+        return float(taken[1] - taken[0])
 
     def mean_pct(self, begin_s: float, end_s: float) -> float:
         """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
@@ -54,14 +61,14 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
         mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
-        throttled = table["throttled_ns"].fill_null(0).to_numpy()
+        throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     counters = {}
     for subject in dict.fromkeys(subjects.tolist()):
         own = subjects == subject
         counters[str(subject)] = Counter(
-            (mono[own] - zero_mono_ns) / 1e9, cpu[own] / 1e9, rss[own], throttled[own] / 1e9
+            (mono[own] - zero_mono_ns) / 1e9, cpu[own] / 1e9, rss[own], throttled[own] / 1e9, steal[own] / 1e9
         )
     return counters
 

@@ -60,6 +60,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "generator_cpu_mean_pct",
     "generator_cpu_peak_1s_pct",
     "sampler_cpu_mean_pct",
+    "host_steal_pct",
     "probe_p50_ms",
     "probe_p95_ms",
     "probe_p99_ms",

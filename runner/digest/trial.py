@@ -38,6 +38,12 @@ class Digest:
         failed = [f"{check.name} ({check.detail})" for check in self.checks if not check.ok]
         return f"invalid: {'; '.join(failed)}" if failed else None
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether all that is wrong is that the machine took the CPU away from the measurement itself."""
+        failed = {check.name for check in self.checks if not check.ok}
+        return failed == {reconcile.SAMPLER_TICKS}
+
 
 @dataclass(frozen=True)
 class _Load:
@@ -167,6 +173,7 @@ def _with_resources(run: RunFolder, trial: Trial, measurement: Measurement, load
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": sampler.mean_pct(0.0, end_s),
+        "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
     }
     checks = (*load.checks, *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage))
     return Digest(
