@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := .venv/.setup
 K6_VERSION := v1.8.1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
-SERVERS_GO := $(dir $(wildcard servers/*/go.mod))
+SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
 SHELL_SCRIPTS := .ci/run setup/tools.sh setup/python.sh $(wildcard servers/*/*.sh)
 
 .PHONY: help

@@ -207,10 +207,15 @@ def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def export_compact(run: RunFolder, destination: Path) -> None:
-    """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`."""
-    if destination.exists():
+    """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`.
+
+    A run that is there is replaced; a folder that holds anything else is a LabError.
+    """
+    if destination.exists() and any(destination.iterdir()):
+        if not (destination / "run.json").is_file() or destination.resolve() == run.path.resolve():
+            raise LabError(f"{destination} holds something else than an exported run: name an empty or a new folder.")
         shutil.rmtree(destination)
-    (destination / "tables").mkdir(parents=True)
+    (destination / "tables").mkdir(parents=True, exist_ok=True)
     for name in ("run.json", "journal.jsonl"):
         shutil.copy(run.path / name, destination / name)
     for name in TABLES:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -104,6 +105,15 @@ def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     frames = [pd.read_parquet(path) for path in root.glob("data/runs/*/tables/requests/*.parquet")]
     assert sum(len(frame) for frame in frames) == 4000
     assert all(frame["ok"].all() for frame in frames)
+
+
+def test_the_readmes_example_is_a_server_that_keeps_its_contract(tmp_path):
+    root = real_lab.make(tmp_path)
+    shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
+    done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (inspection,) = json.loads(done.stdout)
+    assert len(inspection["checks"]) > 5
 
 
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):

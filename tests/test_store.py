@@ -5,7 +5,7 @@ import json
 import pytest
 
 from runner.model import LabError
-from runner.store import RunFolder, find_run, replacing, sha256, write_json
+from runner.store import TABLES, RunFolder, export_compact, find_run, replacing, sha256, write_json
 
 
 def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
@@ -57,6 +57,35 @@ def test_an_unknown_run_is_one_sentence(monkeypatch, tmp_path, run):
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     with pytest.raises(LabError, match=r"^There is no run"):
         find_run(run)
+
+
+def make_run(folder, name):
+    (folder / "tables").mkdir(parents=True)
+    (folder / "trials" / "t1").mkdir(parents=True)
+    write_json(folder / "run.json", {"schema": 1, "run_id": name})
+    (folder / "journal.jsonl").write_text("")
+    write_json(folder / "trials" / "t1" / "trial.json", {"name": name})
+    (folder / "trials" / "t1" / "k6.json.gz").write_text("large")
+    for table in TABLES:
+        (folder / "tables" / f"{table}.parquet").write_text(name)
+    return RunFolder(folder)
+
+
+def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
+    first, second = (make_run(tmp_path / name, name) for name in ("a", "b"))
+    out = tmp_path / "out"
+    export_compact(first, out)
+    export_compact(second, out)
+    assert RunFolder(out).run_id == "b"
+    assert not list(out.rglob("k6.json.gz"))
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    for target in (precious, tmp_path / "a"):
+        with pytest.raises(LabError, match="something else"):
+            export_compact(first, target)
+    assert (precious / "thesis.txt").exists()
+    assert (tmp_path / "a" / "run.json").exists()
 
 
 def test_another_schema_is_refused(tmp_path):

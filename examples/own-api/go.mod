@@ -1,0 +1,3 @@
+module example.com/own-api
+
+go 1.24
