@@ -170,11 +170,11 @@ def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
     return Outcome(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
 
 
-def ensure_tables(run: RunFolder, say: Callable[[str], None]) -> None:
-    """Rebuild the run's tables from raw if any is missing."""
-    if not have_tables(run):
+def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
+    """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be salvaged."""
+    if salvage or not have_tables(run):
         say("Rebuilding the tables from the raw samples …")
-        rebuild(run)
+        rebuild(run, salvage=salvage)
 
 
 def _tools(trials: Sequence[Trial]) -> dict[str, Tool]:

@@ -195,7 +195,13 @@ def _finish(console: Console, outcome: Any, json_: bool) -> None:
 
 
 @app.command()
-def report(run: Run = "latest", json_: JsonFlag = False) -> None:
+def report(
+    run: Run = "latest",
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Keep what is left of damaged k6 samples; their trials count as failed.")
+    ] = False,
+    json_: JsonFlag = False,
+) -> None:
     """Make tables, figures and HTML of a run, through the notebooks."""
     from runner.campaign import ensure_tables
     from runner.present.notebooks import build_report
@@ -203,7 +209,7 @@ def report(run: Run = "latest", json_: JsonFlag = False) -> None:
 
     console = Console()
     folder = find_run(run)
-    ensure_tables(folder, console.note)
+    ensure_tables(folder, console.note, salvage=salvage)
     console.note("Executing the notebooks …")
     made = build_report(folder)
     if json_:

@@ -1,5 +1,6 @@
 """The whole pipeline with a fake server, k6 and wrk: known counts come back, and every fault is a stored result."""
 
+import gzip
 import json
 import os
 import shutil
@@ -113,6 +114,27 @@ def test_a_changed_raw_file_is_refused(finished, tmp_path):
     assert done.returncode == 1
     assert "k6.json.gz is not the file that was sealed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_left_of_a_cut_off_file_can_be_salvaged(finished, tmp_path):
+    root, result = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(result["path"], copy)
+    raw = next(copy.glob("trials/*/k6.json.gz"))
+    lines = gzip.decompress(raw.read_bytes())
+    cut = lines[: int(len(lines) * 0.6)]
+    assert not cut.endswith(b"\n")
+    raw.write_bytes(gzip.compress(cut))
+    done = bench(root, "report", str(copy), "--salvage")
+    assert done.returncode == 0, done.stderr
+    trials = pd.read_parquet(copy / "tables" / "trials.parquet").set_index("trial_id")
+    row = trials.loc[raw.parent.name]
+    # A request is complete with its last point, http_req_failed being optional; the last one may be cut within.
+    complete = cut.count(b'"metric":"http_req_receiving","type":"Point"')
+    assert complete - 1 <= row["requests"] <= complete
+    assert row["status"] == "failed"
+    assert row["error"].startswith(f"salvaged: {row['requests']:.0f} requests")
+    assert (trials.drop(raw.parent.name)["status"] == "sealed").all()
 
 
 def test_resuming_a_finished_run_does_nothing(finished):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,13 @@ _RESOURCES = pa.schema(
 SCHEMAS = {"trials": _TRIALS, "latency": _LATENCY, "throughput": _THROUGHPUT, "resources": _RESOURCES}
 
 
-def build_tables(run: RunFolder) -> None:
-    """Write trials, latency, throughput and resources from the trials' records and parts; the parts are then gone."""
+def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None = None) -> None:
+    """Write trials, latency, throughput and resources from the trials' records and parts; the parts are then gone.
+
+    `salvaged` holds records by trial id that stand in for those on disk, which stay as they were sealed.
+    """
     records = run.records()
-    rows = [trial_row(record) for record in records]
+    rows = [trial_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
     _write(run.table("trials"), [pa.Table.from_pylist(rows, schema=_TRIALS)], _TRIALS)
     for name in ("latency", "throughput", "resources"):
         paths = [part(run, name, record["trial_id"]) for record in records]
@@ -131,13 +134,18 @@ def have_tables(run: RunFolder) -> bool:
     return all(run.table(name).is_file() for name in SCHEMAS)
 
 
-def rebuild(run: RunFolder) -> None:
+def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
     """Digest every trial again from its raw files, which must be the sealed ones, and write the tables anew.
 
-    LabError where a raw file is missing or changed, or where the metrics come out differently than when sealed.
+    LabError where a raw file is missing or changed, or where the metrics come out differently than when sealed. With
+    `salvage` what is left of damaged k6 samples goes into the tables; its trial counts as failed.
     """
+    salvaged = {}
     for record in run.records():
         if record["measurement"] is None:
+            continue
+        if salvage and _damaged(run, record):
+            salvaged[record["trial_id"]] = _salvage(run, record)
             continue
         _verify_raw(run, record)
         digest = _again(run, record)
@@ -147,15 +155,31 @@ def rebuild(run: RunFolder) -> None:
                 f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
                 exit_code=1,
             )
-    build_tables(run)
+    build_tables(run, salvaged)
+
+
+def _damaged(run: RunFolder, record: dict[str, Any]) -> bool:
+    raw = run.trial(record["trial_id"]) / "k6.json.gz"
+    sealed = record["raw"].get(raw.name)
+    return raw.is_file() and (not record["metrics"] or sealed is None or sha256(raw) != sealed["sha256"])
+
+
+def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with the metrics of what is left, as a failed one; LabError where nothing is."""
+    metrics = digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]), salvage=True).metrics
+    error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
+    return {**record, "metrics": metrics, "status": "failed", "error": error}
+
+
+def _trial(record: dict[str, Any]) -> Trial:
+    cell = Cell(**record["cell"])
+    return Trial(record["trial_id"], record["order"], record["block"], cell, record["attempt"])
 
 
 def _again(run: RunFolder, record: dict[str, Any]) -> Digest | None:
     """Digest a trial anew; None where it had failed to digest before and does so again."""
-    cell = Cell(**record["cell"])
-    trial = Trial(record["trial_id"], record["order"], record["block"], cell, record["attempt"])
     try:
-        return digest_trial(run, trial, Measurement.from_json(record["measurement"]))
+        return digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]))
     except LabError:
         if record["metrics"]:
             raise

@@ -56,13 +56,17 @@ class _Load:
     requests: int
 
 
-def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement) -> Digest:
-    """Write the trial's parts of the tables and return its metrics; LabError for a missing or corrupt raw file."""
+def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
+    """Write the trial's parts of the tables and return its metrics; LabError for a missing or corrupt raw file.
+
+    With `salvage` the end of k6's samples may be cut off: what is before it counts, and nothing is reconciled.
+    """
     folder = run.trial(trial.trial_id)
-    if measurement.generator_exit != 0:
+    if measurement.generator_exit != 0 and not salvage:
         said = _last_line(folder / "generator.log")
         raise LabError(f"{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
-    load = (_k6_load if trial.cell.tool == "k6" else _wrk_load)(run, trial, measurement)
+    k6 = trial.cell.tool == "k6"
+    load = _k6_load(run, trial, measurement, salvage) if k6 else _wrk_load(run, trial, measurement)
     return _with_resources(run, trial, measurement, load)
 
 
@@ -79,7 +83,7 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
 # --- k6 ---------------------------------------------------------------------------------------------------
 
 
-def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
+def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool) -> _Load:
     folder = run.trial(trial.trial_id)
     requests = run.tables / "requests" / f"{trial.trial_id}.parquet"
     requests.parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +96,8 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
             trial_id=trial.trial_id,
             mode=trial.cell.mode,
             scratch=Path(scratch),
+            salvage=salvage,
         )
-    summary = read_summary(folder / "k6-summary.json")
     duration_s = (points.last_end_ns - points.first_start_ns) / 1e9
     metrics: Metrics = {
         "requests": points.requests,
@@ -102,7 +106,10 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
     }
-    checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
+    checks: tuple[Check, ...] = ()
+    if not salvage:
+        summary = read_summary(folder / "k6-summary.json")
+        checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
     return _Load(metrics, checks, points.first_start_ns, duration_s, points.requests)
 
 
