@@ -158,6 +158,7 @@ def run(
     from runner.plan import choose
 
     console = Console()
+    choice = _engine(engine)
     with TrialProgress(console) as progress:
         if resume is not None:
             if campaign:
@@ -167,7 +168,7 @@ def run(
             if not campaign:
                 raise LabError(f"Which campaign? There are {', '.join(catalog.campaign_names())}.")
             chosen = choose(catalog.load_campaign(campaign), server or [], repeats, scale)
-            outcome = run_campaign(chosen, engine=_engine(engine), scale=scale, seed=seed, report=progress)
+            outcome = run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress)
     _finish(console, outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)

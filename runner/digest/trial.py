@@ -131,8 +131,7 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
         "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
         "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
     }
-    # wrk measures until it ends: it prints and exits within a millisecond of its last request.
-    begin_ns = measurement.load_ended_wall_ns - round(result.duration_s * 1e9)
+    begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
     checks = reconcile.wrk_checks(trial.cell, result, measurement)
     return _Load(metrics, checks, begin_ns, result.duration_s, result.requests)
 

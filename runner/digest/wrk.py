@@ -20,6 +20,7 @@ Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 class WrkResult:
     """wrk's numbers; `reported` is the histogram as wrk handed it over, `raw` the one that was measured."""
 
+    ended_wall_ns: int
     duration_s: float
     requests: int
     connections: int
@@ -89,6 +90,7 @@ def read_wrk(path: Path) -> WrkResult:
     try:
         reported = _histogram(data["latency_us"])
         duration_us, requests = _whole(data["duration_us"]), _whole(data["requests"])
+        ended_ns = 1000 * _whole(data["ended_wall_us"])
         connections = _whole(data["connections"])
         errors = {name: _whole(data["errors"][name]) for name in ("connect", "read", "write", "status", "timeout")}
         threads = _whole(data["threads"])
@@ -98,7 +100,7 @@ def read_wrk(path: Path) -> WrkResult:
         raise LabError(f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1) from None
     interval = backfill_interval_us(duration_us, requests, connections)
     raw = undo_backfill(reported, interval) if interval else reported
-    return WrkResult(duration_us / 1e6, requests, connections, threads, errors, reported, raw)
+    return WrkResult(ended_ns, duration_us / 1e6, requests, connections, threads, errors, reported, raw)
 
 
 def _whole(value: Any) -> int:

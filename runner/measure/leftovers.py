@@ -127,14 +127,23 @@ def session_members(leader: int, started: int | None) -> list[int]:
 
 
 def _end_session(leader: int, started: int | None) -> list[str]:
-    members = session_members(leader, started)
-    for pid in members:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 2
-    while session_members(leader, started) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return [f"process {pid}" for pid in members]
+    return [f"process {pid}" for pid in kill_session(leader, started)]
+
+
+def kill_session(leader: int, started: int | None, within_s: float = 5.0) -> list[int]:
+    """Kill a session until none of its processes is left, as one may fork while it is being killed; return their pids.
+
+    A process that cannot be killed (it waits for a device) is given up after `within_s`.
+    """
+    killed: dict[int, None] = {}
+    deadline = time.monotonic() + within_s
+    while (members := session_members(leader, started)) and time.monotonic() < deadline:
+        for pid in members:
+            killed[pid] = None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+    return list(killed)
 
 
 def _remove_container(container_id: str) -> list[str]:

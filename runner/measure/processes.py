@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure import cgroups
-from runner.measure.leftovers import Ledger, session_members, start_ticks
+from runner.measure.leftovers import Ledger, kill_session, start_ticks
 
 # The shell joins the control group, waits for a line (so that the sampler can watch from the first instruction on)
 # and becomes the program: same pid throughout, and no CPU time escapes the group's counter.
@@ -45,13 +42,8 @@ class Pinned:
             self.popen.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(timeout=grace_s)
-        for pid in session_members(self.pid, self.started):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        code = self.popen.wait()
-        while session_members(self.pid, self.started):  # children of the killed, until init has taken them
-            time.sleep(0.005)
-        return code
+        kill_session(self.pid, self.started)
+        return self.popen.wait()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,16 @@
 local ffi = require("ffi")
 ffi.cdef [[
   typedef struct { uint64_t count, limit, min, max; uint64_t data[]; } wrk_stats;
+  struct lab_timeval { long seconds, microseconds; };
+  int gettimeofday(struct lab_timeval *now, void *zone);
 ]]
+
+-- Microseconds since the epoch; Lua's own os.time() has whole seconds.
+local function now_us()
+  local now = ffi.new("struct lab_timeval")
+  ffi.C.gettimeofday(now, nil)
+  return tonumber(now.seconds) * 1e6 + tonumber(now.microseconds)
+end
 
 -- Reads the buckets straight from wrk's own array. wrk's Lua call latency(i) walks the whole array
 -- for each i: minutes for a histogram of 20,000 buckets that reaches up to a second.
@@ -28,14 +37,15 @@ local function buckets(latency)
 end
 
 function done(summary, latency, requests)
+  local ended_us = now_us() -- before the histogram is written, which takes its time
   local errors = summary.errors
   local rows = summary.requests > 0 and buckets(latency) or {}
   local file = assert(io.open(os.getenv("WRK_JSON"), "w"))
   file:write(string.format(
-    '{"duration_us":%d,"requests":%d,"bytes":%d,"connections":%d,"threads":%d,\n'
+    '{"ended_wall_us":%.0f,"duration_us":%d,"requests":%d,"bytes":%d,"connections":%d,"threads":%d,\n'
       .. '"errors":{"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d},\n'
       .. '"latency_us":[%s]}\n',
-    summary.duration, summary.requests, summary.bytes,
+    ended_us, summary.duration, summary.requests, summary.bytes,
     tonumber(os.getenv("WRK_CONNECTIONS")), tonumber(os.getenv("WRK_THREADS")),
     errors.connect, errors.read, errors.write, errors.status, errors.timeout,
     table.concat(rows, ",")))

@@ -38,6 +38,7 @@ errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 if fault == "wrk-status-errors":
     errors["status"] = 3
 result = {
+    "ended_wall_us": int(time.time() * 1e6),
     "duration_us": round((time.monotonic() - began) * 1e6),
     "requests": requests + (1 if fault == "wrk-lost-bucket" else 0),
     "bytes": 1,
