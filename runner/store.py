@@ -124,6 +124,8 @@ class RunFolder:
             raise LabError(
                 f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
             )
+        if not isinstance(manifest.get("run_id"), str):
+            raise LabError(f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab.")
         return dict(manifest)
 
     @property
@@ -170,7 +172,7 @@ def new_run(campaign: str) -> RunFolder:
 
 
 def find_run(run: str) -> RunFolder:
-    """Resolve a run id, a path, `latest` or `sample` to a run folder; LabError where there is none."""
+    """Resolve a run id, a path, `latest` or `sample` to a run folder; LabError where it has no readable manifest."""
     data = lab_root() / "data"
     if run == "sample":
         folder = data / "sample"
@@ -185,7 +187,9 @@ def find_run(run: str) -> RunFolder:
         folder = data / "runs" / run
     if not (folder / "run.json").is_file():
         raise LabError(f"There is no run {run!r}: no run.json in {folder}.")
-    return RunFolder(folder)
+    found = RunFolder(folder)
+    found.manifest()  # a broken one is told now, before any work
+    return found
 
 
 def figures_folder(run: RunFolder) -> Path:

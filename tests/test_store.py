@@ -88,6 +88,13 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
     assert (tmp_path / "a" / "run.json").exists()
 
 
+@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 1}', '{"schema": 1, "run_id": 7}', "rubbish", b"\xff"])
+def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
+    (tmp_path / "run.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(LabError, match=r"run\.json"):
+        find_run(str(tmp_path))
+
+
 def test_another_schema_is_refused(tmp_path):
     write_json(tmp_path / "run.json", {"schema": 99})
     with pytest.raises(LabError, match="schema 99"):
