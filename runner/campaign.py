@@ -11,16 +11,18 @@ from runner.catalog import campaign_from_manifest, load_server, load_workload
 from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
 from runner.measure import machine
-from runner.measure.build import Built, build
+from runner.measure.build import build
+from runner.measure.database import DatabaseFacts, try_database
 from runner.measure.engine import EngineChoice
 from runner.measure.manifest import write_manifest
 from runner.measure.session import Session, session
 from runner.measure.tools import Tool, need_tool
-from runner.measure.trial import Bench, measure
-from runner.model import SCHEMA, Campaign, LabError, Measurement, Server, State, Trial
+from runner.measure.trial import Bench, Ready, measure
+from runner.model import SCHEMA, Campaign, Cell, LabError, Measurement, Placement, Server, State, Trial, Workload
 from runner.plan import next_attempt, plan_trials
 from runner.store import RunFolder, new_run, raw_hashes, write_json
 
+DATABASE = "the database"
 ATTEMPTS = 3
 """How often a trial is tried whose only fault is that the machine took the CPU away from the sampler."""
 
@@ -56,13 +58,17 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Ready:
-    """A server that is built and prepared, or the reason why not."""
+class _Prepared:
+    """Everything that trials need, and for each server, and the database, the reason why it is not to be had."""
 
-    server: Server
-    built: Built
-    image: str | None
-    error: str | None
+    servers: dict[str, Ready]
+    database: DatabaseFacts | None
+    errors: dict[str, str]
+    """By server's name, or DATABASE."""
+
+    def error_for(self, cell: Cell, workload: Workload) -> str | None:
+        """Return why a cell cannot be measured."""
+        return self.errors.get(cell.server) or (self.errors.get(DATABASE) if workload.database else None)
 
 
 def run_campaign(
@@ -78,11 +84,11 @@ def run_campaign(
     if not trials:
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
     tools = _tools(trials)
-    placement = machine.place(campaign.server_cpus)
+    placement = _place(campaign, trials)
     warnings = machine.warnings(placement, max(trial.cell.sockets for trial in trials))
     with session(engine) as opened:
         _greet(opened, warnings, report)
-        ready = [_prepare(opened, server, report) for server in servers]
+        prepared = _prepare(opened, servers, placement, report)
         run = new_run(campaign.name)
         write_manifest(
             run,
@@ -91,20 +97,14 @@ def run_campaign(
             tools=tools,
             engine=opened.engine,
             placement=placement,
-            images={each.server.name: each.image for each in ready if each.image},
-            artifacts={each.server.name: each.built.sha256 for each in ready if each.built.sha256},
+            prepared=prepared.servers.values(),
+            database=prepared.database,
             warnings=warnings,
         )
         for trial in trials:
             run.append("planned", trial.trial_id)
-        bench = Bench(
-            opened.engine,
-            placement,
-            {name: tool.path for name, tool in tools.items()},
-            campaign.sample_hz,
-            opened.ledger,
-        )
-        failed = _run_trials(bench, run, trials, ready, report)
+        bench = _bench(opened, campaign, placement, tools)
+        failed = _run_trials(bench, run, trials, prepared, report)
     build_tables(run)
     return Outcome(run, len(trials), failed, tuple(warnings))
 
@@ -123,19 +123,12 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
     tools = _tools(trials)
-    placement = machine.place(campaign.server_cpus)
+    placement = _place(campaign, planned)
     with session(manifest["engine"]) as opened:
         _greet(opened, (), report)
-        ready = [_prepare(opened, server, report) for server in servers]
-        _require_same(ready, manifest)
-        bench = Bench(
-            opened.engine,
-            placement,
-            {name: tool.path for name, tool in tools.items()},
-            campaign.sample_hz,
-            opened.ledger,
-        )
-        _run_trials(bench, run, trials, ready, report)
+        prepared = _prepare(opened, servers, placement, report)
+        _require_same(prepared, manifest)
+        _run_trials(_bench(opened, campaign, placement, tools), run, trials, prepared, report)
     rebuild(run)
     return _finished(run, len(trials), manifest)
 
@@ -152,16 +145,33 @@ def _unfinished(run: RunFolder, planned: Sequence[Trial]) -> list[Trial]:
     return left
 
 
-def _require_same(ready: Sequence[_Ready], manifest: dict[str, Any]) -> None:
-    for each in ready:
-        name = each.server.name
-        for kind, now in (("artifacts", each.built.sha256), ("images", each.image)):
-            then = manifest[kind].get(name)
-            if then is not None and now != then:
+def _require_same(prepared: _Prepared, manifest: dict[str, Any]) -> None:
+    now = {
+        "artifacts": {name: each.binary for name, each in prepared.servers.items()},
+        "images": {name: each.image for name, each in prepared.servers.items()},
+        "database": {DATABASE: prepared.database.image if prepared.database else None},
+    }
+    then = {**manifest, "database": {DATABASE: (manifest.get("database") or {}).get("image")}}
+    for kind, found in now.items():
+        for name, begun in then[kind].items():
+            if begun is not None and found.get(name) != begun:
                 raise LabError(
-                    f"The run cannot go on: the {kind.rstrip('s')} of {name} is not the one that it began with "
-                    f"({then[:19]} then, {str(now)[:19]} now). Start a new run."
+                    f"The run cannot go on: the {'artifact' if kind == 'artifacts' else 'image'} of {name} is not the "
+                    f"one that it began with ({begun[:19]} then, {str(found.get(name))[:19]} now). Start a new run."
                 )
+
+
+def _place(campaign: Campaign, trials: Sequence[Trial]) -> Placement:
+    needed = any(load_workload(name).database for name in {trial.cell.workload for trial in trials})
+    return machine.place(campaign.server_cpus, campaign.database_cpus if needed else 0)
+
+
+def _bench(opened: Session, campaign: Campaign, placement: Placement, tools: dict[str, Tool]) -> Bench:
+    environment: dict[str, dict[str, str]] = {}
+    for server, name, value in campaign.environment:
+        environment.setdefault(server, {})[name] = value
+    paths = {name: tool.path for name, tool in tools.items()}
+    return Bench(opened.engine, placement, paths, campaign.sample_hz, opened.ledger, environment)
 
 
 def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
@@ -191,32 +201,41 @@ def _greet(opened: Session, warnings: Iterable[str], report: Reporter) -> None:
         report.say(f"Warning: {warning}")
 
 
-def _prepare(opened: Session, server: Server, report: Reporter) -> _Ready:
-    """Build a server; a server that cannot be built fails its own trials, not the campaign."""
-    report.say(f"Building {server.name} …")
-    try:
-        built = build(server)
-        return _Ready(server, built, opened.engine.prepare(server), None)
-    except LabError as error:
-        report.say(f"Error: {error}")
-        return _Ready(server, Built(None, None), None, str(error))
+def _prepare(opened: Session, servers: Sequence[Server], placement: Placement, report: Reporter) -> _Prepared:
+    """Build the servers and try the database; what is not to be had fails its own trials, not the campaign."""
+    ready, errors, database = {}, {}, None
+    for server in servers:
+        report.say(f"Building {server.name} …")
+        try:
+            built = build(server)
+            ready[server.name] = Ready(server, opened.engine.prepare(server), built.sha256)
+        except LabError as error:
+            report.say(f"Error: {error}")
+            errors[server.name] = str(error)
+    if placement.database:
+        report.say("Trying the database …")
+        try:
+            database = try_database(opened.engine, placement.database)
+        except LabError as error:
+            report.say(f"Error: {error}")
+            errors[DATABASE] = str(error)
+    return _Prepared(ready, database, errors)
 
 
 def _run_trials(
-    bench: Bench, run: RunFolder, trials: Sequence[Trial], ready: Sequence[_Ready], report: Reporter
+    bench: Bench, run: RunFolder, trials: Sequence[Trial], prepared: _Prepared, report: Reporter
 ) -> tuple[str, ...]:
     """Run the trials in order; return a sentence for each that failed."""
     machine.raise_open_files()
     report.plan(trials)
-    by_name = {each.server.name: each for each in ready}
     failed = []
     for trial in trials:
         report.begin(trial)
-        record = _run_trial(bench, run, trial, by_name[trial.cell.server], report.step)
+        record = _run_trial(bench, run, trial, prepared, report.step)
         while record["disturbed"] and record["attempt"] < ATTEMPTS:
             report.say(f"{record['trial_id']} is repeated: {record['error']}")
             again = next_attempt(trial, record["attempt"] + 1)
-            record = _run_trial(bench, run, again, by_name[trial.cell.server], report.step)
+            record = _run_trial(bench, run, again, prepared, report.step)
         report.end(trial, record)
         if record["error"] is not None:
             failed.append(f"{record['trial_id']}: {record['error']}")
@@ -224,7 +243,7 @@ def _run_trials(
 
 
 def _run_trial(
-    bench: Bench, run: RunFolder, trial: Trial, ready: _Ready, step: Callable[[str], None]
+    bench: Bench, run: RunFolder, trial: Trial, prepared: _Prepared, step: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure, digest and record one trial; return its record. An interruption is recorded and goes on up."""
     run.trial(trial.trial_id).mkdir(parents=True)
@@ -235,7 +254,7 @@ def _run_trial(
     state: State = "failed"
     error: str | None = None
     try:
-        measurement = _measure(bench, trial, ready, run, step)
+        measurement = _measure(bench, trial, prepared, run, step)
         run.append("raw", trial.trial_id)
         step("digest")
         digest = digest_trial(run, trial, measurement)
@@ -255,19 +274,15 @@ def _run_trial(
     return record
 
 
-def _measure(bench: Bench, trial: Trial, ready: _Ready, run: RunFolder, step: Callable[[str], None]) -> Measurement:
-    if ready.error is not None:
-        raise LabError(ready.error, exit_code=1)
-    return measure(
-        bench,
-        ready.server,
-        load_workload(trial.cell.workload),
-        trial.cell,
-        run.trial(trial.trial_id),
-        step,
-        image=ready.image,
-        binary=ready.built.sha256,
-    )
+def _measure(
+    bench: Bench, trial: Trial, prepared: _Prepared, run: RunFolder, step: Callable[[str], None]
+) -> Measurement:
+    workload = load_workload(trial.cell.workload)
+    error = prepared.error_for(trial.cell, workload)
+    if error is not None:
+        raise LabError(error, exit_code=1)
+    ready = prepared.servers[trial.cell.server]
+    return measure(bench, ready, workload, trial.cell, run.trial(trial.trial_id), step)
 
 
 def _record(

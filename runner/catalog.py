@@ -14,6 +14,8 @@ from runner.store import lab_root
 
 T = TypeVar("T")
 PACKAGE = Path(__file__).parent
+RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DB_POOL_SIZE")
+"""The contract's environment variables."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,17 @@ def _seconds(value: Any) -> float | None:
     return float(value) if number and 0 < value <= 86_400 else None
 
 
+def _rate(value: Any) -> float | None:
+    """a number of requests a second, greater than 0 and at most 10,000,000"""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and 0 < value <= 10**7 else None
+
+
+def _flag(value: Any) -> bool | None:
+    """true or false"""
+    return value if isinstance(value, bool) else None
+
+
 def _one_of(*choices: str) -> Callable[[Any], Any]:
     def accept(value: Any) -> Any:
         return value if value in choices else None
@@ -147,7 +160,7 @@ def load_server(name: str) -> Server:
     server.allow("language", "framework", "tier", "implements", "notes")
     build.allow("needs", "command", "env", "artifact")
     run.allow("needs", "command")
-    image.allow("base")
+    image.allow("base", "context")
     artifact = build.get("artifact", _text, "")
     base = image.get("base", _one_of("scratch", "debian"), "scratch")
     return Server(
@@ -155,7 +168,7 @@ def load_server(name: str) -> Server:
         folder=folder,
         language=server.get("language", _text),
         framework=server.get("framework", _text),
-        tier=server.get("tier", _one_of("realistic", "raw")),
+        tier=server.get("tier", _one_of("realistic", "raw", "calibration")),
         implements=server.get("implements", _texts),
         build_needs=build.get("needs", _texts, ()),
         build_command=build.get("command", _texts, ()),
@@ -164,6 +177,7 @@ def load_server(name: str) -> Server:
         run_needs=run.get("needs", _texts, ()),
         run_command=run.get("command", _texts, ("{artifact}",)),
         base=None if base == "scratch" else base,
+        shared=image.get("context", _one_of(".", ".."), ".") == "..",
         notes=server.get("notes", _text, ""),
     )
 
@@ -180,19 +194,25 @@ def load_workload(name: str) -> Workload:
     """Return the workload described by runner/workloads/<name>.toml."""
     _known("workload", name, workload_names())
     top = _read(PACKAGE / "workloads" / f"{name}.toml")
-    top.allow("title", "tool", "script", "load_model", "method", "path", "needs")
+    top.allow("title", "tool", "script", "load_model", "method", "path", "body", "needs", "database")
     script = PACKAGE / "workloads" / top.get("script", _text)
     if not script.is_file():
         raise top.error("script", f"{script} does not exist")
+    tool = top.get("tool", _one_of("k6", "wrk"))
+    load_model = top.get("load_model", _one_of("closed", "open"))
+    if (tool, load_model) not in _SIZES:
+        raise top.error("load_model", f"{tool} cannot drive an {load_model} load")
     return Workload(
         name=name,
         title=top.get("title", _text),
-        tool=top.get("tool", _one_of("k6", "wrk")),
+        tool=tool,
         script=script,
-        load_model=top.get("load_model", _one_of("closed", "open")),
+        load_model=load_model,
         method=top.get("method", _one_of("GET", "POST")),
         path=top.get("path", _text),
+        body=top.get("body", _text, ""),
         needs=top.get("needs", _texts),
+        database=top.get("database", _flag, False),
     )
 
 
@@ -211,33 +231,48 @@ def load_campaign(name: str) -> Campaign:
     else:
         path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
     top = _read(path)
-    top.allow("title", "servers", "seed", "repeats", "server_cpus", "sample_hz", "load")
+    top.allow("title", "servers", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment", "load")
     loads = top.values.get("load", [])
     if not isinstance(loads, list) or not loads:
         raise top.error("load", "a campaign needs at least one [[load]]")
     repeats = top.get("repeats", _count, 1)
+    servers = top.get("servers", _texts)
     return Campaign(
         name=check_name("Campaign", path.stem),
         title=top.get("title", _text),
-        servers=top.get("servers", _texts),
-        loads=tuple(_load(_Table(path, top.text, "[[load]]", n, values), repeats) for n, values in enumerate(loads)),
+        servers=servers,
+        loads=tuple(
+            _load(_Table(path, top.text, "[[load]]", n, values), repeats, servers) for n, values in enumerate(loads)
+        ),
         seed=top.get("seed", _count, 1),
         server_cpus=top.get("server_cpus", _count, 1),
         sample_hz=top.get("sample_hz", _seconds, 20.0),
+        database_cpus=top.get("database_cpus", _count, 1),
+        environment=_server_environment(top),
         text=top.text,
     )
 
 
-def _load(table: _Table, repeats: int) -> Load:
-    table.allow("workload", "repeats", "warmup_s", "modes", "vus", "iterations", "connections", "duration_s")
+_SIZES = {
+    ("k6", "closed"): ("vus", "iterations"),
+    ("k6", "open"): ("vus", "from_rps", "to_rps", "steps", "step_s"),
+    ("wrk", "closed"): ("connections", "duration_s"),
+}
+"""Which sizes a `[[load]]` must give, by tool and load model; it may give no others."""
+
+
+def _load(table: _Table, repeats: int, servers: tuple[str, ...]) -> Load:
+    sizes = dict.fromkeys(size for needed in _SIZES.values() for size in needed)
+    table.allow("workload", "servers", "repeats", "warmup_s", "modes", "pool_sizes", *sizes)
     name = table.get("workload", _text)
     if name not in workload_names():
         raise table.error("workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}")
-    needed = {"k6": ("vus", "iterations"), "wrk": ("connections", "duration_s")}[load_workload(name).tool]
-    for key in ("vus", "iterations", "connections", "duration_s"):
-        if (key in table.values) != (key in needed):
-            word = "needs" if key in needed else "takes no"
-            raise table.error(key, f"workload {name!r} {word} {key!r}")
+    workload = load_workload(name)
+    needed = _SIZES[workload.tool, workload.load_model]
+    for key in (*sizes, "pool_sizes"):
+        wanted = key in needed or (key == "pool_sizes" and workload.database)
+        if (key in table.values) != wanted:
+            raise table.error(key, f"workload {name!r} {'needs' if wanted else 'takes no'} {key!r}")
     load = Load(
         workload=name,
         repeats=table.get("repeats", _count, repeats),
@@ -247,10 +282,33 @@ def _load(table: _Table, repeats: int) -> Load:
         iterations=table.get("iterations", _count, 0) or None,
         connections=table.get("connections", _counts, ()),
         duration_s=table.get("duration_s", _seconds, 0.0) or None,
+        from_rps=table.get("from_rps", _rate, 0.0) or None,
+        to_rps=table.get("to_rps", _rate, 0.0) or None,
+        steps=table.get("steps", _count, 0) or None,
+        step_s=table.get("step_s", _seconds, 0.0) or None,
+        pool_sizes=table.get("pool_sizes", _counts, ()),
+        servers=table.get("servers", _texts, ()),
     )
+    for server in load.servers:
+        if server not in servers:
+            raise table.error("servers", f"{server!r} is none of the campaign's servers")
     if load.iterations is not None and load.iterations < max(load.vus):
         raise table.error("iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users")
     return load
+
+
+def _server_environment(top: _Table) -> tuple[tuple[str, str, str], ...]:
+    """Read `[environment.SERVER]` tables; the contract's own variables are the lab's to set."""
+    found = []
+    for server, values in top.table("environment").values.items():
+        given = _environment(values)
+        if given is None or server not in top.values.get("servers", ()):
+            raise top.error("environment", f"[environment.{server}] must be a table of strings of a server listed here")
+        for name, value in given:
+            if name in RESERVED:
+                raise top.error(name, f"{name} is set by the lab itself")
+            found.append((server, name, value))
+    return tuple(found)
 
 
 def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
@@ -270,6 +328,8 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
             seed=manifest["seed"],
             server_cpus=given["server_cpus"],
             sample_hz=given["sample_hz"],
+            database_cpus=given.get("database_cpus", 1),
+            environment=tuple((server, name, value) for server, name, value in given.get("environment", ())),
             text=given["toml"],
         )
     except (KeyError, TypeError) as error:

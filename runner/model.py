@@ -13,6 +13,9 @@ SCHEMA = 1
 Tool = Literal["k6", "wrk"]
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
+Tier = Literal["realistic", "raw", "calibration"]
+"""`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
+behaviour that is never ranked."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 
@@ -48,7 +51,7 @@ class Server:
     folder: Path
     language: str
     framework: str
-    tier: Literal["realistic", "raw"]
+    tier: Tier
     implements: tuple[str, ...]
     build_needs: tuple[str, ...]
     """Programs that must be on PATH to build on the host; empty where nothing is built."""
@@ -61,6 +64,8 @@ class Server:
     """How the process engine starts it, in `folder`; `{artifact}` stands for the built binary."""
     base: str | None
     """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
+    shared: bool
+    """Whether the image's build context is servers/, because the server shares code with others there."""
     notes: str
 
     def __post_init__(self) -> None:
@@ -69,7 +74,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Workload:
-    """One way of loading a server: a tool, a script and what the server must implement for it."""
+    """One way of loading a server: a tool, a script, a request and what the server must implement for it."""
 
     name: str
     title: str
@@ -78,7 +83,11 @@ class Workload:
     load_model: LoadModel
     method: str
     path: str
+    body: str
+    """What is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted."""
     needs: tuple[str, ...]
+    database: bool
+    """Whether a fresh PostgreSQL stands behind the server."""
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -88,7 +97,9 @@ class Workload:
 class Cell:
     """Server x workload x parameters: what a number is a number of.
 
-    `vus` and `iterations` are set for k6, `connections` and `duration_s` for wrk.
+    Set are, for a closed load, `vus` and `iterations` (k6) or `connections` and `duration_s` (wrk); for an open one the
+    arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`, and as `vus` the
+    virtual users that k6 has for them.
     """
 
     server: str
@@ -104,20 +115,35 @@ class Cell:
     iterations: int | None = None
     connections: int | None = None
     duration_s: float | None = None
+    first_rate_rps: float | None = None
     rate_rps: float | None = None
+    steps: int | None = None
+    step_s: float | None = None
+    pool_size: int | None = None
     warmup_s: float = 1.0
 
     @property
     def load_id(self) -> str:
         """The load without the server, as used in file names: `experiments-vus3000`."""
         parts = [self.workload]
-        if self.vus is not None:
+        if self.rate_rps is not None and self.first_rate_rps is not None:
+            ramp = self.steps is not None and self.steps > 1
+            parts.append(f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}")
+        elif self.vus is not None:
             parts.append(f"vus{self.vus}")
         if self.connections is not None:
             parts += [f"c{self.connections}", self.mode]
-        if self.rate_rps is not None:
-            parts.append(f"r{self.rate_rps:g}")
+        if self.pool_size is not None:
+            parts.append(f"pool{self.pool_size}")
         return "-".join(parts)
+
+    @property
+    def rates_rps(self) -> tuple[float, ...]:
+        """The arrival rates of an open load in order; empty for a closed one."""
+        if self.rate_rps is None or self.first_rate_rps is None or not self.steps:
+            return ()
+        rise = (self.rate_rps - self.first_rate_rps) / max(1, self.steps - 1)
+        return tuple(self.first_rate_rps + rise * step for step in range(self.steps))
 
     @property
     def sockets(self) -> int:
@@ -153,6 +179,13 @@ class Load:
     iterations: int | None = None
     connections: tuple[int, ...] = ()
     duration_s: float | None = None
+    from_rps: float | None = None
+    to_rps: float | None = None
+    steps: int | None = None
+    step_s: float | None = None
+    pool_sizes: tuple[int, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Those of the campaign's servers that this load is for; all of them where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -166,13 +199,16 @@ class Campaign:
     seed: int
     server_cpus: int
     sample_hz: float
+    database_cpus: int = 1
+    environment: tuple[tuple[str, str, str], ...] = ()
+    """Variables for servers beyond the contract's: (server, name, value)."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.
 
-        Iterations keep at least one per virtual user; durations keep 0.2 s.
+        Iterations keep at least one per virtual user; durations and steps keep 0.2 s. Arrival rates stay as they are.
         """
         if factor <= 0:
             raise LabError(f"--scale must be greater than 0, not {factor:g}.")
@@ -182,20 +218,31 @@ class Campaign:
 def _scaled_load(load: Load, factor: float) -> Load:
     iterations = load.iterations and max(max(load.vus, default=1), round(load.iterations * factor))
     duration = load.duration_s and max(0.2, load.duration_s * factor)
-    return replace(load, iterations=iterations, duration_s=duration)
+    step = load.step_s and max(0.2, load.step_s * factor)
+    return replace(load, iterations=iterations, duration_s=duration, step_s=step)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which CPUs the server and the generator (with runner and sampler) may use; disjoint where there are two."""
+    """Which CPUs the server, the generator (with runner and sampler) and the database may use.
+
+    Server and generator are disjoint where there are two CPUs; the database shares the generator's where there are not
+    enough for it.
+    """
 
     server: tuple[int, ...]
     generator: tuple[int, ...]
+    database: tuple[int, ...] = ()
 
     @property
     def disjoint(self) -> bool:
         """Whether server and generator share no CPU."""
         return not set(self.server) & set(self.generator)
+
+    @property
+    def database_shared(self) -> bool:
+        """Whether the database shares CPUs with the generator."""
+        return bool(set(self.database) & set(self.generator))
 
 
 @dataclass(frozen=True)
@@ -208,6 +255,36 @@ class Counters:
     requests: int | None
     connections: int | None
     passive_opens: int | None
+
+
+@dataclass(frozen=True)
+class DatabaseCounters:
+    """What the database says at one instant, cumulative since its start: rows with the trial's tag, and statistics.
+
+    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions` the connections ever
+    accepted (pg_stat_database).
+    """
+
+    rows: int
+    statement_calls: int
+    statement_ms: float
+    sessions: int
+
+
+@dataclass(frozen=True)
+class DatabaseUse:
+    """A trial's own database: the tag of its inserts, and the counters around the load."""
+
+    tag: str
+    version: str
+    before: DatabaseCounters
+    after: DatabaseCounters
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
+        """Rebuild from plain JSON types."""
+        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
+        return cls(data["tag"], data["version"], before, after)
 
 
 @dataclass(frozen=True)
@@ -234,6 +311,9 @@ class Measurement:
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
+    died: int | None = None
+    """Exit code of a server that ended under load; None where it lived."""
+    database: DatabaseUse | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the inverse of `from_json`."""
@@ -245,11 +325,12 @@ class Measurement:
         return cls(
             **{
                 **data,
-                "placement": Placement(tuple(data["placement"]["server"]), tuple(data["placement"]["generator"])),
+                "placement": Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()}),
                 "argv": tuple(data["argv"]),
                 "generator_env": tuple((k, v) for k, v in data["generator_env"]),
                 "counters_before": Counters(**data["counters_before"]),
                 "counters_after": Counters(**data["counters_after"]),
+                "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
             }
         )
 

@@ -14,8 +14,12 @@ from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
     """Cross one load with the servers that implement what it needs."""
-    fitting = [server for server in servers if set(workload.needs) <= set(server.implements)]
-    sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,))
+    fitting = [
+        server
+        for server in servers
+        if set(workload.needs) <= set(server.implements) and server.name in (load.servers or (server.name,))
+    ]
+    sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,), load.pool_sizes or (None,))
     return [
         Cell(
             server=server.name,
@@ -31,9 +35,14 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
             iterations=load.iterations,
             connections=connections,
             duration_s=load.duration_s,
+            first_rate_rps=load.from_rps,
+            rate_rps=load.to_rps,
+            steps=load.steps,
+            step_s=load.step_s,
+            pool_size=pool_size,
             warmup_s=load.warmup_s,
         )
-        for server, mode, vus, connections in sizes
+        for server, mode, vus, connections, pool_size in sizes
     ]
 
 
@@ -78,7 +87,9 @@ def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
     load_s = cell.duration_s if cell.tool == "wrk" else (cell.iterations or 0) / 7000 + 1.5
-    return (load_s or 0) + cell.warmup_s + 1.0
+    ramp_s = len(cell.rates_rps) * (cell.step_s or 0.0)
+    database_s = 1.5 if cell.pool_size is not None else 0.0
+    return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0
 
 
 class Clock:

@@ -17,7 +17,6 @@ from typing import Any
 from runner.model import SCHEMA, LabError, State
 
 RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet")
-LOG_FILES = ("server.log", "generator.log")
 TABLES = ("trials", "latency", "throughput", "resources")
 
 

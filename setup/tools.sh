@@ -23,21 +23,34 @@ if ! has_k6; then
 fi
 
 has() { PATH="$PATH:/usr/local/sbin:/usr/sbin" command -v "$1" > /dev/null; }
+has_postgres() { has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null; }
 missing=()
 has wrk || missing+=(wrk)
 has nginx || missing+=(nginx-light)
+has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
+# Without nginx or PostgreSQL everything runs but what needs them; without wrk no campaign does.
+stop() {
+  has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
+  fail "$*."
+}
+command -v apt-get > /dev/null || stop "${missing[*]} must be installed with your system's packages"
 if [ "$(id -u)" = 0 ]; then as_root=()
 elif sudo -n true 2> /dev/null; then as_root=(sudo -n)
-else fail "${missing[*]} must be installed and this user may not: run apt-get install ${missing[*]} as root."
+else stop "${missing[*]} must be installed and this user may not: run apt-get install ${missing[*]} as root"
 fi
-command -v apt-get > /dev/null || fail "${missing[*]} must be installed: use your system's packages."
 echo "Installing ${missing[*]} ..."
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-# nginx's package starts a server on port 80 unless a policy forbids it: the lab starts its own.
+no_cluster=/etc/postgresql-common/createcluster.d/web-bench-lab.conf
+trap 'rm -f "$log"; "${as_root[@]}" rm -f "$no_cluster"' EXIT
+# The packages of nginx and PostgreSQL start a server unless a policy forbids it, and the latter makes a cluster: the lab
+# starts its own of both.
+if ! has_postgres; then
+  "${as_root[@]}" mkdir -p "${no_cluster%/*}"
+  echo "create_main_cluster = false" | "${as_root[@]}" tee "$no_cluster" > /dev/null
+fi
 {
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
-} > "$log" 2>&1 || fail "apt-get could not install ${missing[*]}: $(tail -n 1 "$log")."
+} > "$log" 2>&1 || stop "apt-get could not install ${missing[*]}: $(tail -n 1 "$log")"

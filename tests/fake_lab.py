@@ -14,7 +14,7 @@ SERVER_TOML = """[server]
 language = "Python"
 framework = "http.server"
 tier = "realistic"
-implements = ["health", "count", "fallback", "experiments", "md5", "stats"]
+implements = ["health", "count", "fallback", "experiments", "md5", "devices-insert", "stats"]
 
 [run]
 command = ["{python}", "server.py"]
@@ -51,6 +51,7 @@ def make(root: Path, repeats: int = 1) -> Path:
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     (root / ".tools" / "lib").mkdir()
     shutil.copy(HERE / "k6_files.py", root / ".tools" / "lib")
+    shutil.copy(REPOSITORY / "servers" / "schema.sql", root / "servers")
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     (root / "data").mkdir()
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.resources import Counter
@@ -15,12 +16,27 @@ ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
-OWN_CONNECTIONS = 2
-"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count."""
+OWN_CONNECTIONS = 3
+"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
+keeps one connection to /stats during the load."""
 STRANGERS = 20
 """Connections of others in the same network namespace during a load, where only the kernel counts."""
 CPU_TOLERANCE = 1.02
 """The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of the requests of a load."""
+
+    ok: int
+    """Answered with 2xx or 3xx."""
+    refused: int
+    """Answered with an error."""
+    lost: int
+    """Sent, as far as the generator knows, and not answered."""
+    at_once: int
+    """How many requests can be under way at once."""
 
 
 def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> tuple[Check, ...]:
@@ -44,15 +60,21 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
 
 
 def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check, ...]:
-    """Invariant 1. k6 tells interrupted iterations in its log only, but each leaves a data_sent point."""
+    """Invariant 1. k6 tells interrupted iterations in its log only, but each leaves a data_sent point.
+
+    At an arrival rate k6 begins as many iterations as fit into each step, give or take one; those that it drops, as no
+    virtual user is free, make the rate unsustained, which is a result.
+    """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
-    lost = interrupted + summary.dropped
+    rates = cell.rates_rps
+    asked = round(sum(rates) * (cell.step_s or 0.0)) if rates else cell.iterations or 0
+    lost = interrupted if rates else interrupted + summary.dropped
     return (
         Check(
             "1 iterations asked = completed + interrupted + dropped",
-            done == cell.iterations and points.iterations == summary.iterations,
-            f"{cell.iterations} asked, {summary.iterations} completed ({points.iterations} in the samples), "
+            abs(done - asked) <= len(rates) + bool(rates) and points.iterations == summary.iterations,
+            f"{asked} asked, {summary.iterations} completed ({points.iterations} in the samples), "
             f"{interrupted} interrupted, {summary.dropped} dropped",
         ),
         Check("1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline"),
@@ -99,6 +121,36 @@ def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tu
             answered <= counted <= sent,
             f"server counted {counted}, generator sent {sent} and got {answered} answers",
         ),
+    )
+
+
+def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold invariant 6: each insert that was answered with 2xx is a row, and a row more needs an answer that was lost.
+
+    An insert whose answer was lost, or was an error, may be a row or not: at most as many as were under way when a
+    server died or the load was cut off, and as there were answers with an error.
+    """
+    use = measurement.database
+    if use is None:
+        return ()
+    rows = use.after.rows - use.before.rows
+    surplus = min(sent.lost, sent.at_once) + sent.refused
+    return (
+        Check(
+            "6 rows inserted = successful inserts",
+            sent.ok <= rows <= sent.ok + surplus,
+            f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, {sent.lost} not answered "
+            f"({sent.at_once} at once)",
+        ),
+    )
+
+
+def lived(measurement: Measurement) -> Check:
+    """Return whether the server lived through the load."""
+    return Check(
+        "the server lived through the load",
+        measurement.died is None,
+        "it did" if measurement.died is None else f"it ended with exit code {measurement.died}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,16 @@ import pyarrow.parquet as pq
 from runner.model import LabError
 
 Floats = npt.NDArray[np.float64]
+FIGURES = (
+    "pool_size",
+    "pool_in_use",
+    "pool_idle",
+    "pool_waiting",
+    "gc_cycles",
+    "gc_pause_total_ms",
+    "gc_cpu_s",
+)
+"""Columns of resources.parquet that come of the server's own /stats."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,13 @@ class Counter:
     throttled_s: Floats
     steal_s: Floats
     """CPU time that the hypervisor gave to others, cumulative over all CPUs; of the host only, else 0."""
+    figures: dict[str, Floats] = field(default_factory=dict)
+    """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
+
+    def told(self, figure: str, begin_s: float, end_s: float) -> Floats:
+        """Return what the server said of `figure` between two instants."""
+        values = self.figures[figure][(self.t_s >= begin_s) & (self.t_s <= end_s)]
+        return values[~np.isnan(values)]
 
     def between(self, begin_s: float, end_s: float) -> float:
         """Return the CPU seconds used between two instants, linear between samples and constant outside them."""
@@ -62,15 +79,28 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
         throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
+        figures = {name: _floats(table, name) for name in FIGURES}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     counters = {}
     for subject in dict.fromkeys(subjects.tolist()):
         own = subjects == subject
         counters[str(subject)] = Counter(
-            (mono[own] - zero_mono_ns) / 1e9, cpu[own] / 1e9, rss[own], throttled[own] / 1e9, steal[own] / 1e9
+            (mono[own] - zero_mono_ns) / 1e9,
+            cpu[own] / 1e9,
+            rss[own],
+            throttled[own] / 1e9,
+            steal[own] / 1e9,
+            {name: values[own] for name, values in figures.items()},
         )
     return counters
+
+
+def _floats(table: pa.Table, name: str) -> Floats:
+    """Return a column with NaN for nulls; all NaN where a file has no such column."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
 
 
 def tick_coverage(path: Path, begin_s: float, end_s: float, hz: float, counters: dict[str, Counter]) -> float:
@@ -104,5 +134,6 @@ def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
         "cpu_pct": 100 * np.diff(counter.cpu_s)[kept] / dt[kept],
         "rss_bytes": pa.array(rss, pa.int64(), mask=rss < 0),
         "throttled_ms": 1000 * np.diff(counter.throttled_s)[kept],
+        **{name: pa.array(values[1:][kept], from_pandas=True) for name, values in counter.figures.items()},
     }
     return pa.table(columns)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.digest.resources import FIGURES
 from runner.digest.trial import Digest, digest_trial, part
 from runner.model import Cell, LabError, Measurement, Trial
 from runner.store import RunFolder, replacing, sha256
@@ -17,7 +18,11 @@ from runner.store import RunFolder, replacing, sha256
 _TEXT = (
     "run_id trial_id server language framework tier workload tool load_model mode status error verdict verdict_reason"
 )
-_WHOLE = "block trial_order attempt connections threads vus iterations requests failed server_rss_peak_bytes"
+_WHOLE = (
+    "block trial_order attempt connections threads vus iterations steps pool_size requests failed dropped inserts "
+    "rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
+    "pool_in_use_max pool_waiting_max"
+)
 TRIAL_COLUMNS: tuple[str, ...] = (
     "run_id",
     "trial_id",
@@ -36,11 +41,18 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "threads",
     "vus",
     "iterations",
+    "first_rate_rps",
     "rate_rps",
+    "steps",
+    "step_s",
+    "pool_size",
     "status",
     "error",
     "requests",
     "failed",
+    "dropped",
+    "inserts",
+    "rows_inserted",
     "duration_s",
     "rps",
     "latency_mean_ms",
@@ -59,6 +71,16 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "server_rss_peak_bytes",
     "generator_cpu_mean_pct",
     "generator_cpu_peak_1s_pct",
+    "database_cpu_mean_pct",
+    "database_cpu_peak_1s_pct",
+    "database_cpu_ms_per_request",
+    "database_rss_peak_bytes",
+    "database_sessions",
+    "database_statement_calls",
+    "database_statement_mean_ms",
+    "pool_in_use_max",
+    "pool_waiting_max",
+    "pool_exhausted_pct",
     "sampler_cpu_mean_pct",
     "host_steal_pct",
     "probe_p50_ms",
@@ -98,6 +120,7 @@ _RESOURCES = pa.schema(
         ("cpu_pct", pa.float64()),
         ("rss_bytes", pa.int64()),
         ("throttled_ms", pa.float64()),
+        *[(name, pa.float64()) for name in FIGURES],
     ]
 )
 SCHEMAS = {"trials": _TRIALS, "latency": _LATENCY, "throughput": _THROUGHPUT, "resources": _RESOURCES}

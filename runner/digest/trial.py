@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.resources import Counter, rates, read_counters, tick_coverage
-from runner.digest.verdict import Evidence, judge
+from runner.digest.usage import evidence, measure_usage
+from runner.digest.verdict import judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
 from runner.model import Check, LabError, Measurement, Trial, Verdict
 from runner.store import RunFolder, replacing
@@ -53,7 +53,7 @@ class _Load:
     checks: tuple[Check, ...]
     begin_wall_ns: int
     duration_s: float
-    requests: int
+    sent: reconcile.Sent
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
@@ -64,10 +64,24 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0 and not salvage:
         said = _last_line(folder / "generator.log")
-        raise LabError(f"{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
+        died = "" if measurement.died is None else f"the server died under load with exit code {measurement.died}, and "
+        raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     k6 = trial.cell.tool == "k6"
     load = _k6_load(run, trial, measurement, salvage) if k6 else _wrk_load(run, trial, measurement)
-    return _with_resources(run, trial, measurement, load)
+    usage = measure_usage(
+        folder / "resources.parquet",
+        part(run, "resources", trial.trial_id),
+        measurement,
+        begin_wall_ns=load.begin_wall_ns,
+        end_s=load.duration_s,
+        requests=load.sent.ok + load.sent.refused,
+    )
+    metrics = {**load.metrics, **usage.metrics}
+    if measurement.database is not None:
+        metrics["inserts"] = load.sent.ok
+    checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks)
+    verdict = judge(evidence(trial.cell, measurement, metrics))
+    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict)
 
 
 def _last_line(log: Path) -> str:
@@ -102,6 +116,7 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     metrics: Metrics = {
         "requests": points.requests,
         "failed": points.failed,
+        "dropped": points.dropped_iterations,
         "duration_s": duration_s,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
@@ -110,7 +125,27 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     if not salvage:
         summary = read_summary(folder / "k6-summary.json")
         checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
-    return _Load(metrics, checks, points.first_start_ns, duration_s, points.requests)
+    interrupted = points.script_runs - points.iterations
+    ok = points.requests - points.failed
+    sent = reconcile.Sent(
+        ok=ok,
+        refused=points.with_status - ok,
+        lost=points.requests - points.with_status + interrupted,
+        at_once=trial.cell.sockets,
+    )
+    return _Load(metrics, checks, points.first_start_ns, duration_s, sent)
+
+
+def _k6_latency(points: K6Points) -> Metrics:
+    return {
+        "latency_mean_ms": points.latency_mean_ms,
+        "latency_p50_ms": points.latency_p50_ms,
+        "latency_p90_ms": points.latency_p90_ms,
+        "latency_p95_ms": points.latency_p95_ms,
+        "latency_p99_ms": points.latency_p99_ms,
+        "latency_p999_ms": points.latency_p999_ms,
+        "latency_max_ms": points.latency_max_ms,
+    }
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
@@ -133,7 +168,19 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
     }
     begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
     checks = reconcile.wrk_checks(trial.cell, result, measurement)
-    return _Load(metrics, checks, begin_ns, result.duration_s, result.requests)
+    refused = result.errors["status"]
+    # When wrk stops, each connection may have one request under way.
+    sent = reconcile.Sent(
+        ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
+    )
+    return _Load(metrics, checks, begin_ns, result.duration_s, sent)
+
+
+def _finite(value: float | int | None) -> float | int | None:
+    """NaN and infinities have no place in JSON: they become null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
@@ -151,72 +198,3 @@ def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
     )
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-
-
-# --- resources --------------------------------------------------------------------------------------------
-
-
-def _with_resources(run: RunFolder, trial: Trial, measurement: Measurement, load: _Load) -> Digest:
-    path = run.trial(trial.trial_id) / "resources.parquet"
-    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
-    zero_mono_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
-    counters = read_counters(path, zero_mono_ns)
-    server, generator, sampler = (counters.get(name) for name in ("server", "generator", "sampler"))
-    if server is None or generator is None or sampler is None:
-        raise LabError(f"{path} lacks the server's, the generator's or the sampler's rows.", exit_code=1)
-    end_s = load.duration_s
-    coverage = tick_coverage(path, 0.0, end_s, measurement.sample_hz, counters)
-    with replacing(part(run, "resources", trial.trial_id)) as temporary:
-        pq.write_table(rates(trial.trial_id, counters), temporary, compression="zstd")
-    used_s = server.between(0.0, end_s)
-    metrics: Metrics = {
-        **load.metrics,
-        "server_cpu_mean_pct": server.mean_pct(0.0, end_s),
-        "server_cpu_peak_100ms_pct": server.peak_pct(0.0, end_s, 0.1),
-        "server_cpu_peak_1s_pct": server.peak_pct(0.0, end_s, 1.0),
-        "server_cpu_ms_per_request": 1000 * used_s / load.requests if load.requests else None,
-        "server_rss_peak_bytes": _peak_rss(server),
-        "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
-        "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
-        "sampler_cpu_mean_pct": sampler.mean_pct(0.0, end_s),
-        "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
-    }
-    checks = (*load.checks, *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage))
-    return Digest(
-        {name: _finite(value) for name, value in metrics.items()},
-        checks,
-        judge(_evidence(measurement, metrics)),
-    )
-
-
-def _peak_rss(counter: Counter) -> int | None:
-    known = counter.rss_bytes[counter.rss_bytes >= 0]
-    return int(known.max()) if len(known) else None
-
-
-def _finite(value: float | int | None) -> float | int | None:
-    """NaN and infinities have no place in JSON: they become null."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _evidence(measurement: Measurement, metrics: Metrics) -> Evidence:
-    placement = measurement.placement
-    server, mean = metrics["server_cpu_mean_pct"] or 0.0, metrics["generator_cpu_mean_pct"] or 0.0
-    peak = metrics["generator_cpu_peak_1s_pct"]
-    peak = mean if peak is None or math.isnan(peak) else peak
-    full = 100 * len(placement.generator)
-    return Evidence(server / (100 * len(placement.server)), mean / full, peak / full, placement.disjoint)
-
-
-def _k6_latency(points: K6Points) -> Metrics:
-    return {
-        "latency_mean_ms": points.latency_mean_ms,
-        "latency_p50_ms": points.latency_p50_ms,
-        "latency_p90_ms": points.latency_p90_ms,
-        "latency_p95_ms": points.latency_p95_ms,
-        "latency_p99_ms": points.latency_p99_ms,
-        "latency_p999_ms": points.latency_p999_ms,
-        "latency_max_ms": points.latency_max_ms,
-    }

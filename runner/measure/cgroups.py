@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +90,31 @@ def create(name: str, ledger: Ledger) -> Cgroup | None:
 
 @contextlib.contextmanager
 def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
-    """Make a group for the duration of the context (None where not permitted); its processes must be gone by then."""
+    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
     group = create(name, ledger)
     try:
         yield group
     finally:
         if group is not None:
-            with contextlib.suppress(OSError):
-                group.folder.rmdir()
+            remove(group.folder)
+
+
+def remove(folder: Path, within_s: float = 5.0) -> list[int]:
+    """Kill the processes of a group that the lab made, remove it, and return their pids.
+
+    PostgreSQL's processes each lead a session of their own: only the group holds them together.
+    """
+    killed: dict[int, None] = {}
+    deadline = time.monotonic() + within_s
+    with contextlib.suppress(OSError):
+        while (pids := _pids(folder)) and time.monotonic() < deadline:
+            for pid in pids:
+                killed[pid] = None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+        folder.rmdir()
+    return list(killed)
 
 
 def cpu_ns(group: Cgroup) -> int:
@@ -117,7 +136,11 @@ def throttling(group: Cgroup) -> Throttling | None:
 
 def members(group: Cgroup) -> list[int]:
     """Return the pids in the group."""
-    return [int(line) for line in (group.folder / "cgroup.procs").read_text().split()]
+    return _pids(group.folder)
+
+
+def _pids(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
 
 
 def _fields(path: Path) -> dict[str, int]:

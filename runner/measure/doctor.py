@@ -25,6 +25,7 @@ def examine(server_cpus: int = 1, connections: int = 3000) -> list[Finding]:
     return [
         *_tools(),
         _docker(),
+        _postgres(),
         *_toolchains(),
         _placement(server_cpus, connections),
         *_machine(connections),
@@ -56,6 +57,14 @@ def _docker() -> Finding:
     version = client.version().get("Version", "unknown")
     client.close()
     return Finding("docker", "ok", f"engine {version} answers: servers will run as containers")
+
+
+def _postgres() -> Finding:
+    tool = find_tool("postgres")
+    if tool is None:
+        text = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
+        return Finding("postgres", "warning", text)
+    return Finding("postgres", "ok", f"{tool.version} (for the process engine; containers have their own)")
 
 
 def _toolchains() -> list[Finding]:

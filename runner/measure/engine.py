@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +28,19 @@ class Running:
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code."""
 
 
+@dataclass(frozen=True)
+class RunningDatabase(Running):
+    """A started PostgreSQL on 127.0.0.1, and what can be done to it."""
+
+    pause: Callable[[], None]
+    """Stop all its processes where they are: it accepts connections and says nothing."""
+    resume: Callable[[], None]
+    restart: Callable[[], None]
+    """Kill it hard and start it again, on the same port with the same data."""
+
+
 class Engine(Protocol):
-    """A way of starting servers: `docker` or `process`."""
+    """A way of starting servers and their database: `docker` or `process`."""
 
     name: str
     reason: str
@@ -38,8 +49,16 @@ class Engine(Protocol):
     def prepare(self, server: Server) -> str | None:
         """Make the server ready to start; return its image's digest or None. LabError where it cannot be."""
 
-    def started(self, server: Server, cpus: tuple[int, ...], nonce: str, log: Path) -> AbstractContextManager[Running]:
-        """Start a prepared server on `cpus`; nothing of it outlives the context; its output is appended to `log`."""
+    def started(
+        self, server: Server, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
+    ) -> AbstractContextManager[Running]:
+        """Start a prepared server on `cpus` with ADDR and `env`, output in `log`; nothing outlives the context."""
+
+    def prepare_database(self) -> str | None:
+        """Make PostgreSQL ready to start; return its image's digest or None. LabError where it cannot be."""
+
+    def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> AbstractContextManager[RunningDatabase]:
+        """Start a fresh cluster on `cpus`, its role `lab` with `verifier`; nothing of it outlives the context."""
 
 
 def free_port() -> int:
@@ -59,8 +78,3 @@ def free_port() -> int:
                 continue
             return port
     raise LabError(f"No free port on 127.0.0.1 between 10000 and {low}.", exit_code=1)
-
-
-def server_environment(host: str, port: int, nonce: str) -> dict[str, str]:
-    """Return the environment of the contract, the same in both engines."""
-    return {"ADDR": f"{host}:{port}", "LAB_NONCE": nonce}

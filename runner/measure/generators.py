@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ K6_GOGC = "400"
 WRK_TIMEOUT_S = 10
 SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
+OPEN_GRACE_S = 10
+"""How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
 
 @dataclass(frozen=True)
@@ -35,40 +38,62 @@ def wrk_threads(connections: int) -> int:
     return max(threads for threads in range(1, 9) if connections % threads == 0)
 
 
-def measured(cell: Cell, workload: Workload, tool: Path, url: str, folder: Path) -> Command:
+@dataclass(frozen=True)
+class Shot:
+    """What the generator sends, and where to."""
+
+    tool: Path
+    script: Path
+    url: str
+    method: str
+    body: str
+
+    @classmethod
+    def of(cls, workload: Workload, tool: Path, port: int, tag: str) -> Shot:
+        """Return the workload's request to a server on `port`, with `tag` in its body's place for it."""
+        url = f"http://127.0.0.1:{port}{workload.path}"
+        return cls(tool, workload.script, url, workload.method, workload.body.replace("{tag}", tag))
+
+
+def measured(cell: Cell, shot: Shot, folder: Path) -> Command:
     """Return the command of the measured load; its raw files go to `folder`."""
     if cell.tool == "k6":
-        return _k6_measured(cell, workload, tool, url, folder)
-    return _wrk(cell, workload, tool, url, folder, duration_s=round(max(1.0, cell.duration_s or 1.0)))
+        return _k6_measured(cell, shot, folder)
+    return _wrk(cell, shot, folder, duration_s=round(max(1.0, cell.duration_s or 1.0)))
 
 
-def warmup(cell: Cell, workload: Workload, tool: Path, url: str, folder: Path) -> Command:
-    """Return the command of the warm-up; what it writes goes to `folder`, which is thrown away."""
+def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
+    """Return the command of the warm-up, a closed load; what it writes goes to `folder`, which is thrown away."""
     if cell.tool == "k6":
-        env = _k6_environment(cell, url, folder) | {"WARMUP_S": f"{cell.warmup_s:g}"}
-        argv = (str(tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", str(workload.script))
-        return Command(argv, env, cell.warmup_s + 60)
-    command = _wrk(cell, workload, tool, url, folder, duration_s=max(1, round(cell.warmup_s)))
+        scenario = {
+            "executor": "constant-vus",
+            "vus": min(cell.vus or 1, 100),
+            "duration": f"{cell.warmup_s:g}s",
+            "gracefulStop": "5s",
+        }
+        argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", str(shot.script))
+        return Command(argv, _k6_environment(cell, shot, scenario, folder), cell.warmup_s + 60)
+    command = _wrk(cell, shot, folder, duration_s=max(1, round(cell.warmup_s)))
     short = cell.warmup_s if cell.warmup_s < 1 else None
     return Command(command.argv, command.env, command.timeout_s, short)
 
 
-def _k6_environment(cell: Cell, url: str, folder: Path) -> dict[str, str]:
+def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder: Path) -> dict[str, str]:
     return {
-        "TARGET_URL": url,
-        "VUS": str(cell.vus),
+        "TARGET_URL": shot.url,
+        "METHOD": shot.method,
+        "BODY": shot.body,
         "MODE": cell.mode,
+        "SCENARIO": json.dumps(scenario),
         "GOGC": K6_GOGC,
         "HOME": str(folder),  # k6 reads its configuration from there: none, on every machine
     }
 
 
-def _k6_measured(cell: Cell, workload: Workload, tool: Path, url: str, folder: Path) -> Command:
-    if cell.vus is None or cell.iterations is None:
-        raise LabError(f"Cell {cell.cell_id} lacks virtual users or iterations.")
-    limit_s = 60 + cell.iterations // SLOWEST_RPS
+def _k6_measured(cell: Cell, shot: Shot, folder: Path) -> Command:
+    scenario, limit_s = _scenario(cell)
     argv = (
-        str(tool),
+        str(shot.tool),
         "run",
         "--no-usage-report",
         "--quiet",
@@ -77,21 +102,47 @@ def _k6_measured(cell: Cell, workload: Workload, tool: Path, url: str, folder: P
         f"--summary-trend-stats={K6_TREND_STATS}",
         f"--summary-export={folder / 'k6-summary.json'}",
         f"--out=json={folder / 'k6.json.gz'}",
-        str(workload.script),
+        str(shot.script),
     )
-    env = _k6_environment(cell, url, folder) | {
-        "ITERATIONS": str(cell.iterations),
-        "MAX_DURATION_S": str(limit_s),
-    }
-    return Command(argv, env, limit_s + 90)
+    return Command(argv, _k6_environment(cell, shot, scenario, folder), limit_s + 90)
 
 
-def _wrk(cell: Cell, workload: Workload, tool: Path, url: str, folder: Path, duration_s: int) -> Command:
+def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
+    """Return k6's scenario of the measured load and the most seconds that it may take."""
+    if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
+        stages: list[dict[str, object]] = []
+        for rate in cell.rates_rps:
+            # k6 ramps linearly within a stage: one of no length makes the step.
+            stages += [
+                {"target": round(rate), "duration": "0s"},
+                {"target": round(rate), "duration": f"{round(1000 * cell.step_s)}ms"},
+            ]
+        return {
+            "executor": "ramping-arrival-rate",
+            "startRate": round(cell.rates_rps[0]),
+            "timeUnit": "1s",
+            "preAllocatedVUs": cell.vus,
+            "stages": stages,
+            "gracefulStop": f"{OPEN_GRACE_S}s",
+        }, len(cell.rates_rps) * cell.step_s + OPEN_GRACE_S
+    if cell.vus is None or cell.iterations is None:
+        raise LabError(f"Cell {cell.cell_id} lacks virtual users, iterations or arrival rates.")
+    limit_s = 60 + cell.iterations // SLOWEST_RPS
+    return {
+        "executor": "shared-iterations",
+        "vus": cell.vus,
+        "iterations": cell.iterations,
+        # k6's default of 10 min would silently drop the rest of a long run.
+        "maxDuration": f"{limit_s}s",
+    }, limit_s
+
+
+def _wrk(cell: Cell, shot: Shot, folder: Path, duration_s: int) -> Command:
     if cell.connections is None:
         raise LabError(f"Cell {cell.cell_id} lacks connections.")
     threads = wrk_threads(cell.connections)
     argv = [
-        str(tool),
+        str(shot.tool),
         f"-t{threads}",
         f"-c{cell.connections}",
         f"-d{duration_s}s",
@@ -100,8 +151,10 @@ def _wrk(cell: Cell, workload: Workload, tool: Path, url: str, folder: Path, dur
     if cell.mode == "close":
         argv += ["-H", "Connection: close"]
     env = {
+        "WRK_METHOD": shot.method,
+        "WRK_BODY": shot.body,
         "WRK_JSON": str(folder / "wrk.json"),
         "WRK_CONNECTIONS": str(cell.connections),
         "WRK_THREADS": str(threads),
     }
-    return Command((*argv, "-s", str(workload.script), url), env, duration_s + WRK_TIMEOUT_S + 30)
+    return Command((*argv, "-s", str(shot.script), shot.url), env, duration_s + WRK_TIMEOUT_S + 30)

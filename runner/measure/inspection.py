@@ -39,7 +39,7 @@ def inspect(engine: Engine, server: Server, cpus: tuple[int, ...]) -> Inspection
         try:
             build(server)
             engine.prepare(server)
-            with engine.started(server, cpus, nonce, log) as running:
+            with engine.started(server, cpus, {"LAB_NONCE": nonce}, log) as running:
                 wait_ready(server.name, running, nonce, log)
                 checks = check_contract("127.0.0.1", running.port, server, nonce)
                 code = running.stop()

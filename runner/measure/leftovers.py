@@ -95,9 +95,10 @@ def reap(path: Path) -> list[str]:
         elif kind == "folder" and Path(entry["path"]).name.startswith("bench-") and Path(entry["path"]).is_dir():
             shutil.rmtree(entry["path"], ignore_errors=True)
             removed.append(f"folder {entry['path']}")
-        elif kind == "cgroup" and same_boot:
-            with contextlib.suppress(OSError):
-                Path(entry["path"]).rmdir()
+        elif kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith("bench-"):
+            from runner.measure import cgroups  # noqa: PLC0415 - it records its groups in a ledger
+
+            removed += [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
     path.unlink(missing_ok=True)
     return removed
 
@@ -153,7 +154,7 @@ def _remove_container(container_id: str) -> list[str]:
     try:
         client = docker.from_env(timeout=20)
         try:
-            client.containers.get(container_id).remove(force=True)
+            client.containers.get(container_id).remove(force=True, v=True)
         finally:
             client.close()
     except NotFound:

@@ -67,20 +67,26 @@ def facts() -> dict[str, Any]:
     }
 
 
-def place(server_cpus: int) -> Placement:
-    """Give the server the first `server_cpus` CPUs and the generator all the rest.
+def place(server_cpus: int, database_cpus: int = 0) -> Placement:
+    """Give the server the first `server_cpus` CPUs, the database the next, and the generator all the rest.
 
-    With one CPU both share it. Asking for as many CPUs as there are, or more, is a LabError.
+    Where no CPU would be left for the generator, the database shares the generator's: disturbing the server would look
+    like a slower server. With one CPU all share it. Asking for as many server CPUs as there are is a LabError.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) == 1:
-        return Placement((cpus[0],), (cpus[0],))
+        return Placement((cpus[0],), (cpus[0],), (cpus[0],) if database_cpus else ())
     if server_cpus >= len(cpus):
         raise LabError(
             f"The campaign gives the server {server_cpus} CPUs, but of {len(cpus)} at least one must be left "
             "for the load generator: lower server_cpus."
         )
-    return Placement(tuple(cpus[:server_cpus]), tuple(cpus[server_cpus:]))
+    server, rest = tuple(cpus[:server_cpus]), tuple(cpus[server_cpus:])
+    if database_cpus == 0:
+        return Placement(server, rest)
+    if database_cpus >= len(rest):
+        return Placement(server, rest, rest)
+    return Placement(server, rest[database_cpus:], rest[:database_cpus])
 
 
 def raise_open_files() -> int:
@@ -95,6 +101,8 @@ def warnings(placement: Placement, connections: int) -> list[str]:
     found = []
     if not placement.disjoint:
         found.append("There is one CPU only: server and generator share it, so no rate tells about the server.")
+    elif placement.database_shared:
+        found.append("The database shares the generator's CPUs: there are too few for one of its own.")
     machine = facts()
     if machine["governor"] not in (None, "performance"):
         found.append(f"The CPU governor is {machine['governor']}: clock speed changes with the load.")

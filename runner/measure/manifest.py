@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 from runner.measure import machine
+from runner.measure.database import DatabaseFacts
 from runner.measure.engine import Engine
 from runner.measure.tools import Tool, find_tool
+from runner.measure.trial import Ready
 from runner.model import SCHEMA, Campaign, Placement
 from runner.store import RunFolder, lab_root, write_json
 
@@ -26,8 +28,8 @@ def write_manifest(
     tools: Mapping[str, Tool],
     engine: Engine,
     placement: Placement,
-    images: Mapping[str, str],
-    artifacts: Mapping[str, str],
+    prepared: Collection[Ready],
+    database: DatabaseFacts | None,
     warnings: Sequence[str],
 ) -> None:
     """Write the manifest of a run that is about to begin."""
@@ -45,6 +47,8 @@ def write_manifest(
                 "servers": campaign.servers,
                 "loads": [asdict(load) for load in campaign.loads],
                 "server_cpus": campaign.server_cpus,
+                "database_cpus": campaign.database_cpus,
+                "environment": campaign.environment,
                 "sample_hz": campaign.sample_hz,
                 "toml": campaign.text,
                 "scale": scale,
@@ -56,9 +60,14 @@ def write_manifest(
             "packages": {name: version(name) for name in _PACKAGES},
             "engine": engine.name,
             "engine_reason": engine.reason,
-            "placement": {**asdict(placement), "disjoint": placement.disjoint},
-            "images": dict(images),
-            "artifacts": dict(artifacts),
+            "placement": {
+                **asdict(placement),
+                "disjoint": placement.disjoint,
+                "database_shared": placement.database_shared,
+            },
+            "images": {each.server.name: each.image for each in prepared if each.image},
+            "artifacts": {each.server.name: each.binary for each in prepared if each.binary},
+            "database": asdict(database) if database else None,
             "host_warnings": list(warnings),
         },
     )

@@ -1,20 +1,26 @@
-"""Start servers as plain processes of this machine: the engine where no Docker answers."""
+"""Start servers, and their database, as plain processes of this machine: the engine where no Docker answers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pwd
+import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from runner.measure.engine import Running, free_port, server_environment
+import psutil
+
+from runner.measure.engine import Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger
-from runner.measure.processes import pinned
+from runner.measure.processes import Pinned, pinned
 from runner.measure.tools import find_program, remedy
 from runner.model import LabError, Server
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+POSTGRES = Path(__file__).parents[1] / "postgres"
 
 
 class ProcessEngine:
@@ -34,19 +40,140 @@ class ProcessEngine:
         return None
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], nonce: str, log: Path) -> Iterator[Running]:
+    def started(self, server: Server, cpus: tuple[int, ...], env: Mapping[str, str], log: Path) -> Iterator[Running]:
         """Start the server's binary or script in its folder, with a temporary folder of its own as TMPDIR."""
         artifact = str(server.folder / server.artifact) if server.artifact else ""
         argv = [part.replace("{artifact}", artifact) for part in server.run_command]
         port = free_port()
-        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as temporary:
-            self._ledger.add("folder", path=temporary)
-            env = server_environment("127.0.0.1", port, nonce) | {
+        with self._temporary() as temporary:
+            whole = {
+                **env,
+                "ADDR": f"127.0.0.1:{port}",
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
-                "TMPDIR": temporary,
+                "TMPDIR": str(temporary),
             }
             with pinned(
-                "server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger
+                "server", argv, cpus=cpus, env=whole, folder=server.folder, log=log, ledger=self._ledger
             ) as process:
                 process.release()
                 yield Running(process.pid, port, process.popen.poll, lambda: process.end(2.0))
+
+    def prepare_database(self) -> str | None:
+        """Check that PostgreSQL is there; there is no image."""
+        _postgres_programs()
+        return None
+
+    @contextlib.contextmanager
+    def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
+        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root."""
+        port = free_port()
+        with self._temporary() as folder, contextlib.ExitStack() as stack:
+            for name in ("start.sh", "postgresql.conf"):
+                shutil.copy(POSTGRES / name, folder / name)
+            argv = [*_unprivileged(folder), "sh", str(folder / "start.sh")]
+            env = {
+                "PATH": SYSTEM_PATH,
+                "PG_BIN": str(_postgres_programs()),
+                "PGDATA": str(folder / "cluster"),
+                "PGPORT": str(port),
+                "LAB_VERIFIER": verifier,
+            }
+
+            def start() -> Pinned:
+                process = stack.enter_context(
+                    pinned(
+                        "database",
+                        argv,
+                        cpus=cpus,
+                        env=env,
+                        folder=folder,
+                        log=log,
+                        ledger=self._ledger,
+                        grace_s=5.0,
+                        asking=signal.SIGQUIT,
+                    )
+                )
+                process.release()
+                return process
+
+            running, end = _controlled(start, port)
+            try:
+                yield running
+            finally:
+                end()
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+            self._ledger.add("folder", path=folder)
+            yield Path(folder)
+
+
+def _controlled(start: Callable[[], Pinned], port: int) -> tuple[RunningDatabase, Callable[[], int]]:
+    """Start a database; return it with the means to pause and restart it, and what ends it as it then is.
+
+    The end is asked for by SIGQUIT, PostgreSQL's immediate shutdown: no checkpoint, as nobody will read the data again,
+    but its children are ended and waited for. SIGTERM would wait for the clients.
+    """
+    current = [start()]
+
+    def end() -> int:
+        tree = _tree(current[0])
+        _signal(tree, signal.SIGCONT)
+        code = current[0].end(5.0, signal.SIGQUIT)
+        _signal(tree, signal.SIGKILL)
+        return code
+
+    def restart() -> None:
+        _signal(_tree(current[0]), signal.SIGKILL)
+        current[0].popen.wait()
+        current[0] = start()
+
+    running = RunningDatabase(
+        current[0].pid,
+        port,
+        lambda: current[0].popen.poll(),  # noqa: PLW0108 - a restart changes it
+        end,
+        lambda: _signal(_tree(current[0]), signal.SIGSTOP),
+        lambda: _signal(_tree(current[0]), signal.SIGCONT),
+        restart,
+    )
+    return running, end
+
+
+def _tree(process: Pinned) -> list[psutil.Process]:
+    """Return a living database's processes; each leads a session of its own, and does not notice much while stopped."""
+    if process.popen.poll() is not None:
+        return []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        leader = psutil.Process(process.pid)
+        return [leader, *leader.children(recursive=True)]
+    return []
+
+
+def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each that still lives; psutil makes sure that a pid has not gone to another process."""
+    for each in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
+
+
+def _postgres_programs() -> Path:
+    """Return the folder of `initdb` and `postgres`; LabError where PostgreSQL is not installed."""
+    found = find_program("postgres")
+    if found is None or not (found.parent / "initdb").exists():
+        raise LabError(f"The database workloads need PostgreSQL: {remedy('postgres')}.")
+    return found.parent
+
+
+def _unprivileged(folder: Path) -> list[str]:
+    """Return what runs a command without root's rights, which PostgreSQL refuses; `folder` goes to that user."""
+    if os.geteuid() != 0:
+        return []
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    user = names.get("postgres") or names.get("nobody")
+    if user is None:
+        raise LabError("PostgreSQL refuses to run as root, and there is no user `postgres` or `nobody` to run it as.")
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +37,10 @@ class Pinned:
             self.popen.stdin.write(b"go\n")
             self.popen.stdin.close()
 
-    def end(self, grace_s: float) -> int:
-        """Ask the program to end by SIGTERM, kill its whole session after `grace_s`; return its exit code."""
+    def end(self, grace_s: float, asking: signal.Signals = signal.SIGTERM) -> int:
+        """Ask the program to end by a signal, kill its whole session after `grace_s`; return its exit code."""
         if self.popen.poll() is None:
-            self.popen.terminate()
+            self.popen.send_signal(asking)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(timeout=grace_s)
         kill_session(self.pid, self.started)
@@ -57,10 +58,11 @@ def pinned(
     log: Path,
     ledger: Ledger,
     grace_s: float = 2.0,
+    asking: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Pinned]:
     """Start `argv` on `cpus` in `folder` with exactly `env`, its output in `log`; nothing of it outlives the context.
 
-    The program waits until `release` is called.
+    The program waits until `release` is called; at the end it is asked by the signal `asking` to end within `grace_s`.
     """
     with cgroups.temporary(name, ledger) as group, log.open("ab") as output:
         popen = subprocess.Popen(
@@ -85,7 +87,7 @@ def pinned(
         try:
             yield process
         finally:
-            process.end(grace_s)
+            process.end(grace_s, asking)
             if popen.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
                     popen.stdin.close()

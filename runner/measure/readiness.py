@@ -41,13 +41,14 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
             return
         code = running.exit_code()
         if code is not None:
-            raise LabError(f"{name} ended with exit code {code} before it was ready{_said(log)}.", exit_code=1)
+            raise LabError(f"{name} ended with exit code {code} before it was ready{last_line(log)}.", exit_code=1)
         time.sleep(0.01)
     if answer is not None:
         raise LabError(f"Another program than {name} answers on port {running.port}: its nonce is wrong.", exit_code=1)
-    raise LabError(f"{name} did not answer /health within {deadline_s:g} s{_said(log)}.", exit_code=1)
+    raise LabError(f"{name} did not answer /health within {deadline_s:g} s{last_line(log)}.", exit_code=1)
 
 
-def _said(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """Return `: "what a program said last"`, or nothing where it said nothing."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return f': "{lines[-1][:200]}"' if lines else ""

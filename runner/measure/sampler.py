@@ -1,8 +1,8 @@
 """Sample cumulative CPU and memory counters of every subject, in a process of its own.
 
 Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input (`add` a subject,
-`stop`, which is answered with all rows); the end of input ends it. Each row carries the monotonic and the wall time
-of its own reading. The runner's side of it is in sampling.py.
+`poll` a server's /stats, `stop`, which is answered with all rows); the end of input ends it. Each row carries the
+monotonic and the wall time of its own reading. The runner's side of it is in sampling.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from array import array
 
+from runner.measure.stats_poll import FIGURES, StatsPoll
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 
 COLUMNS = (
@@ -40,6 +41,8 @@ class _Rows:
         self.subjects: list[str] = []
         self.sources: list[str] = []
         self.columns = {name: array("q") for name in COLUMNS}
+        self.stats: dict[int, dict[str, float]] = {}
+        """What /stats answered, by the number of the row that it came just before."""
 
     def add(self, tick: int, subject: str, source: str, reading: Reading) -> None:
         self.subjects.append(subject)
@@ -51,22 +54,38 @@ class _Rows:
     def to_json(self) -> str:
         """Return all columns as one JSON object on one line."""
         numbers = {name: [None if v == MISSING else v for v in values] for name, values in self.columns.items()}
-        return json.dumps({"subject": self.subjects, "source": self.sources, **numbers})
+        stats = {name: [self.stats.get(row, {}).get(name) for row in range(len(self.subjects))] for name in FIGURES}
+        return json.dumps({"subject": self.subjects, "source": self.sources, **numbers, **stats})
 
 
-def _sample(tick: int, sources: dict[str, Source], rows: _Rows) -> None:
-    for subject, source in sources.items():
-        # A subject that has ended is normal at the edges of a load; its rows simply stop.
-        with contextlib.suppress(OSError):
-            rows.add(tick, subject, source.name, source.read())
+class _Watch:
+    """What is sampled at each tick: the subjects' counters, and now and then the server's own figures."""
 
+    def __init__(self, sources: dict[str, Source]) -> None:
+        self.sources = sources
+        self.rows = _Rows()
+        self._poll: StatsPoll | None = None
 
-def _command(sources: dict[str, Source], line: str) -> bool:
-    """Carry out one command; return whether to go on."""
-    command = json.loads(line)
-    if "add" in command:
-        sources[command["add"]] = source_of(command["pid"])
-    return "stop" not in command
+    def command(self, line: str) -> bool:
+        """Carry out one command; return whether to go on."""
+        command = json.loads(line)
+        if "add" in command:
+            self.sources[command["add"]] = source_of(command["pid"])
+        if "poll" in command:
+            self._poll = StatsPoll(command["poll"])
+        return "stop" not in command
+
+    def sample(self, tick: int) -> None:
+        """Read every subject once, and take what /stats has answered by now."""
+        if self._poll is not None:
+            self._poll.ask(tick)
+        for subject, source in self.sources.items():
+            # A subject that has ended is normal at the edges of a load; its rows simply stop.
+            with contextlib.suppress(OSError):
+                reading = source.read()
+                if subject == "server" and self._poll is not None and (figures := self._poll.take()):
+                    self.rows.stats[len(self.rows.subjects)] = figures
+                self.rows.add(tick, subject, source.name, reading)
 
 
 def _take_precedence() -> None:
@@ -83,8 +102,7 @@ def main() -> None:
     period_ns = round(1e9 / float(sys.argv[1]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     _take_precedence()
-    sources: dict[str, Source] = {"host": HostSubject(), "sampler": source_of(os.getpid())}
-    rows = _Rows()
+    watch = _Watch({"host": HostSubject(), "sampler": source_of(os.getpid())})
     begin = time.monotonic_ns()
     tick = 0
     while True:
@@ -94,16 +112,16 @@ def main() -> None:
             line = sys.stdin.readline()
             if not line:
                 return
-            go_on = _command(sources, line)
-            _sample(tick, sources, rows)
+            go_on = watch.command(line)
+            watch.sample(tick)
             if not go_on:
                 break
             sys.stdout.write("ok\n")
             sys.stdout.flush()
         else:
-            _sample(tick, sources, rows)
+            watch.sample(tick)
             tick = max(tick + 1, -(-(time.monotonic_ns() - begin) // period_ns))
-    sys.stdout.write(rows.to_json() + "\n")
+    sys.stdout.write(watch.rows.to_json() + "\n")
     sys.stdout.flush()
 
 

@@ -20,7 +20,13 @@ from runner.measure.leftovers import Ledger
 from runner.model import LabError, Subject
 from runner.store import replacing
 
-TEXTS = ("subject", "source")
+_TYPES = {
+    "subject": pa.string(),
+    "source": pa.string(),
+    "gc_pause_total_ms": pa.float64(),
+    "gc_cpu_s": pa.float64(),
+}
+"""Column types; whole numbers where nothing is said."""
 
 
 class Sampler:
@@ -35,14 +41,16 @@ class Sampler:
         if self._tell({"add": subject, "pid": pid}) != "ok":
             raise LabError(f"The sampler could not begin with the {subject}.", exit_code=1)
 
+    def poll(self, port: int) -> None:
+        """Ask the server's /stats as well from now on, over one connection kept open."""
+        if self._tell({"poll": port}) != "ok":
+            raise LabError("The sampler could not begin to poll /stats.", exit_code=1)
+
     def stop(self) -> None:
         """Have a last row taken, write the file and wait for the sampler's end."""
         rows = self._tell({"stop": True})
         self._process.wait(timeout=30)
-        columns = {
-            name: pa.array(values, pa.string() if name in TEXTS else pa.int64())
-            for name, values in json.loads(rows).items()
-        }
+        columns = {name: pa.array(values, _TYPES.get(name, pa.int64())) for name, values in json.loads(rows).items()}
         with replacing(self._out) as temporary:
             pq.write_table(pa.table(columns), temporary, compression="zstd")
 

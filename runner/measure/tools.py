@@ -17,6 +17,7 @@ _REMEDIES = {
     "k6": "run `make setup`, or install k6 1.x and put it on PATH",
     "wrk": "install it with `apt-get install wrk`",
     "nginx": "install it with `apt-get install nginx-light`",
+    "postgres": "install it with `apt-get install postgresql`",
     "cargo": "install Rust (rustup.rs)",
     "go": "install Go (go.dev/dl)",
 }
@@ -37,10 +38,24 @@ def remedy(name: str) -> str:
 
 
 def find_program(name: str) -> Path | None:
-    """Return a program's path: .tools/ of the lab first, then PATH, then the system's sbin folders."""
-    path = os.pathsep.join([str(lab_root() / ".tools"), os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
+    """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest PostgreSQL."""
+    path = os.pathsep.join(
+        [
+            str(lab_root() / ".tools"),
+            os.environ.get("PATH", ""),
+            "/usr/local/sbin",
+            "/usr/sbin",
+            *_postgresql_folders(),
+        ]
+    )
     found = shutil.which(name, path=path)
     return Path(found) if found else None
+
+
+def _postgresql_folders() -> list[str]:
+    """Debian keeps each major version's programs in a folder of its own, which is not on PATH."""
+    versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
+    return [str(path) for path in sorted(versions, key=lambda path: int(path.parent.name), reverse=True)]
 
 
 def find_tool(name: str) -> Tool | None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure import generators
 from runner.measure.contract import quick_check
-from runner.measure.counters import read_counters, settle
+from runner.measure.counters import passive_opens, read_counters, settle
+from runner.measure.database import Database, serving
 from runner.measure.engine import Engine, Running
 from runner.measure.leftovers import Ledger
 from runner.measure.processes import pinned
 from runner.measure.readiness import wait_ready
 from runner.measure.sampling import Sampler, sampling
-from runner.model import Cell, LabError, Measurement, Placement, Server, Workload
+from runner.model import Cell, Counters, DatabaseUse, LabError, Measurement, Placement, Server, Workload
 from runner.store import lab_root
+
+TAG = "load"
+"""What the rows of the measured load carry as firmware; the cluster is the trial's own."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,29 @@ class Bench:
 
     engine: Engine
     placement: Placement
-    tools: dict[str, Path]
+    tools: Mapping[str, Path]
     sample_hz: float
     ledger: Ledger
+    environment: Mapping[str, Mapping[str, str]]
+    """Variables beyond the contract's, by server."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A server that is built, and prepared to be started."""
+
+    server: Server
+    image: str | None
+    binary: str | None
+    """SHA-256 of the binary that the host built."""
 
 
 @dataclass(frozen=True)
 class _Loaded:
     """The measured load's own times and exit code."""
 
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
     exit_code: int
     started_wall_ns: int
     started_mono_ns: int
@@ -46,51 +65,53 @@ class _Loaded:
     ended_mono_ns: int
 
 
+@dataclass(frozen=True)
+class _Subjects:
+    """What a load is sampled with: the server under it, and the database behind that."""
+
+    server: Server
+    running: Running
+    database: Database | None
+
+
 def measure(
-    bench: Bench,
-    server: Server,
-    workload: Workload,
-    cell: Cell,
-    folder: Path,
-    on_step: Callable[[str], None],
-    *,
-    image: str | None = None,
-    binary: str | None = None,
+    bench: Bench, ready: Ready, workload: Workload, cell: Cell, folder: Path, on_step: Callable[[str], None]
 ) -> Measurement:
-    """Run one trial of `cell`; raw files and logs go to `folder`. LabError where it could not be measured."""
+    """Run one trial of `cell`; raw files and logs go to `folder`. LabError where it could not be measured.
+
+    A server that dies under the load is measured all the same: what was answered until then is a result.
+    """
+    server = ready.server
     nonce = secrets.token_hex(16)
-    log = folder / "server.log"
     on_step("start")
-    with bench.engine.started(server, bench.placement.server, nonce, log) as running:
+    with contextlib.ExitStack() as stack:
+        database = None
+        if workload.database:
+            database = stack.enter_context(serving(bench.engine, bench.placement.database, folder / "database.log"))
+        log = folder / "server.log"
+        env = _server_environment(bench, server, cell, nonce, database)
+        running = stack.enter_context(bench.engine.started(server, bench.placement.server, env, log))
         wait_ready(server.name, running, nonce, log)
-        _verify(server, cell, running, nonce)
-        url = f"http://127.0.0.1:{running.port}{cell.path}"
+        _verify(server, workload, running, nonce)
         tool = bench.tools[cell.tool]
         on_step("warm up")
-        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
-            bench.ledger.add("folder", path=scratch)
-            command = generators.warmup(cell, workload, tool, url, Path(scratch))
-            _generate(bench, command, folder / "generator.log", None)
+        _warm_up(bench, cell, generators.Shot.of(workload, tool, running.port, "warm-up"), folder)
         on_step("load")
-        command = generators.measured(cell, workload, tool, url, folder)
+        command = generators.measured(cell, generators.Shot.of(workload, tool, running.port, TAG), folder)
         before = settle(running.port)
-        resources = folder / "resources.parquet"
-        with sampling(resources, bench.sample_hz, bench.placement.generator, bench.ledger) as sampler:
-            sampler.add("server", running.pid)
-            loaded = _generate(bench, command, folder / "generator.log", sampler)
-            sampler.stop()
+        stored = database.counters(TAG) if database else None
+        loaded = _load(bench, command, folder, _Subjects(server, running, database))
         died = running.exit_code()
-        if died is not None:
-            raise LabError(f"{server.name} died under load with exit code {died}.", exit_code=1)
-        after = read_counters(running.port)
+        after = read_counters(running.port) if died is None else Counters(None, None, passive_opens())
         on_step("stop")
         server_exit = running.stop()
+        use = DatabaseUse(TAG, database.version, stored, database.counters(TAG)) if database and stored else None
     return Measurement(
         engine=bench.engine.name,
         placement=bench.placement,
         port=running.port,
-        argv=tuple(_public(part, folder) for part in command.argv),
-        generator_env=tuple(sorted((key, _public(value, folder)) for key, value in command.env.items())),
+        argv=tuple(_public(part, folder) for part in loaded.argv),
+        generator_env=tuple(sorted((key, _public(value, folder)) for key, value in loaded.env.items())),
         generator_exit=loaded.exit_code,
         load_started_wall_ns=loaded.started_wall_ns,
         load_started_mono_ns=loaded.started_mono_ns,
@@ -100,8 +121,10 @@ def measure(
         counters_after=after,
         sample_hz=bench.sample_hz,
         server_exit=server_exit,
-        server_image=image,
-        server_sha256=binary,
+        server_image=ready.image,
+        server_sha256=ready.binary,
+        died=died,
+        database=use,
     )
 
 
@@ -113,10 +136,41 @@ def _public(text: str, folder: Path) -> str:
     return text
 
 
-def _verify(server: Server, cell: Cell, running: Running, nonce: str) -> None:
-    for check in quick_check("127.0.0.1", running.port, server, nonce, cell.path):
+def _server_environment(
+    bench: Bench, server: Server, cell: Cell, nonce: str, database: Database | None
+) -> dict[str, str]:
+    env = {**bench.environment.get(server.name, {}), "LAB_NONCE": nonce}
+    if database is not None:
+        env["DATABASE_URL"] = database.url
+        if cell.pool_size is not None:
+            env["DB_POOL_SIZE"] = str(cell.pool_size)
+    return env
+
+
+def _verify(server: Server, workload: Workload, running: Running, nonce: str) -> None:
+    for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
         if not check.ok:
             raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
+
+
+def _warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
+        bench.ledger.add("folder", path=scratch)
+        _generate(bench, generators.warmup(cell, shot, Path(scratch)), folder / "generator.log", None)
+
+
+def _load(bench: Bench, command: generators.Command, folder: Path, subjects: _Subjects) -> _Loaded:
+    """Run the measured load with the sampler beside it."""
+    resources = folder / "resources.parquet"
+    with sampling(resources, bench.sample_hz, bench.placement.generator, bench.ledger) as sampler:
+        sampler.add("server", subjects.running.pid)
+        if subjects.database is not None:
+            sampler.add("database", subjects.database.running.pid)
+        if "stats" in subjects.server.implements:
+            sampler.poll(subjects.running.port)
+        loaded = _generate(bench, command, folder / "generator.log", sampler)
+        sampler.stop()
+    return loaded
 
 
 def _generate(bench: Bench, command: generators.Command, log: Path, sampler: Sampler | None) -> _Loaded:
@@ -139,4 +193,4 @@ def _generate(bench: Bench, command: generators.Command, log: Path, sampler: Sam
             raise LabError(
                 f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
             ) from None
-        return _Loaded(code, *started, time.time_ns(), time.monotonic_ns())
+        return _Loaded(command.argv, command.env, code, *started, time.time_ns(), time.monotonic_ns())

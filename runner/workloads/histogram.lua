@@ -1,6 +1,13 @@
--- Writes wrk's result with its full latency histogram (microseconds) as JSON to $WRK_JSON.
+-- Sends $WRK_METHOD with $WRK_BODY (may be empty), and writes wrk's result with its full latency histogram
+-- (microseconds) as JSON to $WRK_JSON.
 -- wrk hands `done` a histogram that it has already back-filled for "coordinated omission"; the
 -- reader undoes that, for which it needs the exact duration and number of requests.
+
+wrk.method = os.getenv("WRK_METHOD")
+if os.getenv("WRK_BODY") ~= "" then
+  wrk.body = os.getenv("WRK_BODY")
+  wrk.headers["Content-Type"] = "application/json"
+end
 
 local ffi = require("ffi")
 ffi.cdef [[

@@ -33,6 +33,19 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/lab-nginx.XXXXXX")
 # Started by root, the workers run as another user and look into it.
 chmod 711 "$folder"
 
+# The contract's list of devices, as "number firmware" a line.
+devices=$(awk '{
+    printf "%s{\"uuid\":\"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0%s\",\"mac\":\"02-00-00-00-00-0%s\",\"firmware\":\"%s\"}", comma, $1, $1, $2
+    comma = ","
+}' <<END
+1 1.0.0
+2 1.0.4
+3 1.2.0
+4 2.0.1
+5 3.1.5
+END
+)
+
 cat >"$folder/nginx.conf" <<END
 daemon off;
 pid $folder/nginx.pid;
@@ -70,6 +83,9 @@ http {
         }
         location = /count {
             return 200 '{"code":200,"message":0}';
+        }
+        location = /devices {
+            return 200 '[$devices]';
         }
         location / {
             return 200 '{"code":404,"message":"not found"}';

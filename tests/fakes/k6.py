@@ -10,7 +10,7 @@ from pathlib import Path
 if sys.argv[1:] == ["version"]:
     print("k6 v1.8.1 (fake)")
     sys.exit(0)
-if "WARMUP_S" in os.environ:
+if json.loads(os.environ["SCENARIO"])["executor"] == "constant-vus":  # the warm-up
     sys.exit(0)
 sys.path.insert(0, str(Path(__file__).with_name("lib")))
 from k6_files import Request, announce, iteration_lines, request_lines, write_lines
@@ -22,7 +22,7 @@ if fault == "generator-exits-7":
 option = dict(
     re.fullmatch(r"--([a-z-]+)=(.*)", part).groups() for part in sys.argv if part.startswith("--") and "=" in part
 )
-iterations = int(os.environ["ITERATIONS"])
+iterations = json.loads(os.environ["SCENARIO"])["iterations"]
 body = {"name": "n", "variants": [{"name": "v", "allocation_percent": 100}]}
 lines = []
 durations = []

@@ -1,5 +1,6 @@
 """A contract server on the standard library: slow, but every answer and count is right unless a fault is asked for."""
 
+import functools
 import hashlib
 import json
 import os
@@ -7,8 +8,12 @@ import signal
 import sys
 import threading
 import time
+import uuid
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+import psycopg
 
 FAULT = Path("fault").read_text() if Path("fault").exists() else ""
 if FAULT == "server-dies-at-start":
@@ -16,7 +21,15 @@ if FAULT == "server-dies-at-start":
 if FAULT == "server-hangs-at-start":
     time.sleep(600)
 lock = threading.Lock()
+pool_lock = threading.Lock()
+INSERT = "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (%s, %s, %s, %s) RETURNING id"
 counts = {"requests": 0, "connections": 0}
+
+
+@functools.cache
+def pool():
+    """The one connection of this server's pool, opened on demand."""
+    return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -49,7 +62,8 @@ class Handler(BaseHTTPRequestHandler):
             nonce = "wrong" if FAULT == "server-wrong-nonce" else os.environ["LAB_NONCE"]
             self.answer({"status": "ok", "server": "fake", "nonce": nonce})
         elif self.path == "/stats":
-            self.answer({**counts, "gc": None, "pool": None})
+            pool = {"size": 1, "in_use": int(pool_lock.locked()), "idle": 0, "waiting": 0}
+            self.answer({**counts, "gc": None, "pool": pool if "DATABASE_URL" in os.environ else None})
         elif self.path == "/count":
             self.answer({"code": 200, "message": self.count()})
             if FAULT == "server-dies-under-load" and counts["requests"] > 20:
@@ -58,9 +72,20 @@ class Handler(BaseHTTPRequestHandler):
             self.count()
             self.answer({"code": 404, "message": "not found"})
 
+    def insert(self, body):
+        stored = {"uuid": str(uuid.uuid4()), **body, "created_at": f"{datetime.utcnow().isoformat()}Z"}
+        with pool_lock:
+            for _ in range({"server-loses-inserts": 0, "server-inserts-twice": 2}.get(FAULT, 1)):
+                row = pool().execute(INSERT, [stored["uuid"], body["mac"], body["firmware"], stored["created_at"]])
+                stored = {"id": row.fetchone()[0], **stored}
+        self.answer(stored if "id" in stored else {"id": 1, **stored}, 201)
+
     def do_POST(self):
         self.count()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/devices":
+            self.insert(body)
+            return
         if self.path.endswith("/md5"):
             body["name"] = hashlib.md5(f"{body['name']}-{int(time.time())}".encode()).hexdigest()
         self.answer({"name": body["name"], "variants": body["variants"]})

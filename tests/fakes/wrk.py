@@ -29,7 +29,7 @@ for _ in range(connections):
         if close and fault != "close-mode-keeps-alive" and number:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
         header = {"Connection": "close"} if close and fault != "close-mode-keeps-alive" else {}
-        connection.request("GET", url.path, headers=header)
+        connection.request(os.environ["WRK_METHOD"], url.path, os.environ["WRK_BODY"] or None, headers=header)
         connection.getresponse().read()
     opened.append(connection)
 time.sleep(max(0, 0.3 - (time.monotonic() - began)))

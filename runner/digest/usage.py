@@ -1,0 +1,121 @@
+"""What a load cost each subject: CPU, memory, the database's work; and whether the samples can be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from runner.digest import reconcile
+from runner.digest.resources import Counter, rates, read_counters, tick_coverage
+from runner.digest.verdict import DatabaseEvidence, Evidence
+from runner.model import Cell, Check, LabError, Measurement
+from runner.store import replacing
+
+Metrics = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Columns of trials.parquet about resources, and the checks of the samples behind them."""
+
+    metrics: Metrics
+    checks: tuple[Check, ...]
+
+
+def measure_usage(
+    path: Path, out: Path, measurement: Measurement, *, begin_wall_ns: int, end_s: float, requests: int
+) -> Usage:
+    """Read the raw counters at `path`, write their rates to `out` (TRIAL_ID.parquet), sum up a load of `end_s` seconds.
+
+    LabError where a subject's rows are missing.
+    """
+    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
+    zero_mono_ns = measurement.load_started_mono_ns + begin_wall_ns - measurement.load_started_wall_ns
+    counters = read_counters(path, zero_mono_ns)
+    for subject in ("server", "generator", "sampler"):
+        if subject not in counters:
+            raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
+    coverage = tick_coverage(path, 0.0, end_s, measurement.sample_hz, counters)
+    with replacing(out) as temporary:
+        pq.write_table(rates(out.stem, counters), temporary, compression="zstd")
+    server, generator = counters["server"], counters["generator"]
+    metrics: Metrics = {
+        "server_cpu_mean_pct": server.mean_pct(0.0, end_s),
+        "server_cpu_peak_100ms_pct": server.peak_pct(0.0, end_s, 0.1),
+        "server_cpu_peak_1s_pct": server.peak_pct(0.0, end_s, 1.0),
+        "server_cpu_ms_per_request": _per_request(server, end_s, requests),
+        "server_rss_peak_bytes": _peak_rss(server),
+        "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
+        "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
+        "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
+        "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
+    }
+    if "database" in counters:
+        metrics |= _database(counters["database"], server, measurement, end_s, requests)
+    checks = (
+        reconcile.lived(measurement),
+        *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
+    )
+    return Usage(metrics, checks)
+
+
+def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
+    return 1000 * counter.between(0.0, end_s) / requests if requests else None
+
+
+def _peak_rss(counter: Counter) -> int | None:
+    known = counter.rss_bytes[counter.rss_bytes >= 0]
+    return int(known.max()) if len(known) else None
+
+
+def _database(database: Counter, server: Counter, measurement: Measurement, end_s: float, requests: int) -> Metrics:
+    metrics: Metrics = {
+        "database_cpu_mean_pct": database.mean_pct(0.0, end_s),
+        "database_cpu_peak_1s_pct": database.peak_pct(0.0, end_s, 1.0),
+        "database_cpu_ms_per_request": _per_request(database, end_s, requests),
+        "database_rss_peak_bytes": _peak_rss(database),
+    }
+    in_use, size = (server.told(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
+    if len(in_use):
+        metrics["pool_in_use_max"] = int(in_use.max())
+        metrics["pool_waiting_max"] = int(server.told("pool_waiting", 0.0, end_s).max())
+        metrics["pool_exhausted_pct"] = 100 * float((in_use >= size).mean())
+    use = measurement.database
+    if use is not None:
+        calls = use.after.statement_calls - use.before.statement_calls
+        spent_ms = use.after.statement_ms - use.before.statement_ms
+        metrics |= {
+            "rows_inserted": use.after.rows - use.before.rows,
+            "database_sessions": use.after.sessions - use.before.sessions,
+            "database_statement_calls": calls,
+            "database_statement_mean_ms": spent_ms / calls if calls else None,
+        }
+    return metrics
+
+
+def evidence(cell: Cell, measurement: Measurement, metrics: Mapping[str, float | int | None]) -> Evidence:
+    """Return what the verdict is judged by: CPU use as shares of what each side was given, and the pool."""
+    placement = measurement.placement
+    mean, peak = metrics["generator_cpu_mean_pct"] or 0.0, metrics["generator_cpu_peak_1s_pct"]
+    peak = mean if peak is None or math.isnan(peak) else peak
+    full = 100 * len(placement.generator)
+    database = None
+    if metrics.get("database_cpu_mean_pct") is not None:
+        database = DatabaseEvidence(
+            (metrics["database_cpu_mean_pct"] or 0.0) / (100 * max(1, len(placement.database))),
+            placement.database_shared,
+            (metrics.get("pool_exhausted_pct") or 0.0) / 100,
+        )
+    return Evidence(
+        (metrics["server_cpu_mean_pct"] or 0.0) / (100 * len(placement.server)),
+        mean / full,
+        peak / full,
+        placement.disjoint,
+        cell.rate_rps,
+        int(metrics.get("dropped") or 0),
+        database,
+    )

@@ -1,0 +1,180 @@
+"""A trial's own PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from runner.measure.engine import Engine, RunningDatabase
+from runner.measure.readiness import last_line
+from runner.model import DatabaseCounters, LabError
+from runner.store import lab_root
+
+READY_WITHIN_S = 30.0
+ITERATIONS = 4096
+"""PostgreSQL's own default: a server pays for it at each connection that it opens, as its users do."""
+SETTINGS = (
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_level",
+    "shared_buffers",
+    "max_connections",
+    "max_wal_size",
+    "checkpoint_timeout",
+)
+"""What the manifest tells of the configuration: durability first."""
+
+_COUNTERS = """
+SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
+       (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query ILIKE 'insert into devices%%'),
+       (SELECT coalesce(sum(total_exec_time), 0) FROM pg_stat_statements WHERE query ILIKE 'insert into devices%%'),
+       (SELECT sessions FROM pg_stat_database WHERE datname = current_database())
+"""
+
+
+@dataclass(frozen=True)
+class Database:
+    """A started PostgreSQL whose database `lab` holds the empty table of servers/schema.sql."""
+
+    running: RunningDatabase
+    version: str
+    password: str
+
+    @property
+    def url(self) -> str:
+        """What a server under test gets as DATABASE_URL."""
+        return f"postgres://lab:{self.password}@127.0.0.1:{self.running.port}/lab"
+
+    def counters(self, tag: str) -> DatabaseCounters:
+        """Return the rows with `tag` as firmware, and the statistics; LabError where the database does not answer."""
+        rows, calls, total_ms, sessions = self._ask(_COUNTERS, (tag,))[0]
+        return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))
+
+    def count(self, firmware: str) -> int:
+        """Return how many rows have this firmware."""
+        return int(self._ask("SELECT count(*) FROM devices WHERE firmware = %s", (firmware,))[0][0])
+
+    def rows(self, firmware: str) -> list[tuple[Any, ...]]:
+        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), by id."""
+        query = "SELECT id, uuid, mac, firmware, created_at FROM devices WHERE firmware = %s ORDER BY id"
+        return self._ask(query, (firmware,))
+
+    def settings(self) -> dict[str, str]:
+        """Return what SETTINGS are set to."""
+        query = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
+        return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
+
+    def pause(self) -> None:
+        """Stop it where it is: it accepts connections and says nothing."""
+        self.running.pause()
+
+    def resume(self) -> None:
+        """Let it go on after a pause."""
+        self.running.resume()
+
+    def restart(self) -> None:
+        """Kill it hard and start it again on the same data; returns when it answers."""
+        self.running.restart()
+        with _connected(self.running, self.password):
+            pass
+
+    def _ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            with _connect(self.running.port, self.password) as connection:
+                return connection.execute(query, parameters).fetchall()
+        except psycopg.Error as error:
+            raise LabError(f"PostgreSQL does not answer the lab: {_sentence(error)}.", exit_code=1) from None
+
+
+@dataclass(frozen=True)
+class DatabaseFacts:
+    """What the manifest says of the database."""
+
+    version: str
+    image: str | None
+    settings: dict[str, str]
+
+
+def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
+    """Prepare PostgreSQL and start it once, so that what is wrong with it is known before any trial; LabError."""
+    image = engine.prepare_database()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        serving(engine, cpus, Path(folder) / "database.log") as database,
+    ):
+        return DatabaseFacts(database.version, image, database.settings())
+
+
+@contextlib.contextmanager
+def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Database]:
+    """Start a fresh cluster on `cpus` and make its table; nothing of it outlives the context."""
+    password = secrets.token_hex(16)
+    with engine.database(cpus, scram_verifier(password), log) as running:
+        with _connected(running, password, log) as connection:
+            connection.execute((lab_root() / "servers" / "schema.sql").read_bytes())
+            version = connection.info.parameter_status("server_version") or "unknown"
+        yield Database(running, version.split()[0], password)
+
+
+def scram_verifier(password: str) -> str:
+    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677): the password cannot be told from it."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
+    return f"SCRAM-SHA-256${ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+def _connect(port: int, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+    return psycopg.connect(
+        host="127.0.0.1",
+        port=port,
+        user="lab",
+        password=password,
+        dbname="lab",
+        sslmode="disable",
+        connect_timeout=10,
+        autocommit=True,
+        options="-c statement_timeout=60s",
+    )
+
+
+@contextlib.contextmanager
+def _connected(
+    running: RunningDatabase, password: str, log: Path | None = None
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Wait until the database answers, or LabError at its death or the deadline."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        try:
+            connection = _connect(running.port, password)
+            break
+        except psycopg.OperationalError as error:
+            reason = _sentence(error)
+        code = running.exit_code()
+        if code is not None:
+            said = last_line(log) if log else ""
+            raise LabError(f"PostgreSQL ended with exit code {code} before it was ready{said}.", exit_code=1)
+        if time.monotonic() > deadline:
+            raise LabError(f"PostgreSQL was not ready within {READY_WITHIN_S:g} s ({reason}).", exit_code=1)
+        time.sleep(0.02)
+    with connection:
+        yield connection
+
+
+def _sentence(error: psycopg.Error) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Makes a fresh cluster in $PGDATA, unless it holds one, and serves it on 127.0.0.1:$PGPORT in the foreground. The role `lab` owns the
+# database `lab` and gets $LAB_VERIFIER, the SCRAM verifier of its password: the password itself never comes here.
+set -eu
+
+here=$(dirname "$0")
+config="$here/postgresql.conf"
+PATH="$PG_BIN:$PATH"
+
+# Single-user mode runs one statement a line; it exits with 0 whatever becomes of them, so that errors are looked for.
+sql() {
+    said=$(postgres --single -D "$PGDATA" -c config_file="$config" -c log_min_messages=error "$1" 2>&1 > /dev/null)
+    case $said in
+    *ERROR:* | *FATAL:*)
+        echo "$said" >&2
+        exit 1
+        ;;
+    esac
+}
+
+if [ ! -e "$PGDATA/PG_VERSION" ]; then
+    initdb --pgdata="$PGDATA" --username=postgres --auth=reject --encoding=UTF8 --locale=C.UTF-8 --no-sync > /dev/null
+    echo "host lab lab 127.0.0.1/32 scram-sha-256" > "$PGDATA/pg_hba.conf"
+    sql postgres <<END
+CREATE ROLE lab LOGIN PASSWORD '$LAB_VERIFIER'
+GRANT pg_read_all_stats TO lab
+CREATE DATABASE lab OWNER lab
+END
+    sql lab <<END
+CREATE EXTENSION pg_stat_statements
+END
+fi
+unset LAB_VERIFIER
+exec postgres -D "$PGDATA" -c config_file="$config" -p "$PGPORT"

@@ -1,0 +1,282 @@
+"""The database of a trial: a real PostgreSQL, in the process engine, and what is made of it in a campaign."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import fake_lab
+import pandas as pd
+import psutil
+import psycopg
+import pytest
+from test_pipeline import BENCH, records, run, wait_for
+
+from runner.digest.reconcile import Sent, database_checks
+from runner.digest.verdict import DatabaseEvidence, Evidence, judge
+from runner.measure.database import scram_verifier, serving, try_database
+from runner.measure.leftovers import ledger
+from runner.measure.machine import place
+from runner.measure.process_engine import ProcessEngine
+from runner.measure.tools import find_program
+from runner.model import DatabaseCounters, DatabaseUse, LabError
+
+needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
+
+CAMPAIGN = """title = "inserts"
+servers = ["fake"]
+
+[[load]]
+workload = "devices-insert"
+connections = 4
+duration_s = 1
+pool_sizes = 1
+warmup_s = 0.1
+"""
+TRIAL = "b01-fake-devices-insert-c4-keepalive-pool1"
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    fake_lab.make(tmp_path)
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    with ledger() as book:
+        yield ProcessEngine(book, "for a test")
+
+
+def insert(database, firmware):
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = on")  # or a kill within 0.6 s could lose it
+        connection.execute(
+            "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (gen_random_uuid(), 'm', %s, now())",
+            [firmware],
+        )
+
+
+@needs_postgres
+def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_path):
+    cpus = place(1).generator
+    for _ in range(2):
+        with serving(engine, cpus, tmp_path / "database.log") as database:
+            assert database.count("a") == 0
+            before = database.counters("a")
+            for firmware in ("a", "a", "b"):
+                insert(database, firmware)
+            after = database.counters("a")
+            assert after.rows - before.rows == 2
+            assert after.statement_calls - before.statement_calls == 3
+            assert after.sessions > before.sessions
+            leader = psutil.Process(database.running.pid)
+            tree = [leader, *leader.children(recursive=True)]
+            assert len(tree) > 3
+            assert all(process.uids().effective != 0 for process in tree)
+            assert {tuple(process.cpu_affinity()) for process in tree} == {cpus}
+            folder = Path(leader.environ()["PGDATA"])
+            assert folder.is_dir()
+        assert not folder.exists()
+        assert not any(process.is_running() and process.status() != "zombie" for process in tree)
+
+
+@needs_postgres
+def test_only_the_password_opens_it_and_only_on_loopback(engine, tmp_path):
+    with serving(engine, place(1).generator, tmp_path / "database.log") as database:
+        for wrong in (database.url.replace(database.password, "wrong"), database.url.replace("lab:", "postgres:")):
+            with pytest.raises(psycopg.OperationalError):
+                psycopg.connect(wrong)
+        for address in own_addresses():
+            with pytest.raises(OSError), socket.create_connection((address, database.running.port), timeout=1):
+                pass
+        environment = psutil.Process(database.running.pid).environ()
+        assert database.password not in json.dumps(environment)
+    assert database.password not in (tmp_path / "database.log").read_text()
+
+
+def own_addresses():
+    found = [a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family == 2]
+    return [address for address in found if not address.startswith("127.")]
+
+
+@needs_postgres
+def test_a_verifier_is_what_postgres_itself_makes(engine, tmp_path):
+    """PostgreSQL takes a string as a verifier only if it has the right shape; else it would hash it as a password."""
+    with serving(engine, place(1).generator, tmp_path / "database.log") as database:
+        with psycopg.connect(database.url, autocommit=True) as connection:
+            connection.execute(f"ALTER ROLE lab PASSWORD '{scram_verifier('second')}'")
+        with psycopg.connect(database.url.replace(database.password, "second")) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+@needs_postgres
+def test_it_can_be_paused_and_restarted_with_its_rows(engine, tmp_path):
+    with serving(engine, place(1).generator, tmp_path / "database.log") as database:
+        insert(database, "kept")
+        database.pause()
+        with socket.create_connection(("127.0.0.1", database.running.port), timeout=0.3) as channel:
+            channel.sendall(b"\0\0\0\x08\x04\xd2\x16\x2f")  # SSLRequest: a living server answers one byte
+            with pytest.raises(TimeoutError):
+                channel.recv(1)
+            database.resume()
+            channel.settimeout(5)
+            assert channel.recv(1) == b"N"
+        database.restart()
+        assert database.count("kept") == 1
+
+
+@needs_postgres
+def test_the_manifest_gets_the_settings_of_the_configuration(engine):
+    facts = try_database(engine, place(1).generator)
+    assert facts.version.split(".")[0].isdigit()
+    assert facts.settings["fsync"] == "on"
+    assert facts.settings["synchronous_commit"] == "off"
+
+
+@pytest.mark.parametrize("missing", ["postgres", "initdb"])
+def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, missing):
+    (tmp_path / "postgres").touch()
+    there = None if missing == "postgres" else tmp_path / "postgres"
+    monkeypatch.setattr("runner.measure.process_engine.find_program", lambda _: there)
+    with pytest.raises(LabError, match="need PostgreSQL: install it"):
+        engine.prepare_database()
+
+
+# --- in a campaign ----------------------------------------------------------------------------------------
+
+
+@needs_postgres
+def test_rows_are_the_inserts_that_were_answered(tmp_path):
+    campaign = fake_lab.make(tmp_path)
+    campaign.write_text(CAMPAIGN)
+    done, result = run(tmp_path, campaign)
+    assert done.returncode == 0, done.stderr
+    row = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").iloc[0]
+    # The fake wrk sends 10 requests on each connection.
+    assert (row["rows_inserted"], row["inserts"], row["requests"]) == (40, 40, 40)
+    assert row["database_statement_calls"] == 40
+    assert row["pool_size"] == 1
+    assert row["database_cpu_mean_pct"] > 0
+    resources = pd.read_parquet(Path(result["path"]) / "tables" / "resources.parquet")
+    assert set(resources["subject"]) == {"server", "generator", "database", "host", "sampler"}
+    polled = resources.dropna(subset=["pool_size"])
+    assert set(polled["subject"]) == {"server"}
+    assert set(polled["pool_size"]) == {1}
+    manifest = json.loads((Path(result["path"]) / "run.json").read_text())
+    assert manifest["database"]["settings"]["synchronous_commit"] == "off"
+    everything = b"".join(path.read_bytes() for path in Path(result["path"]).rglob("*.json*"))
+    assert b"postgres://" not in everything
+
+
+@needs_postgres
+@pytest.mark.parametrize(("fault", "rows"), [("server-loses-inserts", 0), ("server-inserts-twice", 80)])
+def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, fault, rows):
+    campaign = fake_lab.make(tmp_path)
+    campaign.write_text(CAMPAIGN)
+    fake_lab.fault(tmp_path, fault)
+    done, result = run(tmp_path, campaign)
+    assert done.returncode == 1
+    record = records(result["path"])[TRIAL]
+    assert record["status"] == "failed"
+    assert f"6 rows inserted = successful inserts ({rows} rows, 40 inserts answered" in record["error"]
+
+
+def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
+    campaign = fake_lab.make(tmp_path)
+    campaign.write_text(campaign.read_text() + CAMPAIGN[CAMPAIGN.index("[[load]]") :])
+    # Neither PATH nor Debian's folders lead to PostgreSQL any more: the programs' folder is an empty one.
+    empty = tmp_path / ".tools" / "postgres"
+    empty.write_text("#!/bin/sh\nexit 1\n")
+    empty.chmod(0o755)
+    done, result = run(tmp_path, campaign)
+    assert done.returncode == 1
+    assert done.stderr.count("need PostgreSQL: install it") >= 1
+    states = {name: record["status"] for name, record in records(result["path"]).items()}
+    assert states.pop(TRIAL) == "failed"
+    assert set(states.values()) == {"sealed"}
+
+
+@needs_postgres
+def test_a_killed_run_leaves_no_database(tmp_path):
+    campaign = fake_lab.make(tmp_path)
+    campaign.write_text(CAMPAIGN)
+    runner = subprocess.Popen(
+        [*BENCH, "run", str(campaign), "--engine", "process"],
+        cwd=tmp_path,
+        env={**os.environ, "BENCH_ROOT": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
+    mine = [p for p in psutil.Process(runner.pid).children(recursive=True) if p.name() == "postgres"]
+    assert mine
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
+
+    def lives(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+    wait_for(lambda: not any(lives(process) for process in mine))
+    assert not list(Path("/tmp").glob("bench-*/cluster"))
+
+
+# --- invariant 6 and the verdict, with numbers ------------------------------------------------------------
+
+
+class _Measured:
+    """The part of a Measurement that invariant 6 looks at."""
+
+    def __init__(self, rows):
+        before, after = DatabaseCounters(5, 0, 0.0, 0), DatabaseCounters(5 + rows, 0, 0.0, 0)
+        self.database = DatabaseUse("load", "15.1", before, after)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sent", "ok"),
+    [
+        (100, Sent(ok=100, refused=0, lost=0, at_once=8), True),
+        (101, Sent(ok=100, refused=0, lost=0, at_once=8), False),
+        (99, Sent(ok=100, refused=0, lost=0, at_once=8), False),
+        (108, Sent(ok=100, refused=0, lost=5000, at_once=8), True),  # a server that died: 8 were under way
+        (109, Sent(ok=100, refused=0, lost=5000, at_once=8), False),
+        (99, Sent(ok=100, refused=0, lost=5000, at_once=8), False),  # an answered insert may never be missing
+        (103, Sent(ok=100, refused=3, lost=0, at_once=8), True),  # a 503 whose statement got through
+        (104, Sent(ok=100, refused=3, lost=0, at_once=8), False),
+    ],
+)
+def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
+    (check,) = database_checks(sent, _Measured(rows))
+    assert check.ok is ok
+    assert str(rows) in check.detail
+
+
+def evidence(**changes):
+    base = {"server_share": 0.4, "generator_share": 0.2, "generator_peak_share": 0.2, "disjoint": True}
+    return Evidence(**{**base, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
+        (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
+        (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
+        (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
+        (
+            evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
+            "inconclusive",
+            "together filled",
+        ),
+        (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
+        (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
+        (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
+        (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
+        (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
+    ],
+)
+def test_verdict(given, verdict, reason):
+    judged = judge(given)
+    assert judged.verdict == verdict
+    assert reason in judged.reason
