@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from runner.measure.machine import ephemeral_ports, place
 from runner.measure.processes import pinned
 from runner.measure.sampling import sampling
 from runner.measure.session import session
-from runner.measure.subjects import HostSubject, ProcessSubject
+from runner.measure.stats_poll import StatsPoll
+from runner.measure.subjects import HostSubject, ProcessSubject, _group_memory
 from runner.model import LabError
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -222,3 +224,57 @@ def test_server_and_generator_get_cpus_of_their_own_wherever_there_are_two():
     if len(cpus) > 1:
         with pytest.raises(LabError, match="lower server_cpus"):
             place(len(cpus))
+
+
+# Four processes that share 100 MiB, each with 10 MiB of its own.
+SHARING = """
+import mmap, os, sys, time
+shared = mmap.mmap(-1, 100 * 2**20)
+shared.write(b"x" * (100 * 2**20))
+for _ in range(3):
+    if os.fork() == 0: break
+own = bytearray(b"y" * (10 * 2**20))
+sum(shared[::4096])
+print(len(own), flush=True)
+time.sleep(20)
+"""
+
+
+def test_memory_that_processes_share_is_counted_once(root, tmp_path):
+    with ledger() as book, start([sys.executable, "-c", SHARING], book, tmp_path) as process:
+        process.release()
+        assert wait_until(lambda: (tmp_path / "log").read_text().count("\n") == 4)
+        pids = session_members(process.pid, process.started)
+        alone, _ = _group_memory([process.pid])
+        together, threads = _group_memory(pids)
+    assert threads == 4
+    mib = 2**20
+    assert alone > 110 * mib
+    # Three more processes: 10 MiB each, and a few for the interpreter, but no 100 MiB.
+    assert alone + 30 * mib < together < alone + 90 * mib
+
+
+def test_stats_are_polled_without_ever_waiting():
+    """A server that answers late, and in pieces: the poll takes what is there and asks anew only after an answer."""
+    body = b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},"pool":null}'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        poll = StatsPoll(listener.getsockname()[1])
+        channel, _ = listener.accept()
+        with channel:
+            channel.settimeout(2)
+            poll.ask(0)
+            assert channel.recv(1000).startswith(b"GET /stats HTTP/1.1\r\n")
+            assert poll.take() is None
+            channel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:20])
+            time.sleep(0.05)
+            assert poll.take() is None
+            poll.ask(100)
+            channel.sendall(body[20:])
+            time.sleep(0.05)
+            assert poll.take() == {"gc_cycles": 3, "gc_pause_total_ms": 0.5, "gc_cpu_s": 0.1}
+            poll.ask(101)
+            assert channel.recv(1000).count(b"GET") == 1
+        time.sleep(0.05)
+        assert poll.take() is None
+        poll.ask(200)  # the server is gone: nothing happens
+        assert poll.take() is None

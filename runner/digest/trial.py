@@ -116,7 +116,7 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     metrics: Metrics = {
         "requests": points.requests,
         "failed": points.failed,
-        "dropped": points.dropped_iterations,
+        "dropped": points.dropped_iterations + reconcile.missed(trial.cell, points),
         "duration_s": duration_s,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),

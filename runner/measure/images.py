@@ -80,8 +80,8 @@ def _context(folder: Path, others: Sequence[str]) -> IO[bytes]:
 
 def _shared_context(server: Server) -> IO[bytes]:
     """Return servers/ with this server and the code that servers share, but no other server."""
-    servers = server.folder.parent
-    others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent != server.folder]
+    servers = server.folder.resolve().parent
+    others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent.name != server.name]
     return _context(servers, others)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,10 +12,15 @@ from pathlib import Path
 from runner.measure import machine
 from runner.measure.build import build
 from runner.measure.contract import check_contract
+from runner.measure.database import Database, serving
 from runner.measure.engine import Engine, EngineChoice
 from runner.measure.readiness import wait_ready
 from runner.measure.session import session
-from runner.model import Check, LabError, Server
+from runner.measure.subjects import Source, open_files, source_of
+from runner.model import Check, LabError, Placement, Server
+
+POOL_SIZE = 8
+"""Small enough for the checks to exhaust it."""
 
 
 @dataclass(frozen=True)
@@ -31,30 +37,67 @@ class Inspection:
         return self.error is None and all(check.ok for check in self.checks)
 
 
-def inspect(engine: Engine, server: Server, cpus: tuple[int, ...]) -> Inspection:
-    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0."""
-    nonce = secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        log = Path(folder) / "server.log"
+def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
+    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0.
+
+    A server that inserts gets a database of its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as stack:
         try:
             build(server)
             engine.prepare(server)
-            with engine.started(server, cpus, {"LAB_NONCE": nonce}, log) as running:
-                wait_ready(server.name, running, nonce, log)
-                checks = check_contract("127.0.0.1", running.port, server, nonce)
-                code = running.stop()
+            database = None
+            if "devices-insert" in server.implements:
+                engine.prepare_database()
+                database = stack.enter_context(serving(engine, placement.database, Path(folder) / "database.log"))
+            return Inspection(server.name, _checks(engine, server, placement, database, Path(folder)), None)
         except LabError as error:
             return Inspection(server.name, (), str(error))
+
+
+def _checks(
+    engine: Engine, server: Server, placement: Placement, database: Database | None, folder: Path
+) -> tuple[Check, ...]:
+    nonce = secrets.token_hex(16)
+    log = folder / "server.log"
+    env = {"LAB_NONCE": nonce}
+    if database is not None:
+        env |= {"DATABASE_URL": database.url, "DB_POOL_SIZE": str(POOL_SIZE)}
+    with engine.started(server, placement.server, env, log) as running:
+        wait_ready(server.name, running, nonce, log)
+        subject = source_of(running.pid)
+        checks = check_contract(
+            "127.0.0.1",
+            running.port,
+            server,
+            nonce,
+            resident_bytes=lambda: _resident_bytes(subject),
+            open_files=lambda: open_files(running.pid),
+            database=database,
+            pool_size=POOL_SIZE,
+        )
+        code = running.stop()
     ending = Check("SIGTERM ends it with exit code 0 within 2 s", code == 0, f"exit code {code}")
-    return Inspection(server.name, (*checks, ending), None)
+    return (*checks, ending)
+
+
+def _resident_bytes(subject: Source) -> int | None:
+    try:
+        return subject.read().rss_bytes
+    except OSError:  # it has ended
+        return None
 
 
 def inspect_all(servers: Sequence[Server], choice: EngineChoice, say: Callable[[str], None]) -> list[Inspection]:
     """Inspect each server in turn, on the CPUs that a campaign would give it."""
-    cpus = machine.place(1).server
+    placement = machine.place(1, 1)
+    found = []
     with session(choice) as opened:
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
-        return [inspect(opened.engine, server, cpus) for server in servers]
+        for server in servers:
+            say(f"Checking {server.name} …")
+            found.append(inspect(opened.engine, server, placement))
+    return found
 
 
 @dataclass(frozen=True)

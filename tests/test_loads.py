@@ -1,0 +1,105 @@
+"""From a campaign's TOML to what the generators are told: open loads, pools, servers of a load, variables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import load_campaign, load_server, load_workload
+from runner.digest import reconcile
+from runner.measure import generators
+from runner.model import LabError
+from runner.plan import plan_trials
+
+HEAD = """title = "t"
+servers = ["gin", "axum", "nginx"]
+"""
+RAMP = """
+[[load]]
+workload = "devices-insert-ramp"
+from_rps = 100
+to_rps = 400
+steps = 4
+step_s = 2.5
+vus = 30
+pool_sizes = [4, 16]
+"""
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return load_campaign(str(path))
+
+    return write
+
+
+def cells(campaign):
+    return [trial.cell for trial in plan_trials(campaign, [load_server(name) for name in campaign.servers])]
+
+
+def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(campaign):
+    found = cells(campaign(HEAD + RAMP))
+    assert {cell.cell_id for cell in found} == {
+        f"{server}-devices-insert-ramp-r100-400-pool{size}" for server in ("gin", "axum") for size in (4, 16)
+    }
+    assert {cell.rates_rps for cell in found} == {(100.0, 200.0, 300.0, 400.0)}
+
+
+def test_scaling_shortens_the_steps_and_keeps_the_rates(campaign):
+    (cell, *_) = cells(campaign(HEAD + RAMP).scaled(0.1))
+    assert cell.step_s == pytest.approx(0.25)
+    assert cell.rates_rps[-1] == 400
+
+
+def test_k6_is_told_to_hold_each_rate(campaign):
+    (cell, *_) = cells(campaign(HEAD + RAMP))
+    workload = load_workload(cell.workload)
+    shot = generators.Shot.of(workload, Path("k6"), 8080, "load")
+    command = generators.measured(cell, shot, Path("folder"))
+    scenario = json.loads(command.env["SCENARIO"])
+    assert scenario["executor"] == "ramping-arrival-rate"
+    assert scenario["preAllocatedVUs"] == 30
+    assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
+    assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
+    assert json.loads(command.env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
+    assert reconcile.asked(cell) == 2500
+
+
+def test_wrk_sends_the_workloads_body(campaign):
+    text = HEAD + '[[load]]\nworkload = "devices-insert"\nconnections = 8\nduration_s = 1\npool_sizes = 4\n'
+    (cell, *_) = cells(campaign(text))
+    shot = generators.Shot.of(load_workload(cell.workload), Path("wrk"), 8080, "tagged")
+    command = generators.measured(cell, shot, Path("folder"))
+    assert command.env["WRK_METHOD"] == "POST"
+    assert json.loads(command.env["WRK_BODY"])["firmware"] == "tagged"
+
+
+def test_a_load_may_be_for_some_servers_only(campaign):
+    text = HEAD + '[[load]]\nworkload = "static"\nservers = ["axum", "nginx"]\nconnections = 8\nduration_s = 1\n'
+    assert {cell.server for cell in cells(campaign(text))} == {"axum", "nginx"}
+
+
+def test_variables_reach_only_the_named_server(campaign):
+    text = HEAD + '[environment.gin]\nGOGC = "200"\n\n[[load]]\nworkload = "static"\nconnections = 8\nduration_s = 1\n'
+    assert campaign(text).environment == (("gin", "GOGC", "200"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (HEAD + RAMP.replace("pool_sizes = [4, 16]\n", ""), "needs 'pool_sizes'"),
+        (HEAD + RAMP.replace("steps = 4\n", ""), "needs 'steps'"),
+        (HEAD + RAMP + "iterations = 5\n", "line 12: workload 'devices-insert-ramp' takes no 'iterations'"),
+        (HEAD + RAMP.replace("from_rps = 100", "from_rps = 0"), "greater than 0"),
+        (HEAD + RAMP + 'servers = ["echo"]\n', "'echo' is none of the campaign's servers"),
+        (HEAD + '[environment.gin]\nADDR = "x"\n' + RAMP, "ADDR is set by the lab itself"),
+        (HEAD + '[environment.echo]\nX = "x"\n' + RAMP, "of a server listed here"),
+    ],
+)
+def test_a_mistake_names_its_line(campaign, text, says):
+    with pytest.raises(LabError, match=r"mine\.toml, line") as caught:
+        campaign(text)
+    assert says in str(caught.value)
