@@ -23,8 +23,15 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test
-test: setup ## Run the tests
+test: setup test-servers ## Run the tests
 	@$(BIN)/python -m pytest
+
+# One target folder for all: they share most of their dependencies.
+.PHONY: test-servers
+test-servers: setup ## Run the servers' own unit tests (part of make test)
+	@set -e; for server in $(SERVERS_GO); do echo "go test $$server"; (cd $$server && go test ./...); done
+	@set -e; for server in $(shell grep -ls 'cfg(test)' servers/*/src/*.rs | xargs -n1 dirname | sort -u); do echo "cargo test $$server"; \
+	  (cd $$server && cargo test --quiet --locked --target-dir ../../common-rust/target/test); done
 
 .PHONY: setup
 setup: $(SETUP) ## Make .venv from the lock file; find or install k6, wrk and nginx
@@ -68,6 +75,11 @@ lock: setup ## Resolve the dependencies anew into requirements.lock (hashes, no 
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 --group dev \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+
+.PHONY: readme
+readme: setup ## Write the table of servers anew into README.md
+	@$(BIN)/bench list --markdown > .venv/.servers.md
+	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
 
 .PHONY: lab
 lab: setup ## Open JupyterLab with the project's kernel

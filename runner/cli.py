@@ -74,7 +74,10 @@ def doctor(json_: JsonFlag = False) -> None:
 
 
 @app.command("list")
-def list_(json_: JsonFlag = False) -> None:
+def list_(
+    json_: JsonFlag = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
+) -> None:
     """List servers, workloads and campaigns."""
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
@@ -87,6 +90,11 @@ def list_(json_: JsonFlag = False) -> None:
                 "campaigns": [asdict(campaign) for campaign in campaigns],
             }
         )
+        return
+    if markdown:
+        from runner.present.markup import servers_table
+
+        sys.stdout.write(servers_table(servers) + "\n")
         return
     console = Console()
     console.table(
@@ -218,7 +226,8 @@ def report(
         return
     console.rows(f"run {folder.run_id}", summary_rows(folder))
     console.note(f"Figures: {made.html.parent}")
-    console.note(f"Report:  {made.html}")
+    for page in made.pages:
+        console.note(f"Report:  {page}")
 
 
 @app.command()

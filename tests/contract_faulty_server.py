@@ -5,14 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
+from contract_database import MemoryDatabase, Pool
+from contract_http import GoneError, Reader, RefusedError, Request
+from contract_rules import read_device, read_experiment
+
+from runner.catalog import load_server
+from runner.model import Server
+
 NONCE = "n0nce"
+POOL_SIZE = 5
+ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
 DEVICES = [
     {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c01", "mac": "02-00-00-00-00-01", "firmware": "1.0.0"},
     {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c02", "mac": "02-00-00-00-00-02", "firmware": "1.0.4"},
@@ -21,39 +31,46 @@ DEVICES = [
     {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c05", "mac": "02-00-00-00-00-05", "firmware": "3.1.5"},
 ]
 METHODS = {
-    "/health": "GET",
-    "/stats": "GET",
-    "/count": "GET",
-    "/devices": "GET",
-    "/experiments": "POST",
-    "/experiments/md5": "POST",
+    "/health": ("GET", "HEAD"),
+    "/stats": ("GET", "HEAD"),
+    "/count": ("GET", "HEAD"),
+    "/devices": ("GET", "HEAD"),
+    "/experiments": ("POST",),
+    "/experiments/md5": ("POST",),
 }
+KEPT_MOST = 70
 
 
-class RefusedError(Exception):
-    """A request that is answered with an error."""
+class FaultyServer(socketserver.ThreadingTCPServer):
+    """Counts as the contract says; `fault` is "" or what is wrong with it, `database` what it inserts into."""
 
-    def __init__(self, status: int, error: str) -> None:
-        super().__init__(error)
-        self.status = status
-
-
-class FaultyServer(ThreadingHTTPServer):
-    """Counts as the contract says; `fault` is "" or what is wrong with it."""
-
+    allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = 128
+    block_on_close = False
+    request_queue_size = 1024
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str = "", database: MemoryDatabase | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.fault = fault
+        self.pool = Pool(database, POOL_SIZE, fault) if database else None
+        self.takes_inserts = database is not None or "without a database" in fault
         self.requests = 0
         self.connections = 0
+        self.lost = 0
+        self.leaked_bytes = 0
+        self.leaked_files = 0
         self.lock = threading.Lock()
+        self.turn = threading.Lock()
+
+    @property
+    def port(self) -> int:
+        return self.server_address[1]
 
     def get_request(self) -> tuple[socket.socket, Any]:
         accepted = super().get_request()
         self.connections += 1
+        if self.fault == "one connection at a time":
+            self.turn.acquire()
         return accepted
 
     def count_request(self) -> int:
@@ -64,74 +81,110 @@ class FaultyServer(ThreadingHTTPServer):
             return before
         with self.lock:
             before = self.requests
-            self.requests += self.fault != "count stands still"
+            lost = self.fault == "a count is lost at times" and before % 500 == 499 and self.lost < 5
+            self.lost += lost
+            self.requests += self.fault != "count stands still" and not lost
             return before
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about clients that leave."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(socketserver.BaseRequestHandler):
     server: FaultyServer
-    protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    timeout = 20
 
-    def do_GET(self) -> None:
-        fault = self.server.fault
+    def handle(self) -> None:
+        channel: socket.socket = self.request
+        channel.settimeout(20)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = Reader(channel, self.server.fault)
+        self.served = 0
         try:
-            body = self.read_body()
-            status, answer = self.route(body)
+            while self.serve(reader):
+                self.served += 1
+        except (GoneError, OSError):
+            self.after_leaving()
+        finally:
+            if self.server.fault == "one connection at a time":
+                self.server.turn.release()
+
+    def after_leaving(self) -> None:
+        server = self.server
+        if server.fault == "leaks memory":
+            server.leaked_bytes += 300_000
+        if server.fault == "leaks files":
+            server.leaked_files += 1
+        if server.fault == "a half-closed connection hangs":
+            time.sleep(1.5)
+
+    def serve(self, reader: Reader) -> bool:
+        """Answer one request; whether the connection stays."""
+        try:
+            request = reader.read()
         except RefusedError as refused:
-            status, answer = refused.status, {"error": str(refused)}
-            if fault == "error names no field" and status == 400:
-                answer = {"error": "invalid"}
-        self.answer(status, answer)
+            self.answer(None, refused.status, {"error": str(refused)}, kept=not refused.close)
+            return not refused.close
+        kept = self.keeps(request)
+        try:
+            status, body = self.route(request)
+        except RefusedError as refused:
+            status, body = refused.status, {"error": str(refused)}
+            if self.server.fault == "error names no field" and status == 400:
+                body = {"error": "invalid"}
+        self.answer(request, status, body, kept)
+        if self.server.fault == "answers after close" and not kept and reader.pending:
+            self.serve(reader)
+        if self.server.fault == "closes at times, but goes on" and not kept:
+            with suppress(RefusedError):
+                self.route(reader.read())
+        return kept or (self.server.fault == "close is ignored" and request.minor == 1)
 
-    def __getattr__(self, name: str) -> Any:
-        """Treat every method as GET, down to the route that refuses it."""
-        if name.startswith("do_"):
-            return self.do_GET
-        raise AttributeError(name)
+    def keeps(self, request: Request) -> bool:
+        fault, options = self.server.fault, request.options()
+        if (
+            fault.startswith("closes at times")
+            and self.served
+            and request.method == "POST"
+            and len(request.body) % 3 == 0
+        ):
+            return False
+        if fault == "never keeps alive" or (fault == "closes after a while" and self.served == KEPT_MOST):
+            return False
+        if (
+            fault == "Transfer-Encoding and close"
+            and request.values("transfer-encoding")
+            and request.values("content-length")
+        ):
+            return False
+        if request.minor == 0:
+            return "keep-alive" in options or fault == "HTTP/1.0 is kept"
+        if fault == "close only alone":
+            return request.values("connection") != ["close"]
+        if fault == "close in small letters only":
+            return all("close" not in value for value in request.values("connection"))
+        return "close" not in options
 
-    def handle_expect_100(self) -> bool:
-        return True if self.server.fault == "no 100-continue" else super().handle_expect_100()
-
-    def read_body(self) -> bytes:
-        fault = self.server.fault
-        lengths = set(self.headers.get_all("Content-Length", []))
-        chunked = "Transfer-Encoding" in self.headers and fault != "chunks are ignored"
-        if chunked and not (fault == "smuggling by Content-Length" and lengths):
-            self.close_connection = bool(lengths)
-            return self.read_chunks()
-        wrong = any(not text.isdigit() for text in lengths) or self.headers.defects
-        if wrong or (len(lengths) > 1 and fault != "two lengths"):
-            self.close_connection = True
-            raise RefusedError(400, "malformed header")
-        return self.rfile.read(min(map(int, lengths), default=0))
-
-    def read_chunks(self) -> bytes:
-        body = b""
-        while True:
-            try:
-                size = int(self.rfile.readline(), 16)
-            except ValueError:
-                self.close_connection = self.server.fault != "malformed chunks leave it open"
-                raise RefusedError(400, "malformed chunk") from None
-            body += self.rfile.read(size)
-            self.rfile.readline()
-            if not size:
-                return body
-
-    def route(self, body: bytes) -> tuple[int, Any]:
-        fault, path = self.server.fault, self.path.partition("?")[0]
+    def route(self, request: Request) -> tuple[int, Any]:
+        fault, path = self.server.fault, request.path
+        if fault == "paths in any case":
+            path = path.lower()
+        if fault == "a slash more is no matter":
+            path = path.rstrip("/") or "/"
         counted = path not in ("/health", "/stats") or fault == "health is counted"
         if fault == "errors are not counted" and path.startswith("/experiments"):
-            read_experiment(body, "")
+            read_experiment(request.body, "")
         before = self.server.count_request() if counted else 0
-        if METHODS.get(path, self.command) != self.command and fault != "methods are ignored":
+        methods = METHODS.get(path, (request.method,))
+        if path == "/devices" and self.server.takes_inserts:
+            methods += ("POST",)
+        if request.method not in methods and fault != "methods are ignored":
             raise RefusedError(405, "method not allowed")
+        if request.too_large and path in METHODS:
+            raise RefusedError(413, "too large")
+        return self.answer_of(request, path, before)
+
+    def answer_of(self, request: Request, path: str, before: int) -> tuple[int, Any]:
+        fault = self.server.fault
         if path == "/health":
             name = "other" if fault == "wrong name" else "faulty"
             return 200, {"status": "ok", "server": name, "nonce": "old" if fault == "wrong nonce" else NONCE}
@@ -139,15 +192,21 @@ class Handler(BaseHTTPRequestHandler):
             return 200, self.stats()
         if path == "/count":
             return 200, {"code": 200, "message": str(before) if fault == "count is text" else before}
+        if path == "/devices" and request.method == "POST":
+            return 201, self.insert(request.body)
         if path == "/devices":
-            return 200, DEVICES[:-1] if fault == "a device is missing" else DEVICES
+            inserted = fault == "inserts are listed" and self.server.pool and len(self.server.pool.database.table) > 0
+            return 200, DEVICES[:-1] if fault == "a device is missing" or inserted else DEVICES
         if path in METHODS:
-            return 200, self.experiment(path, body)
+            return 200, self.experiment(path, request.body)
         return 404 if fault == "404 as status" else 200, {"code": 404, "message": "not found"}
 
     def stats(self) -> dict[str, Any]:
         server = self.server
-        stats = {"requests": server.requests, "connections": server.connections, "gc": None, "pool": None}
+        pool = server.pool.stats() if server.pool else None
+        if server.fault == "a pool without a database":
+            pool = {"size": 50, "in_use": 0, "idle": 0, "waiting": 0}
+        stats = {"requests": server.requests, "connections": server.connections, "gc": None, "pool": pool}
         if server.fault == "connections counts requests":
             stats["connections"] = server.requests
         if server.fault == "stats counts too much":
@@ -156,17 +215,20 @@ class Handler(BaseHTTPRequestHandler):
             del stats["pool"]
         return stats
 
+    def insert(self, body: bytes) -> dict[str, Any]:
+        mac, firmware = read_device(body, self.server.fault)
+        if self.server.pool is None:
+            raise RefusedError(500 if self.server.fault == "500 without a database" else 503, "no database")
+        if self.server.fault == "all wait for the database":
+            with self.server.turn:
+                return self.server.pool.insert(mac, firmware)
+        return self.server.pool.insert(mac, firmware)
+
     def experiment(self, path: str, body: bytes) -> dict[str, Any]:
         fault = self.server.fault
-        if len(body) > 65536 and fault != "no limit":
-            raise RefusedError(413, "too large")
-        if fault == "500 for bad JSON":
-            try:
-                json.loads(body)
-            except (ValueError, RecursionError):
-                raise RefusedError(500, "internal error") from None
-        if fault == "deep nesting kills the connection" and b"[[[[" in body:
-            raise ConnectionAbortedError
+        if fault == "all wait for the database":
+            with self.server.turn:
+                pass
         try:
             experiment = read_experiment(body, fault)
         except RefusedError:
@@ -174,93 +236,58 @@ class Handler(BaseHTTPRequestHandler):
                 raise
             return {"name": "x", "variants": []}
         if path.endswith("md5"):
-            text = (
-                experiment["name"] if fault == "md5 of the name alone" else f"{experiment['name']}-{int(time.time())}"
-            )
+            name = experiment["name"]
+            text = name if fault == "md5 of the name alone" else f"{name}-{int(time.time())}"
             digest = hashlib.md5(text.encode("utf-8", "replace")).hexdigest()
             experiment["name"] = digest.upper() if fault == "md5 in capitals" else digest
         if fault == "variants come back empty":
             experiment["variants"] = []
         return experiment
 
-    def answer(self, status: int, body: Any) -> None:
+    def answer(self, request: Request | None, status: int, body: Any, kept: bool) -> None:
         fault = self.server.fault
-        data = json.dumps(body).encode()
-        if fault == "never keeps alive":
-            self.close_connection = True
-        closing = self.close_connection
-        self.send_response(status)
-        kind = "text/plain" if fault == "text instead of JSON" else "application/json"
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        if closing and fault != "close is not announced":
-            self.send_header("Connection", "close")
-        self.close_connection = closing and fault != "close is ignored"
-        self.end_headers()
-        self.wfile.write(data)
-        if fault == "pipelined requests are lost":
-            self.rfile = self.connection.makefile("rb")  # what the old one had buffered is gone
+        data = json.dumps(body, separators=(", ", ": ") if fault == "spaces in JSON" else (",", ":")).encode()
+        is_device_list = request is not None and request.path == "/devices"
+        kind = "text/plain" if fault == "text instead of JSON" and is_device_list else "application/json"
+        if status == 405 and fault == "405 without an error":
+            data = b"{}"
+        lines = [f"HTTP/1.1 {status} Answer", f"Content-Type: {kind}"]
+        if fault == "chunks for HTTP/1.0" and request and request.minor == 0:
+            lines.append("Transfer-Encoding: chunked")
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+        else:
+            lines.append(f"Content-Length: {len(data)}")
+        if not kept and fault != "close is not announced":
+            lines.append("Connection: close")
+        if kept and request and request.minor == 0 and fault != "HTTP/1.0 is kept, untold":
+            lines.append("Connection: keep-alive")
+        if request and request.method == "HEAD" and fault != "HEAD has a body":
+            data = b""
+        self.send("\r\n".join([*lines, "", ""]).encode() + data)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing about requests."""
-
-
-def read_experiment(body: bytes, fault: str) -> dict[str, Any]:
-    """Validate as the contract says, apart from the fault."""
-    constant = float if fault == "NaN is accepted" else None
-    try:
-        experiment = json.loads(body.decode(), parse_constant=constant or reject_constant)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"not JSON: {error}") from None
-    if not isinstance(experiment, dict):
-        raise RefusedError(400, "not an object")
-    check_name(experiment.get("name"), "name", fault)
-    variants = experiment.get("variants")
-    most = 101 if fault == "101 variants are accepted" else 100
-    if not isinstance(variants, list) or not 1 <= len(variants) <= most:
-        raise RefusedError(400, "variants must be 1 to 100")
-    total = 0.0
-    for variant in variants:
-        if not isinstance(variant, dict):
-            raise RefusedError(400, "variants must be objects")
-        check_name(variant.get("name"), "variants.name", fault)
-        total += check_percent(variant.get("allocation_percent"), fault)
-    exact, tolerance = fault == "sum has no room for rounding", 1.0 if fault == "sum is loose" else 0.01 + 1e-9
-    if abs(total - 100) > (0.01 if exact else tolerance):
-        raise RefusedError(400, "allocation_percent must sum to 100")
-    kept = [{key: v[key] for key in ("name", "allocation_percent")} for v in variants]
-    return {"name": experiment["name"], "variants": kept}
+    def send(self, data: bytes) -> None:
+        if self.server.fault != "a slow reader blocks all":
+            self.request.sendall(data)
+            return
+        with self.server.turn:
+            self.request.sendall(data)
 
 
-def reject_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-def check_name(name: object, field: str, fault: str) -> None:
-    if not isinstance(name, str):
-        raise RefusedError(400, f"{field} must be text")
-    length = len(name.encode("utf-8", "replace")) if fault == "length in bytes" else len(name)
-    if not 1 <= length <= (201 if fault == "201 characters are accepted" else 200):
-        raise RefusedError(400, f"{field} must have 1 to 200 characters")
-
-
-def check_percent(percent: object, fault: str) -> float:
-    if isinstance(percent, bool) and fault != "bool as a number":
-        raise RefusedError(400, "allocation_percent must be a number")
-    low, high = (-1, 101) if fault == "range is loose" else (0, 100)
-    if not isinstance(percent, int | float) or percent < low or percent > high or percent in (float("inf"),):
-        raise RefusedError(400, "allocation_percent must be from 0 to 100")
-    return percent
+def server_record(implements: tuple[str, ...] = ALL) -> Server:
+    """Return what a server.toml would say of the test server."""
+    return replace(load_server("gin"), name="faulty", tier="realistic", implements=implements)
 
 
 @contextmanager
-def faulty_server(fault: str = "") -> Iterator[int]:
-    """Serve with that fault and yield the port."""
-    with FaultyServer(fault) as server:
+def faulty_server(fault: str = "", database: MemoryDatabase | None = None) -> Iterator[FaultyServer]:
+    """Serve with that fault."""
+    with FaultyServer(fault, database) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield server.server_port
+            yield server
         finally:
+            with suppress(RuntimeError):
+                server.turn.release()
             server.shutdown()
             thread.join()

@@ -26,7 +26,7 @@ THREE = {
 }
 NINE = {
     **THREE,
-    "actix": ("Rust", "actix-web", 41.0, 246.0),
+    "actix": ("Rust", "actix", 41.0, 246.0),
     "hyper": ("Rust", "hyper", 36.0, 240.0),
     "echo": ("Go", "echo", 85.0, 284.0),
     "fiber": ("Go", "fiber", 70.0, 262.0),
@@ -200,16 +200,18 @@ EMPTY = {
 }
 
 
-def write(folder: Path, maker: Maker, engine: str) -> None:
+def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
+    """Write the collected rows, and the manifest with `facts` in it."""
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(manifest(engine)))
+    (folder / "run.json").write_text(json.dumps(manifest(engine) | facts))
     sample = Maker(THREE, maker.rng)
     add_k6(sample, "axum", "experiments", 1, 1.0)
     add_wrk(sample, "axum", "close", 1, 1)
-    columns = list({name: None for row in sample.trials for name in row})
+    columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})
     pd.DataFrame(maker.trials, columns=columns).to_parquet(tables / "trials.parquet")
     for name, columns in EMPTY.items():
         parts = getattr(maker, name)
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-        frame[columns].to_parquet(tables / f"{name}.parquet")
+        more = [name for name in frame.columns if name not in columns]
+        frame[columns + more].to_parquet(tables / f"{name}.parquet")

@@ -6,19 +6,17 @@ import hashlib
 import os
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from figure_checks import lines, readable, texts, words
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present import captions, cpu, latency, style, throughput, wrk_matrix
+from runner.present import captions, cpu, latency, palette, style, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
 from runner.present.session import FIGURES
 from runner.store import RunFolder
@@ -40,15 +38,6 @@ def tables(run: RunFolder) -> Tables:
 @pytest.fixture(scope="module")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("nine"), synthetic_run.NINE)))
-
-
-def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    found = [line for line in figure.axes[panel].lines if line.get_label() == label]
-    return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found]
-
-
-def words(figure: Figure) -> str:
-    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
 # --- what the figures show --------------------------------------------------------------------------------
@@ -132,31 +121,11 @@ def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
 
 
 def test_open_loop_is_not_titled_closed() -> None:
-    trials = pd.DataFrame({"load_model": ["open"], "rate_rps": [500.0], "vus": [np.nan]})
+    trials = pd.DataFrame({"load_model": ["open"], "rate_rps": [500.0], "first_rate_rps": [np.nan]})
     assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
 
 
 # --- how they look ----------------------------------------------------------------------------------------
-
-
-def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
-    """Every text that is drawn: its words, size and box in pixels."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    drawn = [*figure.texts]
-    for ax in figure.axes:
-        if ax.axison:
-            drawn += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
-            for axis in (ax.xaxis, ax.yaxis):  # ticks beyond the limits exist, but are not drawn
-                low, high = sorted(axis.get_view_interval())
-                drawn += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in drawn if text.get_text().strip()]
-    return [(text.get_text(), float(text.get_fontsize()), tuple(box.extents)) for text, box in boxes]
-
-
-def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Whether two boxes share more than a rim of 1.5 pixels."""
-    return min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
 
 
 @pytest.mark.parametrize("servers", ["three", "nine"])
@@ -165,24 +134,17 @@ def test_text_is_inside_large_enough_and_apart(
     name: str, servers: str, request: pytest.FixtureRequest, tables: Tables
 ) -> None:
     figure = FIGURES[name](tables if servers == "three" else request.getfixturevalue("nine"))
-    width, height = figure.get_size_inches() * figure.dpi
-    assert width == 700
-    found = texts(figure)
-    for text, size, (left, bottom, right, top) in found:
-        assert size >= 9, text
-        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"
-    for (first, _, a), (second, _, b) in combinations(found, 2):
-        assert not overlap(a, b), f"{first!r} covers {second!r}"
+    readable(figure)
 
 
 def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tables) -> None:
-    looks = style.identities(nine.trials)
+    looks = palette.identities(nine.trials)
     assert list(looks) == ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp", "nginx"]
     assert len({look.color for look in looks.values()}) == 9
     assert len({look.marker for look in looks.values()}) == 9
     for name in ("latency-spectrum", "requests-over-time"):
         drawn = {line.get_label(): line.get_color() for line in FIGURES[name](nine).axes[0].lines}
-        allowed = {server: {look.color, style.pale(look.color)} for server, look in looks.items()}
+        allowed = {server: {look.color, palette.pale(look.color)} for server, look in looks.items()}
         assert all(drawn[server] in allowed[server] for server in looks)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import synthetic_database
 import synthetic_run
 
 from runner.model import LabError
 from runner.present import notebooks
-from runner.present.session import FIGURES, open_report
+from runner.present.session import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, open_report
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -135,6 +136,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
 def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
+    assert report.pages == (report.html,)  # this run has nothing for the notebook about inserts
     assert len(report.figures) == 2 * len(FIGURES) and all(path.stat().st_size for path in report.figures)
     assert set(report.summary["server"]) == set(synthetic_run.THREE)
     assert capfd.readouterr().err == ""
@@ -152,6 +154,27 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert str(in_lab).encode() not in first
     notebooks.build_report(find_run("sample"))
     assert executed.read_bytes() == first and report.html.read_text() == page
+
+
+def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
+    run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
+    report = notebooks.build_report(find_run(run.name))
+    assert [page.name for page in report.pages] == ["report.html", "postgres.html"]
+    named = {path.name for path in report.figures}
+    assert named >= {f"{name}.svg" for name in (*FIGURES, *DATABASE_FIGURES, *RAMP_FIGURES)}
+    page = report.pages[1].read_text()
+    assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
+    assert page.count('alt="') == len(DATABASE_FIGURES) + len(RAMP_FIGURES)
+    assert page.index("Most inserts per second, where the server was the limit") < page.index("data:image/png")
+    assert 'alt="Inserts per second over the ramp' in page
+    assert "the server died under load with exit code 101." in page
+
+
+def test_the_notebook_about_inserts_on_a_run_without_a_database(in_lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    notebooks.execute(ROOT / "notebooks" / "postgres.ipynb", "sample", out)
+    assert notebooks.figures_shown(out) == []
+    assert "This run has no workload with a database" in out.read_text()
 
 
 def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

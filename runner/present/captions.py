@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import Tables
+from runner.present.frames import Tables, offered_words
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -14,9 +14,9 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 
     A closed loop without think time is always at saturation: its mean response time is N / X (Little's law).
     """
-    first = trials.iloc[0]
+    first = trials.iloc[0].to_dict()
     if first["load_model"] == "open":
-        return f"open loop, {first['rate_rps']:g} requests/s offered: {quantity}"
+        return f"open loop, {offered_words(first)}: {quantity}"
     return f"closed loop, N = {first['vus']:.0f}, zero think time: {quantity} at saturation"
 
 
@@ -25,6 +25,31 @@ def verdict_counts(trials: pd.DataFrame) -> str:
     counts = trials["verdict"].value_counts()
     ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
     return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in ordered)
+
+
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+POOL_WORDS = "the pool of connections was exhausted"
+"""How the reason of a database-bound verdict begins where the pool, not the database, was full."""
+LIMITS = {
+    "server-bound": "server",
+    "generator-bound": "generator",
+    "database-bound": "database",
+    "offered": "none",
+    "inconclusive": "not told",
+}
+
+
+def limits(trials: pd.DataFrame) -> pd.Series[str]:
+    """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
+    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_WORDS)
+    return trials["verdict"].map(LIMITS).mask(pooled, "pool")
+
+
+def limit_words(trials: pd.DataFrame) -> str:
+    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
+    counts = limits(trials).value_counts()
+    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
+    return ", ".join(str(word) if len(ordered) == 1 else f"{word} {count}" for word, count in ordered)
 
 
 def server_bound(trials: pd.DataFrame) -> bool:
@@ -54,16 +79,53 @@ def machine(manifest: dict[str, Any]) -> str:
     return f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
 
 
+def database_place(manifest: dict[str, Any]) -> str:
+    """Say which CPUs PostgreSQL has, and whether it shares them with the load generator; empty where unknown."""
+    place = manifest.get("placement") or {}
+    cpus = place.get("database") or []
+    if not cpus:
+        return ""
+    words = f"PostgreSQL has {plural(len(cpus), 'CPU')}"
+    if place.get("database_shared"):
+        return f"{words}, which it shares with the load generator: what one of them uses, the other lacks."
+    return f"{words} of its own."
+
+
+def durability(manifest: dict[str, Any]) -> str:
+    """Name the database's version and its durability settings; empty where the run has none."""
+    facts = manifest.get("database") or {}
+    if not facts:
+        return ""
+    settings = facts.get("settings") or {}
+    known = [f"{name} {settings[name]}" for name in DURABILITY if name in settings]
+    return f"PostgreSQL {facts.get('version', 'of unknown version')}: {', '.join(known) or 'settings not recorded'}."
+
+
+def rows_equal_answers(trials: pd.DataFrame) -> str:
+    """Say whether the database has as many rows as there were answers with 2xx, and how many."""
+    known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
+    if known.empty:
+        return ""
+    rows, unequal = known["rows_inserted"], known[known["rows_inserted"] != known["inserts"]]
+    whole = f"{rows.sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
+    if unequal.empty:
+        return f"{whole}: in each trial as many as answers with 2xx."
+    most = (unequal["rows_inserted"] - unequal["inserts"]).abs().max()
+    return f"{whole}; in {len(unequal)} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
+
+
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     """Return a figure's caption: `words`, trials, verdicts, engine and machine.
 
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
     sealed = trials[trials["status"] == "sealed"]
+    stored = sealed["pool_size"].notna().any()
     parts = [
         words,
         f"{trial_counts(trials)}.",
         f"Verdicts: {verdict_counts(sealed)}.",
+        durability(tables.manifest) if stored else "",
         f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}.",
     ]
     return " ".join(part for part in parts if part)
@@ -71,7 +133,11 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
 def nothing(tables: Tables, tool: str) -> str:
     """Say why there is no figure of `tool`'s trials."""
-    trials = tables.of(tool)
+    return unsealed(tables.of(tool), f"{tool} trial")
+
+
+def unsealed(trials: pd.DataFrame, noun: str) -> str:
+    """Say why none of `trials` can be shown: there are none, or none was sealed."""
     if trials.empty:
-        return f"This run has no {tool} trials."
-    return f"No {tool} trial of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."
+        return f"This run has no {noun}s to show."
+    return f"No {noun} of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from runner.present import captions, style
 from runner.present.frames import Tables
+from runner.present.palette import Identity, identities
 from runner.present.stats import sliding_mean, spread
 from runner.present.throughput import bin_width
 
@@ -47,7 +48,7 @@ def over_time(tables: Tables) -> Figure:
     trials = tables.sealed("k6")
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
-    looks = style.identities(tables.trials)
+    looks = identities(tables.trials)
     cells = [
         (server, load, own)
         for server in looks
@@ -85,7 +86,7 @@ def _curves(trials: pd.DataFrame, samples: Samples) -> dict[str, list[pd.DataFra
     return {of: [usage(samples[trial, of], width) for trial in trials["trial_id"]] for of in ("generator", "server")}
 
 
-def _draw_cell(ax: Axes, pair: dict[str, list[pd.DataFrame]], look: style.Identity, top: float) -> None:
+def _draw_cell(ax: Axes, pair: dict[str, list[pd.DataFrame]], look: Identity, top: float) -> None:
     for subject, curves in pair.items():
         drawn: dict[str, Any] = (
             {"color": look.color, "lw": 1.3} if subject == "server" else {"color": "#9A9A9A", "lw": 1.1, "ls": "--"}
@@ -133,7 +134,7 @@ def peaks(tables: Tables) -> Figure:
     trials = tables.sealed("k6")
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
+    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
     shown = [name for name in looks if name in set(trials["server"])]
     words = "Bars: median of the trials; whiskers: minimum to maximum."
     figure, axes = style.canvas(
@@ -172,7 +173,7 @@ def _share_names(pair: list[Axes], names_in: float, gap_in: float = 0.45) -> Non
         ax.set_position((left / style.WIDTH_IN, box.y0, width / style.WIDTH_IN, box.height))
 
 
-def _draw_bars(ax: Axes, trials: pd.DataFrame, column: str, shown: list[str], looks: dict[str, style.Identity]) -> None:
+def _draw_bars(ax: Axes, trials: pd.DataFrame, column: str, shown: list[str], looks: dict[str, Identity]) -> None:
     """Draw zero-based horizontal bars, the first server on top, each with its median printed."""
     longest = 0.0
     for row, server in enumerate(shown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from runner.model import LabError
+from runner.present.palette import CALIBRATION
 from runner.store import RunFolder
 
 TEXT = (
@@ -20,15 +22,24 @@ NUMBERS = (
     *("block", "trial_order", "attempt", "connections", "threads", "vus", "iterations", "rate_rps"),
     *("requests", "failed", "duration_s", "rps"),
     *("latency_p50_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
-    *("server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
+    *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
 )
 COLUMNS = {
     "trials": (*TEXT, *NUMBERS),
     "latency": ("trial_id", "second", "lower_ms", "upper_ms", "count"),
     "throughput": ("trial_id", "t_s", "requests", "failed"),
-    "resources": ("trial_id", "t_s", "dt_s", "subject", "cpu_pct"),
+    "resources": ("trial_id", "t_s", "dt_s", "subject", "cpu_pct", "rss_bytes"),
 }
 """What the figures need of each table; a table may have more."""
+YOUNGER = {
+    "trials": (
+        *("first_rate_rps", "steps", "step_s", "dropped", "pool_size", "inserts", "rows_inserted"),
+        *("database_cpu_mean_pct", "database_cpu_ms_per_request", "database_sessions"),
+        *("pool_in_use_max", "pool_waiting_max", "pool_exhausted_pct"),
+    ),
+    "resources": ("pool_size", "pool_in_use", "pool_waiting"),
+}
+"""Numbers that a run without open loads and databases may lack, or have only nulls in: they are then NaN."""
 
 MODES = {"keepalive": "keep-alive", "close": "close"}
 
@@ -48,13 +59,40 @@ class Tables:
     resources: pd.DataFrame
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return all trials of a tool, failed ones too, sorted by load."""
-        return self.trials[self.trials["tool"] == tool].sort_values(["load_order", "trial_order"])
+        """Return a tool's trials at one constant load, failed ones too, sorted by load.
+
+        Not among them are calibration servers, which no figure has, and what has figures of its own: ramps of arrival
+        rates, and wrk's inserts, which are about the size of the pool rather than the number of connections.
+        """
+        trials = self.trials
+        own = (trials["steps"] > 1) | ((trials["tool"] == "wrk") & trials["pool_size"].notna())
+        return self._compared(trials["tool"].eq(tool) & ~own)
 
     def sealed(self, tool: str) -> pd.DataFrame:
-        """Return the trials of a tool that may be shown: sealed ones, sorted by load."""
+        """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
         chosen = self.of(tool)
         return chosen[chosen["status"] == "sealed"]
+
+    def ramps(self, *, database: bool) -> pd.DataFrame:
+        """Return the trials at rising arrival rates, failed ones too, sorted by load.
+
+        With a database a constant rate counts too, as a ramp of one step: what it needs of the pool is seen over time.
+        """
+        offered, stored = self.trials["load_model"].eq("open"), self.trials["pool_size"].notna()
+        return self._compared(offered & (stored if database else ~stored & (self.trials["steps"] > 1)))
+
+    def pools(self) -> pd.DataFrame:
+        """Return the closed-loop trials with a database, failed ones too, sorted by load."""
+        return self._compared(self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna())
+
+    @property
+    def has_database(self) -> bool:
+        """Whether the run has a workload with a database behind its servers."""
+        return bool(self.trials["pool_size"].notna().any())
+
+    def _compared(self, chosen: pd.Series[bool]) -> pd.DataFrame:
+        ranked = self.trials["tier"] != CALIBRATION
+        return self.trials[chosen & ranked].sort_values(["load_order", "trial_order"])
 
 
 def read_tables(run: RunFolder) -> Tables:
@@ -78,7 +116,9 @@ def _read(run: RunFolder, name: str) -> pd.DataFrame:
     missing = [column for column in COLUMNS[name] if column not in frame.columns]
     if missing:
         raise LabError(f"{path} lacks the column {', '.join(missing)}: {remedy}.", exit_code=1)
-    return frame
+    younger = YOUNGER.get(name, ())
+    whole = frame.reindex(columns=[*frame.columns, *(column for column in younger if column not in frame.columns)])
+    return whole.assign(**{column: pd.to_numeric(whole[column]).astype(float) for column in younger})
 
 
 def _name(path: Path) -> str:
@@ -95,7 +135,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", "inconclusive")
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
-    keys = ["tool", "workload", "load_model", "vus", "rate_rps", "mode", "connections"]
+    keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
     ranked = typed.assign(
         mode=typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     ).sort_values(keys, kind="stable")
@@ -114,8 +154,17 @@ def _load(row: dict[Any, Any]) -> str:
     if not np.isnan(row["connections"]):
         number = int(row["connections"])
         parts.append(f"{number} connection{'s' * (number != 1)}")
-    if not np.isnan(row["vus"]):
+    if row["load_model"] == "open":
+        parts.append(offered_words(row))
+    elif not np.isnan(row["vus"]):
         parts.append(f"N = {int(row['vus'])}")
-    if not np.isnan(row["rate_rps"]):
-        parts.append(f"{row['rate_rps']:g} requests/s offered")
+    if not np.isnan(row["pool_size"]):
+        parts.append(f"pool of {int(row['pool_size'])}")
     return ", ".join(parts)
+
+
+def offered_words(row: Mapping[Any, Any]) -> str:
+    """Return the rate of an open load in words: `500 requests/s offered` or `500 to 5,000 requests/s offered`."""
+    first, last = row["first_rate_rps"], row["rate_rps"]
+    low = "" if np.isnan(first) or first == last else f"{first:,.10g} to "
+    return f"{low}{last:,.10g} requests/s offered"

@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from runner.present import captions, style
 from runner.present.frames import Tables
+from runner.present.palette import Identity, identities
 from runner.present.stats import BEYOND, carried_quantile, histogram_quantile
 
 FIRST_QUANTILE = 0.25
@@ -57,7 +58,7 @@ def spectrum(tables: Tables) -> Figure:
     points = spectrum_points(trials, tables.latency)
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
+    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
     words = (
         f"Line: median of the trials; band: minimum to maximum. A curve ends where fewer than {BEYOND} requests "
         "of a trial lie beyond the percentile."
@@ -76,7 +77,7 @@ def spectrum(tables: Tables) -> Figure:
     return figure
 
 
-def _draw_spectrum(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity]) -> None:
+def _draw_spectrum(ax: Axes, points: pd.DataFrame, looks: dict[str, Identity]) -> None:
     ends = []
     for server, look in looks.items():
         own = points[points["server"] == server]
@@ -117,7 +118,9 @@ def log_ms_axis(ax: Axes, axis: str) -> None:
     """Label a logarithmic axis of milliseconds 0.1, 0.2, 0.5, 1, 2, 5 …, fewer where it spans decades."""
     low, high = ax.get_ylim() if axis == "y" else ax.get_xlim()
     decades = np.log10(high / low)
-    steps = (1, 2, 5) if decades < 2.2 else (1, 3) if decades < 3.2 else (1,)
+    steps: tuple[float, ...] = (1, 2, 5) if decades < 2.2 else (1, 3) if decades < 3.2 else (1,)
+    if decades < 0.9:
+        steps = (1, 1.5, 2, 3, 5, 7)
     exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [step * 10.0**power for power in exponents for step in steps]
     target = ax.yaxis if axis == "y" else ax.xaxis
@@ -159,7 +162,7 @@ def density(tables: Tables) -> Figure:
         return style.no_data(title, captions.nothing(tables, "k6"))
     if points.empty:
         return style.no_data(title, "The latency table has no requests of this run's k6 trials.")
-    looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
+    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
     shown = [name for name in looks if name in set(points["server"])]
     words = (
         "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
@@ -179,7 +182,7 @@ def density(tables: Tables) -> Figure:
     return figure
 
 
-def _draw_ridges(ax: Axes, points: pd.DataFrame, trials: pd.DataFrame, looks: dict[str, style.Identity]) -> None:
+def _draw_ridges(ax: Axes, points: pd.DataFrame, trials: pd.DataFrame, looks: dict[str, Identity]) -> None:
     present = [name for name in looks if name in set(points["server"])]
     scale = 0.85 / points["share_pct"].max()
     for row, server in enumerate(reversed(present)):

@@ -20,10 +20,13 @@ from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
-from runner.present.session import COMPLETE
-from runner.present.summary import summary_table
+from runner.present.frames import read_tables
+from runner.present.session import COMPLETE, DATABASE_FIGURES, RAMP_FIGURES, has_loads
+from runner.present.summary import summarize
 from runner.store import RunFolder, figures_folder, lab_root, replacing
 
+POSTGRES = "postgres"
+"""The notebook about inserts into a database, and ramps."""
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -56,9 +59,15 @@ pre {{ overflow-x: auto; }}
 class Report:
     """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
 
-    html: Path
+    pages: tuple[Path, ...]
+    """One HTML page a notebook, the general report first."""
     figures: tuple[Path, ...]
     summary: pd.DataFrame
+
+    @property
+    def html(self) -> Path:
+        """The general report's page."""
+        return self.pages[0]
 
 
 def execute(notebook: Path, run: str, output: Path) -> None:
@@ -122,10 +131,14 @@ def export_html(executed: Path, html: Path) -> None:
 def build_report(run: RunFolder) -> Report:
     """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
 
-    LabError where there is no such notebook or one of them fails.
+    The one about inserts is left out where the run has nothing for it. LabError where there is no such notebook or
+    one of them fails.
     """
-    folder, summary = figures_folder(run), summary_table(run)
-    notebooks = [path for path in sorted((lab_root() / "notebooks").glob("*.ipynb")) if "run" in parameters(path)]
+    folder, tables = figures_folder(run), read_tables(run)
+    summary = summarize(tables)
+    left_out = set() if any(has_loads(tables, name) for name in (*DATABASE_FIGURES, *RAMP_FIGURES)) else {POSTGRES}
+    paths = sorted(path for path in (lab_root() / "notebooks").glob("*.ipynb") if path.stem not in left_out)
+    notebooks = [path for path in paths if "run" in parameters(path)]
     if not notebooks:
         raise LabError("There is no notebook with a parameter run in notebooks/.")
     names: list[str] = []
@@ -136,9 +149,10 @@ def build_report(run: RunFolder) -> Report:
         export_html(executed, executed.with_suffix(".html"))
         names += figures_shown(executed) or []
     stems = [notebook.stem for notebook in notebooks]
-    page = "report" if "report" in stems else stems[0]
+    first = "report" if "report" in stems else stems[0]
+    pages = tuple(folder / f"{stem}.html" for stem in sorted(stems, key=lambda stem: stem != first))
     figures = tuple(folder / f"{name}.{kind}" for name in dict.fromkeys(names) for kind in ("png", "svg"))
-    return Report(folder / f"{page}.html", figures, summary)
+    return Report(pages, figures, summary)
 
 
 def _name(run: RunFolder) -> str:

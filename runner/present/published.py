@@ -11,8 +11,9 @@ from runner.model import LabError
 from runner.present.captions import server_bound
 from runner.present.frames import MODES, Tables
 from runner.present.markup import NOT_RANKED
+from runner.present.palette import identities
 from runner.present.stats import spread
-from runner.present.style import identities, number
+from runner.present.style import number
 from runner.store import published_csv
 
 COLUMNS = ("source", "scenario", "server", "language", "mode", "connections", "metric", "value")

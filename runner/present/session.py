@@ -17,7 +17,7 @@ from IPython.display import Image, display
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present import captions, cpu, latency, published, summary, throughput, wrk_matrix
+from runner.present import captions, cpu, inserts, latency, pool_sweep, published, ramp, summary, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
 from runner.present.markup import NOT_RANKED, to_html, to_markdown
 from runner.present.style import save
@@ -32,9 +32,30 @@ FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "wrk-requests": wrk_matrix.requests,
     "wrk-cpu-per-request": wrk_matrix.cpu_per_request,
 }
-"""Name of a figure, as in its files -> the function that draws it."""
+"""Name of a figure of every run, as in its files -> the function that draws it."""
+DATABASE_FIGURES: dict[str, Callable[[Tables], Figure]] = {
+    "inserts-answered": ramp.inserts_answered,
+    "inserts-latency-p90": ramp.inserts_p90,
+    "inserts-server-cpu": ramp.inserts_server_cpu,
+    "inserts-server-memory": ramp.inserts_memory,
+    "inserts-pool-in-use": ramp.pool_in_use,
+    "inserts-database-cpu": ramp.database_cpu,
+    "inserts-rows": ramp.rows_inserted,
+    "inserts-by-pool-size": pool_sweep.rate,
+    "inserts-latency-by-pool-size": pool_sweep.p99,
+}
+"""Figures of runs that have a database behind their servers."""
+RAMP_FIGURES: dict[str, Callable[[Tables], Figure]] = {
+    "static-answered": ramp.static_answered,
+    "static-latency-p90": ramp.static_p90,
+    "static-server-cpu": ramp.static_server_cpu,
+}
+"""Figures of runs that have a ramp of arrival rates without a database."""
 
-DAGGER = f"{NOT_RANKED} Not limited by the server in every trial: a rate of this load, not a rank of this server."
+DAGGER = (
+    f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in every trial, or the "
+    "rate was set, or the server is there for calibration."
+)
 COMPLETE = "lab_complete"
 """Key of the output metadata by which a notebook proves that its last cell ran."""
 
@@ -99,11 +120,28 @@ class Report:
         _show_text(DAGGER)
         _show_list(words.findings)
 
+    def inserts(self) -> None:
+        """Show the answer about inserts into a database, or that the run has none."""
+        if not self.tables.has_database:
+            _show_text(inserts.NO_DATABASE)
+            return
+        words = inserts.answer(self.tables)
+        _show_list(words.warnings, strong=True)
+        _show_list(words.findings)
+        _show_table(inserts.printable(self.tables), "Loads with a database, median of the trials")
+        _show_text(DAGGER)
+
     def show(self, name: str) -> None:
-        """Draw a figure by its name, save it as PNG and SVG in the run's figures folder, and show it."""
-        if name not in FIGURES:
-            raise LabError(f"There is no figure {name!r}: choose from {', '.join(FIGURES)}.")
-        figure = FIGURES[name](self.tables)
+        """Draw a figure by its name, save it as PNG and SVG in the run's figures folder, and show it.
+
+        Nothing happens where the run has no load of the kind that the figure is about.
+        """
+        known = FIGURES | DATABASE_FIGURES | RAMP_FIGURES
+        if name not in known:
+            raise LabError(f"There is no figure {name!r}: choose from {', '.join(known)}.")
+        if not has_loads(self.tables, name):
+            return
+        figure = known[name](self.tables)
         png, _ = save(figure, self.figures, name)
         self.shown.append(name)
         alt = " ".join(text.get_text().replace("\n", " ") for text in figure.texts[:3])
@@ -154,6 +192,13 @@ class Report:
         display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
+def has_loads(tables: Tables, name: str) -> bool:
+    """Return whether a run has a load of the kind that a figure is about, as the figures of every run always do."""
+    if name in DATABASE_FIGURES:
+        return tables.has_database
+    return name not in RAMP_FIGURES or not tables.ramps(database=False).empty
+
+
 def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
     """Return the facts of a manifest that a reader asks for, as rows of `what` and `value`."""
     campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
@@ -167,7 +212,8 @@ def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
         "Seed": manifest.get("seed"),
         "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
         "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
-        "CPUs": f"server {place.get('server')}, generator {place.get('generator')}" if place else None,
+        "CPUs": ", ".join(f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)),
+        "Database": captions.durability(manifest),
         "Machine": captions.machine(manifest),
         "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
         "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),

@@ -83,3 +83,17 @@ def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: fl
     full = ends[ends - window_s >= times[0] - 1e-9]
     gained = np.interp(full, times, integral) - np.interp(full - window_s, times, integral)
     return full, gained / window_s
+
+
+def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
+    """Return the mean of a rate between each two neighbouring `edges` (seconds, rising).
+
+    `t_s`, `dt_s` and `value` are as in `sliding_mean`. NaN for windows that are not fully inside the samples.
+    """
+    ends, steps, rates, at = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value, edges))
+    if not ends.size:
+        return np.full(max(0, at.size - 1), np.nan)
+    times = np.concatenate([[ends[0] - steps[0]], ends])
+    integral = np.concatenate([[0.0], np.cumsum(rates * steps)])
+    inside = np.interp(at, times, integral, left=np.nan, right=np.nan)
+    return np.asarray(np.diff(inside) / np.diff(at), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""How figures look: colours and shapes of servers, sizes, panels, labels, and byte-stable files."""
+"""How figures look: sizes, panels, labels, and byte-stable files."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import functools
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
-import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
+from runner.present.palette import Identity
 from runner.store import replacing
 
 P = ParamSpec("P")
@@ -53,66 +50,6 @@ RC: Any = {
     "svg.fonttype": "path",
     "path.simplify": True,
 }
-
-FAMILIES = {
-    "rust": ("#D55E00", "#E69F00", "#8A3A00", "#F4A582", "#B8860B"),
-    "go": ("#0072B2", "#56B4E9", "#1B3A6B", "#7B8FD4", "#3A9FB5"),
-    "c": ("#009E73", "#00573F", "#7FCDB0"),
-}
-"""Hues by language, shades by server; built around the palette of Okabe and Ito (2008), which the common
-forms of colour blindness can tell apart. Shape and dash repeat the difference."""
-OTHER_FAMILIES = (("#CC79A7", "#7A3E65", "#E3B5CF"), ("#7A6A00", "#C8B400", "#463D00"))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.2)), (0, (6, 1.5, 1.4, 1.5)))
-
-
-@dataclass(frozen=True)
-class Identity:
-    """How one server looks in every figure of a run: hue by language, shape by framework."""
-
-    color: str
-    marker: str
-    dash: Any
-
-    @property
-    def ink(self) -> str:
-        """The colour darkened until it reads as text on white (contrast 4.5 : 1, WCAG 2.2)."""
-        rgb = np.array(to_rgb(self.color))
-        while 1.05 / (_luminance(rgb) + 0.05) < 4.5:
-            rgb = rgb * 0.94
-        return str(to_hex((rgb[0], rgb[1], rgb[2])))
-
-
-def pale(color: str) -> str:
-    """Grey and lighten a colour: its hue stays recognisable, but it steps back."""
-    mixed = [0.45 * channel + 0.55 * 0.78 for channel in to_rgb(color)]
-    return str(to_hex((mixed[0], mixed[1], mixed[2])))
-
-
-def _luminance(rgb: Any) -> float:
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
-def identities(trials: pd.DataFrame) -> dict[str, Identity]:
-    """Return the look of each server of a run, in the order of all figures: by language, then by name.
-
-    Give it all trials of the run, not those of one figure, so that a server looks the same everywhere.
-    """
-    servers = trials.drop_duplicates("server")[["server", "language", "framework"]].sort_values("server")
-    languages = sorted(servers["language"].str.lower().unique())
-    known = [name for name in FAMILIES if name in languages]
-    others = [name for name in languages if name not in FAMILIES]
-    families = {**FAMILIES, **{name: OTHER_FAMILIES[i % 2] for i, name in enumerate(others)}}
-    frameworks = sorted(servers["framework"].unique())
-    looks: dict[str, Identity] = {}
-    for language in [*known, *others]:
-        shades = families[language]
-        for i, row in enumerate(servers[servers["language"].str.lower() == language].itertuples()):
-            marker = MARKERS[frameworks.index(row.framework) % len(MARKERS)]
-            looks[str(row.server)] = Identity(shades[i % len(shades)], marker, DASHES[i % len(DASHES)])
-    return looks
-
 
 # --- figures ----------------------------------------------------------------------------------------------
 
@@ -154,16 +91,18 @@ def canvas(
     right_in: float = 0.2,
     heading_in: float = 0.54,
     axis_in: float = 0.68,
+    below_in: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
     """Return an empty figure of blog width with title, key, caption and a grid of panels, row by row.
 
-    Sizes are inches; the height follows from the content, so text keeps its size with any number of panels.
+    Sizes are inches; the height follows from the content, so text keeps its size with any number of panels. `below_in`
+    is room for what only the lowest panels have below them.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT * 1.08, room)
     keys, foot = wrap(key, SMALL_PT, room), wrap(caption, SMALL_PT, room)
     head_in = 0.12 + (len(heads) * TITLE_PT + len(keys) * SMALL_PT) * LINE / 72 + 0.08 * bool(keys)
-    foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72
+    foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72 + below_in
     row_in = heading_in + panel_in + axis_in
     height = head_in + rows * row_in + foot_in
     figure = Figure(figsize=(WIDTH_IN, height))
@@ -196,7 +135,7 @@ def heading(ax: Axes, name: str, words: str = "", indent_in: float = WIDTH_IN) -
     x, y = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN), box.y1 + 0.1 / height
     if words:
         figure.text(x, y, words, size=SMALL_PT, va="bottom")
-        y += SMALL_PT * LINE / 72 / height
+        y += (words.count("\n") + 1) * SMALL_PT * LINE / 72 / height
     figure.text(x, y, short(name, 60), size=TEXT_PT, weight="bold", va="bottom")
 
 

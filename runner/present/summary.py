@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,31 +11,39 @@ import pandas as pd
 from runner.present import captions, style
 from runner.present.frames import Tables, read_tables
 from runner.present.markup import NOT_RANKED
+from runner.present.palette import CALIBRATION, identities
 from runner.present.stats import Spread, carried_quantile, spread
 from runner.store import RunFolder
 
 COLUMNS = (
     *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
     *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
+    *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
+    *("database_cpu_ms_per_request", "database_cpu_pct", "limit"),
 )
+MEDIANS = {
+    "cpu_pct": "server_cpu_mean_pct",
+    "dropped": "dropped",
+    "pool_in_use": "pool_in_use_max",
+    "pool_exhausted_pct": "pool_exhausted_pct",
+    "rows": "rows_inserted",
+    "database_cpu_ms_per_request": "database_cpu_ms_per_request",
+    "database_cpu_pct": "database_cpu_mean_pct",
+}
+"""Column of the summary -> column of the trials whose median it is."""
 ENOUGH_TRIALS = 5
 """Trials a side below which no interval of a ratio is given."""
-
-
-def summary_table(run: RunFolder) -> pd.DataFrame:
-    """Read a run's tables and return one row a load and server; see `summarize`."""
-    return summarize(read_tables(run))
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
     """Return one row a load and server, in plain values.
 
     Columns are `COLUMNS`: trials counts sealed ones, left_out the rest; p99_ms is NaN where a trial has fewer
-    than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every trial was,
-    since only then throughput may be ranked.
+    than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every trial was, and
+    the load was a closed one: only then throughput may be ranked. Calibration servers are in the table, and never are.
     Values are the median of the trials, low and high their minimum and maximum.
     """
-    servers = list(style.identities(tables.trials))
+    servers = list(identities(tables.trials))
     ordered = tables.trials.assign(rank=tables.trials["server"].map(servers.index))
     groups = ordered.groupby(["load_order", "rank"], sort=True)
     return pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
@@ -55,31 +64,51 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
         "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
         "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": captions.server_bound(sealed),
+        "server_bound": captions.server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
+        "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
+        "limit": captions.limit_words(sealed),
+        **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
 
 
 def summary_rows(run: RunFolder) -> list[dict[str, str]]:
     """Return the summary as printable texts, one mapping of heading to text a row, for a terminal's table."""
-    return [{str(k): str(v) for k, v in row.items()} for row in printable(summary_table(run)).to_dict("records")]
+    return [
+        {str(k): str(v) for k, v in row.items()} for row in printable(summarize(read_tables(run))).to_dict("records")
+    ]
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the summary as texts; rates that may not be ranked carry a dagger."""
+    """Return the summary as texts; rates that may not be ranked carry a dagger.
+
+    What only some runs have, the database's cost and requests that could not be sent in time, has a column there.
+    """
+    stored, dropped = table["database_cpu_ms_per_request"].notna().any(), table["dropped"].fillna(0).any()
     rows = [
         {
             "load": row["load"],
-            "server": row["server"],
+            "server": label(row),
             "trials": str(row["trials"]),
             "requests/s": _rate(row),
             "p50, ms": style.number(row["p50_ms"]),
             "p99, ms": style.number(row["p99_ms"]),
             "CPU ms/request": style.number(row["cpu_ms_per_request"]),
+            **({"database CPU ms/request": style.number(row["database_cpu_ms_per_request"])} if stored else {}),
+            **({"dropped": style.number(row["dropped"])} if dropped else {}),
             "verdicts": row["verdicts"],
         }
         for row in table.to_dict("records")
     ]
     return pd.DataFrame(rows)
+
+
+def label(row: Mapping[Any, Any]) -> str:
+    """Return a server's name, marked where it is there for calibration only."""
+    return f"{row['server']} (calibration)" if _calibrates(row) else str(row["server"])
+
+
+def _calibrates(row: Mapping[Any, Any] | pd.Series[Any]) -> bool:
+    return bool(row["tier"] == CALIBRATION)
 
 
 def _rate(row: dict[Any, Any]) -> str:
@@ -92,10 +121,10 @@ def _rate(row: dict[Any, Any]) -> str:
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row a load and one column a server."""
     cells = {
-        (row["load"], row["server"]): _rate(row) if column == "rps" else style.number(row[column])
+        (row["load"], label(row)): _rate(row) if column == "rps" else style.number(row[column])
         for row in table.to_dict("records")
     }
-    loads, servers = list(dict.fromkeys(table["load"])), list(dict.fromkeys(table["server"]))
+    loads, servers = list(dict.fromkeys(load for load, _ in cells)), list(dict.fromkeys(server for _, server in cells))
     return pd.DataFrame([{"load": load} | {s: cells.get((load, s), "–") for s in servers} for load in loads])
 
 
@@ -113,19 +142,27 @@ class Answer:
 def answer(tables: Tables) -> Answer:
     """Return the run's warnings and findings as sentences, all computed from its tables and manifest."""
     table = summarize(tables)
-    findings = [_throughput(load, rows) for load, rows in table.groupby("load", sort=False)]
-    findings += [sentence for load, rows in table.groupby("load", sort=False) if (sentence := _cpu(load, rows))]
-    findings += _response_times(tables)
-    return Answer(tuple(_warnings(tables, table)), tuple(findings))
+    loads = list(table[table["tier"] != CALIBRATION].groupby("load", sort=False))
+    findings = [(_offered if _open(rows) else _throughput)(load, rows) for load, rows in loads]
+    findings += [sentence for load, rows in loads if (sentence := cpu_order(load, rows))]
+    findings += _response_times(tables, [rows for _, rows in loads])
+    return Answer(tuple(warnings_of(tables, table)), tuple(findings))
 
 
-def _warnings(tables: Tables, table: pd.DataFrame) -> list[str]:
+def _open(rows: pd.DataFrame) -> bool:
+    return bool(rows["load_model"].iloc[0] == "open")
+
+
+def warnings_of(tables: Tables, table: pd.DataFrame) -> list[str]:
+    """Return what a reader must know before any number, as sentences; `table` is the summary of the run."""
     manifest, warnings = tables.manifest, []
     if manifest.get("engine") == "process":
         reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
         warnings.append(f"Not in containers: the servers ran as local processes, because: {reason}.")
     if not (manifest.get("placement") or {}).get("disjoint", True):
         warnings.append("Server and load generator shared CPUs, so each slowed the other down.")
+    if tables.has_database and (manifest.get("placement") or {}).get("database_shared"):
+        warnings.append(captions.database_place(manifest))
     left_out = int(table["left_out"].sum())
     if left_out:
         total = captions.plural(len(tables.trials), "trial")
@@ -157,12 +194,25 @@ def _throughput(load: object, rows: pd.DataFrame) -> str:
         values = ", ".join(f"{row['server']} {style.number(row['rps'])}" for row in bound.to_dict("records"))
         text = f"{load}: requests/s of single trials, which rank nobody: {values}"
     else:
-        spreads = {row["server"]: _spread(row, "rps") for row in bound.to_dict("records")}
-        text = f"{load}: requests/s where the server was the limit: {_order(spreads, '>')}"
+        spreads = {row["server"]: spread_of(row, "rps") for row in bound.to_dict("records")}
+        text = f"{load}: requests/s where the server was the limit: {order(spreads, '>')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
-def _cpu(load: object, rows: pd.DataFrame) -> str:
+def _offered(load: object, rows: pd.DataFrame) -> str:
+    """Say whose requests of an open load were not all sent in time; the rate is the generator's, and ranks nobody."""
+    known = rows[rows["trials"] > 0]
+    if known.empty:
+        return f"{load}: no number, since no trial was sealed."
+    late = [
+        f"{row['server']} ({style.number(row['dropped'])})" for row in known.to_dict("records") if row["dropped"] > 0
+    ]
+    dropped = f"; dropped (median of the trials): {', '.join(late)}" if late else "; none was dropped"
+    dropped = "" if known["dropped"].isna().any() else dropped
+    return f"{load}: the rate was set, and ranks nobody{dropped}."
+
+
+def cpu_order(load: object, rows: pd.DataFrame) -> str:
     """Say how servers rank by CPU per request on one load, whatever was the limit; empty for less than two."""
     known = rows[rows["cpu_ms_per_request"].notna()]
     if len(known) < 2:
@@ -171,17 +221,18 @@ def _cpu(load: object, rows: pd.DataFrame) -> str:
     if known["trials"].min() < 2:
         values = ", ".join(f"{row['server']} {style.number(row['cpu'])}" for row in known.to_dict("records"))
         return f"{load}: CPU ms per request of single trials, which rank nobody: {values}."
-    spreads = {row["server"]: _spread(row, "cpu") for row in known.to_dict("records")}
+    spreads = {row["server"]: spread_of(row, "cpu") for row in known.to_dict("records")}
     least, most = known["cpu"].min(), known["cpu"].max()
     factor = f" The dearest costs {most / least:.2f} times the cheapest." if least > 0 else ""
-    return f"{load}: CPU ms per request: {_order(spreads, '<')}.{factor}"
+    return f"{load}: CPU ms per request: {order(spreads, '<')}.{factor}"
 
 
-def _spread(row: dict[Any, Any], name: str) -> Spread:
+def spread_of(row: Mapping[Any, Any], name: str) -> Spread:
+    """Return the trials' spread of a quantity from a row of the summary."""
     return Spread(row["trials"], row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
-def _order(spreads: dict[str, Spread], sign: str) -> str:
+def order(spreads: dict[str, Spread], sign: str) -> str:
     """Return `nginx 61,200 > axum 50,000 ≈ gin 49,900`: by median, with ≈ where neighbours' ranges overlap."""
     ranked = sorted(spreads.items(), key=lambda pair: (pair[1].median * (-1 if sign == ">" else 1), pair[0]))
     text = ""
@@ -192,17 +243,21 @@ def _order(spreads: dict[str, Spread], sign: str) -> str:
     return text
 
 
-def _response_times(tables: Tables) -> list[str]:
+def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     """Say whether response times may be ranked: only under an offered rate that nobody saturated at."""
-    sealed = tables.trials[tables.trials["status"] == "sealed"]
+    sealed = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
-    if (sealed["verdict"] == "offered").any():
-        loads = ", ".join(dict.fromkeys(sealed.loc[sealed["verdict"] == "offered", "load"]))
-        return [f"Response times may be compared on: {loads} (verdict: offered)."]
+    compared = []
+    for rows in loads:
+        kept = [row["server"] for row in rows.to_dict("records") if row["limit"] == captions.LIMITS["offered"]]
+        if kept:
+            compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept)})")
+    if compared:
+        return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered."]
     return [
         "Response times rank nobody: every load was a closed loop, whose mean response time is N divided by "
         "the throughput (Little's law) and shows the queue, not the server."
         if (sealed["load_model"] == "closed").all()
-        else "Response times rank nobody: no load has the verdict offered."
+        else "Response times rank nobody: on no load has a server the verdict offered in all its trials."
     ]

@@ -11,6 +11,7 @@ from matplotlib.ticker import StrMethodFormatter
 
 from runner.present import captions, style
 from runner.present.frames import Tables
+from runner.present.palette import Identity, identities, pale
 
 SHORT_LOAD_S = 20.0
 FINE_S = 0.1
@@ -56,7 +57,7 @@ def over_time(tables: Tables) -> Figure:
     trials = tables.sealed("k6")
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = style.identities(tables.trials), list(dict.fromkeys(trials["load"]))
+    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
     words = (
         "Line: median of the trials; band: minimum to maximum; up to the end of the server's shortest trial. "
         "Pale: the server was not the limit in every trial; do not rank."
@@ -78,7 +79,7 @@ def over_time(tables: Tables) -> Figure:
     return figure
 
 
-def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity], bound: set[str]) -> None:
+def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, Identity], bound: set[str]) -> None:
     shown = [name for name in looks if name in set(points["server"])]
     if not shown:
         ax.set_axis_off()
@@ -91,7 +92,7 @@ def _draw(ax: Axes, points: pd.DataFrame, looks: dict[str, style.Identity], boun
             y="rps",
             estimator="median",
             errorbar=("pi", 100),
-            color=looks[server].color if server in bound else style.pale(looks[server].color),
+            color=looks[server].color if server in bound else pale(looks[server].color),
             ls=looks[server].dash,
             label=server,
             legend=False,

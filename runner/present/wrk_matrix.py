@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter
 from runner.present import captions, style
 from runner.present.captions import server_bound
 from runner.present.frames import MODES, Tables
+from runner.present.palette import Identity, identities, pale
 from runner.present.stats import Spread, spread
 
 
@@ -44,7 +45,7 @@ def _matrix(
     trials = trials[trials["connections"].notna()]
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "wrk"))
-    looks = style.identities(tables.trials)
+    looks = identities(tables.trials)
     panels = [
         (workload, mode, own)
         for workload in dict.fromkeys(trials["workload"])
@@ -73,7 +74,7 @@ def _draw(
     ax: Axes,
     trials: pd.DataFrame,
     column: str,
-    looks: dict[str, style.Identity],
+    looks: dict[str, Identity],
     solid: Callable[[pd.DataFrame], bool],
 ) -> None:
     counts = sorted(int(number) for number in trials["connections"].unique())
@@ -102,8 +103,8 @@ def _draw(
     style.label_ends(ax, ends)
 
 
-def _draw_server(ax: Axes, server: str, look: style.Identity, points: list[tuple[float, Spread, bool]]) -> None:
-    faint = style.pale(look.color)
+def _draw_server(ax: Axes, server: str, look: Identity, points: list[tuple[float, Spread, bool]]) -> None:
+    faint = pale(look.color)
     for (x0, a, full0), (x1, b, full1) in pairwise(points):
         sure = full0 and full1
         ax.plot(

@@ -1,94 +1,106 @@
 package main
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
-)
 
-const maxBodyBytes = 64 << 10
+	"common/contract"
+	"common/devices"
+	"common/experiment"
+	"common/httpserve"
+	"common/stats"
+	"common/store"
+)
 
 // beforeKey holds how many requests the counting middleware saw before this one.
 const beforeKey = "before"
 
-func newRouter(nonce string, counters *counters) *gin.Engine {
+// api is what the handlers share.
+type api struct {
+	nonce    string
+	counters *stats.Counters
+	store    *store.Store
+}
+
+func newRouter(api *api) *gin.Engine {
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.RedirectTrailingSlash = false
 	engine.Use(gin.Recovery())
 
 	// Registered before the counting middleware, so that it does not see them.
-	engine.GET("/health", func(c *gin.Context) {
-		c.JSON(http.StatusOK, health{Status: "ok", Server: "gin", Nonce: nonce})
-	})
-	engine.GET("/stats", func(c *gin.Context) { c.JSON(http.StatusOK, counters.stats()) })
+	engine.GET("/health", api.health)
+	engine.GET("/stats", func(c *gin.Context) { c.JSON(http.StatusOK, api.counters.Stats(api.store.Stats())) })
 
-	engine.Use(counters.countRequest)
+	engine.Use(func(c *gin.Context) { c.Set(beforeKey, api.counters.CountRequest()) })
 	engine.GET("/count", count)
 	engine.POST("/experiments", createExperiment)
 	engine.POST("/experiments/md5", createHashedExperiment)
-	engine.GET("/devices", func(c *gin.Context) { c.JSON(http.StatusOK, devices) })
-	engine.NoRoute(func(c *gin.Context) {
-		c.JSON(http.StatusOK, message{Code: http.StatusNotFound, Message: "not found"})
-	})
-	engine.NoMethod(func(c *gin.Context) {
-		c.JSON(http.StatusMethodNotAllowed, apiError{"method not allowed"})
-	})
+	engine.GET("/devices", func(c *gin.Context) { c.JSON(http.StatusOK, devices.List) })
+	engine.POST("/devices", api.createDevice)
+	engine.NoRoute(func(c *gin.Context) { c.JSON(http.StatusOK, contract.NotFound) })
+	engine.NoMethod(func(c *gin.Context) { refuse(c, contract.MethodNotAllowed) })
 	return engine
 }
 
-type health struct {
-	Status string `json:"status"`
-	Server string `json:"server"`
-	Nonce  string `json:"nonce"`
-}
-
-type message struct {
-	Code    int `json:"code"`
-	Message any `json:"message"`
-}
-
-type apiError struct {
-	Error string `json:"error"`
+func (a *api) health(c *gin.Context) {
+	c.JSON(http.StatusOK, contract.Health{Status: "ok", Server: "gin", Nonce: a.nonce})
 }
 
 // count reads the number that travels with the request: the counter itself may have moved on.
 func count(c *gin.Context) {
-	c.JSON(http.StatusOK, message{Code: http.StatusOK, Message: c.MustGet(beforeKey)})
+	c.JSON(http.StatusOK, contract.Count(c.GetUint64(beforeKey)))
 }
 
 func createExperiment(c *gin.Context) {
-	if experiment, ok := readExperiment(c); ok {
-		c.JSON(http.StatusOK, experiment)
+	experiment, err := readExperiment(c)
+	if err != nil {
+		refuse(c, err)
+		return
 	}
+	c.JSON(http.StatusOK, experiment)
 }
 
 func createHashedExperiment(c *gin.Context) {
-	if experiment, ok := readExperiment(c); ok {
-		experiment.Name = hashedName(experiment.Name, time.Now().Unix())
-		c.JSON(http.StatusOK, experiment)
+	parsed, err := readExperiment(c)
+	if err != nil {
+		refuse(c, err)
+		return
 	}
+	parsed.Name = experiment.HashedName(parsed.Name, time.Now().Unix())
+	c.JSON(http.StatusOK, parsed)
 }
 
-// readExperiment reads and validates the body; where that fails it has answered 400 or 413 and returns false.
-func readExperiment(c *gin.Context) (*experiment, bool) {
-	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBodyBytes)
-	body, err := c.GetRawData()
+func (a *api) createDevice(c *gin.Context) {
+	body, err := httpserve.ReadBody(c.Writer, c.Request)
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			c.JSON(http.StatusRequestEntityTooLarge, apiError{"the body must have at most 64 KiB"})
-		} else {
-			c.JSON(http.StatusBadRequest, apiError{"the body cannot be read: " + err.Error()})
-		}
-		return nil, false
+		refuse(c, err)
+		return
 	}
-	experiment, err := parseExperiment(body)
+	given, err := devices.ParseNew(body)
 	if err != nil {
-		c.JSON(http.StatusBadRequest, apiError{err.Error()})
-		return nil, false
+		refuse(c, err)
+		return
 	}
-	return experiment, true
+	device, err := a.store.Insert(c.Request.Context(), given.MAC, given.Firmware)
+	if err != nil {
+		refuse(c, err)
+		return
+	}
+	c.JSON(http.StatusCreated, device)
+}
+
+func readExperiment(c *gin.Context) (*experiment.Experiment, error) {
+	body, err := httpserve.ReadBody(c.Writer, c.Request)
+	if err != nil {
+		return nil, err
+	}
+	return experiment.Parse(body)
+}
+
+func refuse(c *gin.Context, err error) {
+	refusal := contract.RefusalOf(err)
+	c.JSON(refusal.Status, refusal)
 }

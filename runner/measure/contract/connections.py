@@ -1,68 +1,68 @@
-"""Checks of HTTP/1.1 itself: what a server does with a connection, and with bytes that are not quite HTTP."""
+"""Checks of what a server does with a connection: keeping, closing, and clients that are slow."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
-from runner.measure.contract.cases import PUBLISHED_BODY
-from runner.measure.contract.endpoints import NOT_FOUND, check
-from runner.measure.contract.wire import JSON_HEADER, Connection, Target, connect, request
+from runner.measure.contract.endpoints import DEVICES, NOT_FOUND
+from runner.measure.contract.steps import Result, check, check_connection, ended
+from runner.measure.contract.wire import (
+    ONCE,
+    OPEN,
+    TIMEOUT_S,
+    Connection,
+    Target,
+    connect,
+    fetch,
+    request,
+)
 from runner.model import Check, Server
 
 HEALTH = request("GET", "/health")
-CHUNKED = ("Transfer-Encoding", "chunked")
-Trial = Callable[[Connection], tuple[bool, str]]
+UNKNOWN = request("GET", "/no-such-path")
+KEPT_REQUESTS = 100
+SILENCE_S = 0.3
+"""How long a connection that should have ended may stay silent before it counts as open."""
 
-MALFORMED = (
-    ("no HTTP at all", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
-    ("a request line of one word", b"GARBAGE\r\n\r\n"),
-    ("an unknown version", b"GET /health HTTP/9.9\r\nHost: lab\r\n\r\n"),
-    ("white space before a colon", b"POST /x HTTP/1.1\r\nHost: lab\r\nContent-Length : 4\r\n\r\n{ } "),
-    ("a Content-Length that is no number", b"POST /x HTTP/1.1\r\nHost: lab\r\nContent-Length: ten\r\n\r\n"),
-    ("a negative Content-Length", b"POST /x HTTP/1.1\r\nHost: lab\r\nContent-Length: -1\r\n\r\n"),
-    (
-        "two different Content-Length",
-        b"POST /x HTTP/1.1\r\nHost: lab\r\nContent-Length: 4\r\nContent-Length: 1\r\n\r\n{ } ",
-    ),
+CLOSE_OPTIONS = (
+    b"Connection: Close",
+    b"Connection: CLOSE",
+    b"Connection: keep-alive, close",
+    b"Connection: close, x-option",
+    b"Connection: x-option,close",
+    b"Connection: keep-alive\r\nConnection: close",
+    b"cONNECTION:close",
 )
-"""Requests that must end in a 4xx or 5xx answer or none, and a closed connection."""
 
 
 def check_connections(target: Target, server: Server) -> Iterator[Check]:
-    """Check keep-alive, closing, pipelining, framing and slow clients on the endpoints that the server has."""
-    trials: list[tuple[str, Trial]] = [
+    """Check keep-alive, closing, and clients that are slow, on the endpoints that every server has."""
+    trials = (
         ("keep-alive: two requests on one connection", _try_keep_alive),
+        (f"keep-alive: {KEPT_REQUESTS} requests on one connection", _try_keep_alive_long),
         ("close: Connection: close closes", _try_close),
+        ("close: nothing after it is answered", _try_after_close),
         ("HTTP/1.0 closes", _try_http_1_0),
-        ("pipelining: three requests at once", _try_pipelining),
+        ("HTTP/1.0 with keep-alive", _try_http_1_0_keep_alive),
+        ("HTTP/1.0 gets no chunks", _try_http_1_0_unchunked),
         ("header names in any case", _try_header_case),
+        ("an absolute-form target", _try_absolute_form),
         ("half-closed connection", _try_half_closed),
         ("slow client", _try_slow_client),
-    ]
-    if "experiments" in server.implements:
-        trials += [
-            ("chunked body", _try_chunked),
-            ("Expect: 100-continue", _try_expect),
-            ("body in pieces", _try_body_in_pieces),
-            ("smuggling: Content-Length with Transfer-Encoding", _try_smuggling),
-            ("malformed chunks", _try_malformed_chunks),
-            ("a client that leaves in the middle of a body", _try_leaving),
-        ]
+        ("slow client: byte by byte", _try_byte_by_byte),
+    )
     for name, trial in trials:
-        yield check(name, partial(_with_connection, target, trial))
-    for name, data in MALFORMED:
-        yield check(f"malformed: {name}", partial(_with_connection, target, partial(_try_malformed, data)))
+        yield check_connection(name, target, trial)
+    yield check("slow reader", partial(_try_slow_reader, target, server))
+    for option in CLOSE_OPTIONS:
+        shown = option.decode().replace("\r\n", ", ")
+        yield check_connection(f"close: {shown}", target, partial(_try_close_option, option))
 
 
-def _with_connection(target: Target, trial: Trial) -> tuple[bool, str]:
-    with connect(target) as connection:
-        return trial(connection)
-
-
-def _try_keep_alive(connection: Connection) -> tuple[bool, str]:
+def _try_keep_alive(connection: Connection) -> Result:
     statuses = []
     for _ in range(2):
         connection.send(HEALTH)
@@ -72,7 +72,19 @@ def _try_keep_alive(connection: Connection) -> tuple[bool, str]:
     return statuses == [200, 200] and kept, f"sent GET /health twice; expected 200 twice; got {statuses}"
 
 
-def _try_close(connection: Connection) -> tuple[bool, str]:
+def _try_keep_alive_long(connection: Connection) -> Result:
+    for number in range(1, KEPT_REQUESTS + 1):
+        connection.send(UNKNOWN, ONCE)
+        try:
+            answer = connection.read_answer()
+        except ConnectionError as error:
+            return False, f"expected {KEPT_REQUESTS} answers; the connection ended before number {number}: {error}"
+        if answer.status != 200 or answer.json() != NOT_FOUND:
+            return False, f"expected {KEPT_REQUESTS} times {NOT_FOUND}; number {number} was {answer.brief}"
+    return True, f"{KEPT_REQUESTS} requests were answered on one connection"
+
+
+def _try_close(connection: Connection) -> Result:
     connection.send(request("GET", "/health", headers=(("Connection", "close"),)))
     answer = connection.read_answer()
     told = answer.headers.get("connection")
@@ -80,53 +92,94 @@ def _try_close(connection: Connection) -> tuple[bool, str]:
     ok = answer.status == 200 and (told or "").lower() == "close" and closed
     return ok, (
         "sent GET /health with Connection: close; expected 200, the same header and the end; "
-        f"got {answer.status}, Connection: {told}, {'closed' if closed else 'still open after 1 s'}"
+        f"got {answer.status}, Connection: {told}, {ended(closed)}"
     )
 
 
-def _try_http_1_0(connection: Connection) -> tuple[bool, str]:
+def _try_close_option(option: bytes, connection: Connection) -> Result:
+    connection.send(b"GET /health HTTP/1.1\r\nHost: lab\r\n" + option + b"\r\n\r\n")
+    answer = connection.read_answer()
+    closed = connection.is_closed(SILENCE_S)
+    return answer.status == 200 and closed, (
+        f"sent GET /health with {option!r}; expected 200 and the end; got {answer.status}, {ended(closed)}"
+    )
+
+
+def _try_after_close(connection: Connection) -> Result:
+    connection.send(request("GET", "/health", headers=(("Connection", "close"),)) + UNKNOWN, OPEN)
+    answers, closed = connection.read_to_the_end(SILENCE_S)
+    statuses = [answer.status for answer in answers]
+    # RFC 9112, section 9.6: no further request of the connection is processed.
+    return statuses == [200] and closed, (
+        "sent GET /health with Connection: close, and one more; expected [200] and the end; "
+        f"got {statuses}, {ended(closed)}"
+    )
+
+
+def _try_http_1_0(connection: Connection) -> Result:
     connection.send(b"GET /health HTTP/1.0\r\n\r\n")
     answer = connection.read_answer()
     closed = connection.is_closed()
-    end = "closed" if closed else "still open after 1 s"
     return answer.status == 200 and closed, (
-        f"sent GET /health HTTP/1.0; expected 200 and the end; got {answer.status}, {end}"
+        f"sent GET /health HTTP/1.0; expected 200 and the end; got {answer.status}, {ended(closed)}"
     )
 
 
-def _try_pipelining(connection: Connection) -> tuple[bool, str]:
-    connection.send(HEALTH + request("GET", "/no-such-path") + HEALTH)
-    bodies = [connection.read_answer().json() for _ in range(3)]
-    ok = bodies[1] == NOT_FOUND and bodies[0] == bodies[2] != NOT_FOUND
-    return ok, f"sent GET /health, /no-such-path, /health at once; expected their answers in order; got {bodies}"
+def _try_http_1_0_keep_alive(connection: Connection) -> Result:
+    ask = b"GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    connection.send(ask)
+    answer = connection.read_answer()
+    if answer.headers.get("connection", "").lower() != "keep-alive":
+        # A server may keep the connection only if it says so: otherwise the client waits for the end.
+        closed = connection.is_closed(SILENCE_S)
+        return answer.status == 200 and closed, (
+            f"sent HTTP/1.0 with keep-alive; got {answer.status}, not kept; expected the end; got {ended(closed)}"
+        )
+    connection.send(ask)
+    second = connection.read_answer()
+    return (answer.status, second.status) == (200, 200), (
+        f"sent HTTP/1.0 with keep-alive twice; expected 200 twice; got {answer.status}, {second.status}"
+    )
 
 
-def _try_header_case(connection: Connection) -> tuple[bool, str]:
+def _try_http_1_0_unchunked(connection: Connection) -> Result:
+    connection.send(b"GET /no-such-path HTTP/1.0\r\n\r\n", ONCE)
+    answer = connection.read_answer()
+    ok = answer.status == 200 and "transfer-encoding" not in answer.headers and answer.json() == NOT_FOUND
+    coding = answer.headers.get("transfer-encoding", "none")
+    return ok, f"sent GET /no-such-path HTTP/1.0; expected no Transfer-Encoding; got {answer.brief}, {coding}"
+
+
+def _try_header_case(connection: Connection) -> Result:
     connection.send(b"GET /health HTTP/1.1\r\nhOST: lab\r\ncONNECTION:close\r\n\r\n")
     answer = connection.read_answer()
     closed = connection.is_closed()
     return answer.status == 200 and closed, (
-        "sent GET /health with cONNECTION:close; expected 200 and the end; "
-        f"got {answer.status}, {'closed' if closed else 'still open after 1 s'}"
+        f"sent GET /health with cONNECTION:close; expected 200 and the end; got {answer.status}, {ended(closed)}"
     )
 
 
-def _try_half_closed(connection: Connection) -> tuple[bool, str]:
-    connection.send(HEALTH)
+def _try_absolute_form(connection: Connection) -> Result:
+    # RFC 9112, section 3.2.2: a server must accept it, also when it is no proxy.
+    connection.send(request("GET", "http://lab/health"))
+    answer = connection.read_answer()
+    body = answer.json()
+    ok = answer.status == 200 and isinstance(body, dict) and body.get("status") == "ok"
+    return ok, f"sent GET http://lab/health; expected the health; got {answer.brief}"
+
+
+def _try_half_closed(connection: Connection) -> Result:
+    connection.send(UNKNOWN, OPEN)
     connection.channel.shutdown(socket.SHUT_WR)
-    try:
-        answer = connection.read_answer()
-    except ConnectionError as error:
-        # Servers may take the half-close for a client that left; what they may not do is hang.
-        return True, f"sent GET /health and closed for writing; got no answer, but the end: {error}"
-    closed = connection.is_closed()
-    end = "closed" if closed else "still open after 1 s"
-    return answer.status == 200 and closed, (
-        f"sent GET /health and closed for writing; expected 200 and the end, or the end; got {answer.status}, {end}"
+    answers, closed = connection.read_to_the_end(1.0)
+    statuses = [answer.status for answer in answers]
+    # Servers may take the half-close for a client that left; what they may not do is hang.
+    return statuses in ([], [200]) and closed, (
+        f"sent GET and closed for writing; expected 200 and the end, or the end; got {statuses}, {ended(closed)}"
     )
 
 
-def _try_slow_client(connection: Connection) -> tuple[bool, str]:
+def _try_slow_client(connection: Connection) -> Result:
     size = -(-len(HEALTH) // 6)
     for start in range(0, len(HEALTH), size):
         connection.send(HEALTH[start : start + size])
@@ -135,82 +188,32 @@ def _try_slow_client(connection: Connection) -> tuple[bool, str]:
     return answer.status == 200, f"sent GET /health in 6 pieces over 0.3 s; expected 200; got {answer.brief}"
 
 
-def _experiment_head(*headers: tuple[str, str]) -> bytes:
-    return request("POST", "/experiments", headers=(JSON_HEADER, *headers))
+def _try_byte_by_byte(connection: Connection) -> Result:
+    # Twice: a parser that keeps its place must also find the beginning of the next request.
+    for byte in HEALTH * 2:
+        connection.send(bytes((byte,)))
+        time.sleep(0.001)
+    statuses = [connection.read_answer().status for _ in range(2)]
+    return statuses == [200, 200], f"sent GET /health twice byte by byte; expected 200 twice; got {statuses}"
 
 
-def _chunked(*parts: bytes) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
-
-
-def _try_chunked(connection: Connection) -> tuple[bool, str]:
-    connection.send(_experiment_head(CHUNKED) + _chunked(PUBLISHED_BODY[:50], PUBLISHED_BODY[50:]) + HEALTH)
-    answer = connection.read_answer()
-    if answer.status == 411:
-        return True, "sent a chunked body; got 411, which is allowed"
-    after = connection.read_answer()
-    ok = answer.status == 200 and b"new_home_page" in answer.body and after.status == 200
-    return ok, f"sent a chunked body, then GET /health; expected 200 twice; got {answer.brief}, {after.status}"
-
-
-def _try_expect(connection: Connection) -> tuple[bool, str]:
-    length = ("Content-Length", str(len(PUBLISHED_BODY)))
-    connection.send(_experiment_head(length, ("Expect", "100-continue")))
-    first = connection.read_answer()
-    statuses = [first.status]
-    if first.status == 100:
-        connection.send(PUBLISHED_BODY)
-        statuses.append(connection.read_answer().status)
-    ok = statuses in ([100, 200], [417])
-    return ok, f"sent Expect: 100-continue; expected 100 and then 200, or 417; got {statuses}"
-
-
-def _try_body_in_pieces(connection: Connection) -> tuple[bool, str]:
-    connection.send(_experiment_head(("Content-Length", str(len(PUBLISHED_BODY)))))
-    for part in (PUBLISHED_BODY[:1], PUBLISHED_BODY[1:70], PUBLISHED_BODY[70:]):
-        time.sleep(0.02)
-        connection.send(part)
-    answer = connection.read_answer()
-    return answer.status == 200, f"sent the body in 3 pieces; expected 200; got {answer.brief}"
-
-
-def _try_smuggling(connection: Connection) -> tuple[bool, str]:
-    # By Transfer-Encoding, everything up to the empty chunk is one request and nothing follows. By
-    # Content-Length, the body is the first chunk's size line, and the rest would begin a second request.
-    hidden = request("GET", "/no-such-path")
-    body = _chunked(hidden)
-    size_line = body.index(b"\n") + 1
-    connection.send_all_possible(_experiment_head(("Content-Length", str(size_line)), CHUNKED) + body)
-    answers = []
-    try:
-        answers.append(connection.read_answer())
-        connection.channel.settimeout(0.2)
-        answers.append(connection.read_answer())
-    except (ConnectionError, TimeoutError):
-        pass  # closed, or silent: no further answer came
-    ok = len(answers) < 2 and all(answer.status == 400 for answer in answers)
-    return ok, (
-        "sent Content-Length with Transfer-Encoding around a hidden GET; expected one 400 (or the end); "
-        f"got {[answer.brief for answer in answers]}"
+def _try_slow_reader(target: Target, server: Server) -> Result:
+    """Ask for more than the sockets hold without reading: others are answered, and at last everything comes."""
+    path, expected = ("/devices", DEVICES) if "devices" in server.implements else ("/no-such-path", NOT_FOUND)
+    # The requests must fit into the server's socket: a server that cannot write need not read.
+    times = 500
+    with connect(target, 2 * TIMEOUT_S, receive_bytes=4096) as connection:
+        connection.send(request("GET", path) * times, (times, times))
+        time.sleep(0.1)
+        began = time.monotonic()
+        others = [fetch(target, "GET", "/health").status for _ in range(5)]
+        waited_s = time.monotonic() - began
+        for number in range(1, times + 1):
+            answer = connection.read_answer()
+            if answer.status != 200 or (number % 100 == 0 and answer.json() != expected):
+                return False, f"answer {number} of {times}: expected 200 {str(expected)[:80]}; got {answer.brief}"
+    ok = others == [200] * 5 and waited_s < TIMEOUT_S
+    return (
+        ok,
+        f"{times} answers were read late; meanwhile others got {others} in {waited_s:.2f} s; expected 200 at once",
     )
-
-
-def _try_malformed_chunks(connection: Connection) -> tuple[bool, str]:
-    return _try_malformed(_experiment_head(CHUNKED) + b"zz\r\n{}\r\n0\r\n\r\n", connection)
-
-
-def _try_leaving(connection: Connection) -> tuple[bool, str]:
-    connection.send(_experiment_head(("Content-Length", "1000")) + PUBLISHED_BODY)
-    return True, "sent a part of a body and left; the server must only survive it"
-
-
-def _try_malformed(data: bytes, connection: Connection) -> tuple[bool, str]:
-    connection.send(data)
-    try:
-        answer = connection.read_answer()
-    except ConnectionError:
-        return True, f"sent {data[:60]!r}; the server closed without an answer"
-    closed = connection.is_closed()
-    ok = answer.status >= 400 and answer.status != 500 and closed
-    end = "closed" if closed else "still open after 1 s"
-    return ok, f"sent {data[:60]!r}; expected 400 and the end; got {answer.brief}, {end}"

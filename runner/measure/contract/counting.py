@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from runner.measure.contract.cases import PUBLISHED_BODY
-from runner.measure.contract.endpoints import check, read_stats
-from runner.measure.contract.wire import Target, connect, fetch, request
+from runner.measure.contract.endpoints import read_stats
+from runner.measure.contract.steps import Result, check
+from runner.measure.contract.wire import ONCE, Target, connect, fetch, request
 from runner.model import Check, LabError, Server
 
 CLIENTS = 8
 REQUESTS_EACH = 40
 
 
+def is_counting(server: Server) -> bool:
+    """Whether the server has counters: without `stats` its /count may be a constant."""
+    return {"count", "stats"} <= set(server.implements)
+
+
 def check_counting(target: Target, server: Server) -> Iterator[Check]:
-    """Check the counters of a server that has them: one that implements both `count` and `stats`."""
-    if not {"count", "stats"} <= set(server.implements):
+    """Check the counters of a server that has them, request by request."""
+    if not is_counting(server):
         return
     yield check("count: consecutive on one connection", partial(_try_consecutive, target))
     yield check("count: race-free over connections", partial(_try_concurrent, target))
@@ -27,11 +34,45 @@ def check_counting(target: Target, server: Server) -> Iterator[Check]:
     yield check("stats: connections equals those opened", partial(_try_stats_connections, target))
 
 
+def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
+    """Make the checks, and one more of that name: /count must have moved on by the tally of what they sent.
+
+    A server without counters, or checks that send nothing, bring no further one.
+    """
+    if not is_counting(server):
+        yield from checks
+        return
+    first: int | None = None
+    with contextlib.suppress(OSError, LabError):
+        first = read_count(target)
+    least, most = target.tally.least, target.tally.most
+    yield from checks
+
+    def step() -> Result:
+        if first is None:
+            return False, "GET /count did not answer at the beginning"
+        low, high = target.tally.least - least, target.tally.most - most
+        # The first reading counted itself after it had answered.
+        told = read_count(target) - first - 1
+        return low <= told <= high, (
+            f"sent {low} counted requests, and {high - low} that may be counted or not; "
+            f"expected {low} to {high}; counted {told}"
+        )
+
+    if target.tally.most > most:
+        yield check(name, step)
+
+
+def read_count(target: Target) -> int:
+    """Return the number of GET /count, which counts itself afterwards."""
+    return _read_counts(target, 1)[0]
+
+
 def _read_counts(target: Target, times: int) -> list[int]:
     with connect(target) as connection:
         numbers = []
         for _ in range(times):
-            connection.send(request("GET", "/count"))
+            connection.send(request("GET", "/count"), ONCE)
             numbers.append(_number(connection.read_answer().json()))
         return numbers
 
@@ -43,14 +84,14 @@ def _number(body: object) -> int:
     return number
 
 
-def _try_consecutive(target: Target) -> tuple[bool, str]:
+def _try_consecutive(target: Target) -> Result:
     numbers = _read_counts(target, 5)
     expected = list(range(numbers[0], numbers[0] + 5))
     return numbers == expected, f"sent GET /count 5 times; expected {expected}; got {numbers}"
 
 
-def _try_concurrent(target: Target) -> tuple[bool, str]:
-    first = _read_counts(target, 1)[0] + 1
+def _try_concurrent(target: Target) -> Result:
+    first = read_count(target) + 1
     with ThreadPoolExecutor(CLIENTS) as pool:
         numbers = [n for part in pool.map(partial(_read_counts, target), [REQUESTS_EACH] * CLIENTS) for n in part]
     total = CLIENTS * REQUESTS_EACH
@@ -61,36 +102,47 @@ def _try_concurrent(target: Target) -> tuple[bool, str]:
     )
 
 
-def _try_counted(target: Target, server: Server) -> tuple[bool, str]:
-    sent = [("GET", "/no-such-path", None), ("POST", "/no-such-path", b"{}"), ("GET", "/count", None)]
+def _try_counted(target: Target, server: Server) -> Result:
+    sent = [
+        ("GET", "/no-such-path", None),
+        ("POST", "/no-such-path", b"{}"),
+        ("DELETE", "/no-such-path", None),
+        ("HEAD", "/no-such-path", None),
+        ("GET", "/count", None),
+        ("PUT", "/count", None),
+    ]
     if "experiments" in server.implements:
-        sent += [("POST", "/experiments", PUBLISHED_BODY), ("POST", "/experiments", b"{")]
+        sent += [
+            ("POST", "/experiments", PUBLISHED_BODY),
+            ("POST", "/experiments", b"{"),
+            ("GET", "/experiments", None),
+        ]
     if "md5" in server.implements:
-        sent.append(("POST", "/experiments/md5", PUBLISHED_BODY))
+        sent += [("POST", "/experiments/md5", PUBLISHED_BODY), ("POST", "/experiments/md5", b"{")]
     if "devices" in server.implements:
-        sent.append(("GET", "/devices", None))
-    before = _read_counts(target, 1)[0]
+        sent += [("GET", "/devices", None), ("PUT", "/devices", None)]
+    before = read_count(target)
     for method, path, body in sent:
         fetch(target, method, path, body)
-    counted = _read_counts(target, 1)[0] - before - 1
-    return counted == len(sent), f"sent {len(sent)} requests, right and wrong ones; counted {counted}"
+    told = read_count(target) - before - 1
+    return told == len(sent), f"sent {len(sent)} requests, right and wrong ones; counted {told}"
 
 
-def _try_uncounted(target: Target) -> tuple[bool, str]:
-    before = _read_counts(target, 1)[0]
+def _try_uncounted(target: Target) -> Result:
+    before = read_count(target)
     for path in ("/health", "/stats", "/health", "/stats"):
         fetch(target, "GET", path)
-    counted = _read_counts(target, 1)[0] - before - 1
-    return counted == 0, f"sent GET /health and /stats twice each; expected 0 counted; got {counted}"
+    told = read_count(target) - before - 1
+    return told == 0, f"sent GET /health and /stats twice each; expected 0 counted; got {told}"
 
 
-def _try_stats_requests(target: Target) -> tuple[bool, str]:
+def _try_stats_requests(target: Target) -> Result:
     last = _read_counts(target, 3)[-1]
     told = read_stats(target)["requests"]
     return told == last + 1, f"the last /count answered {last}; expected requests {last + 1}; got {told}"
 
 
-def _try_stats_connections(target: Target) -> tuple[bool, str]:
+def _try_stats_connections(target: Target) -> Result:
     before, opened = read_stats(target)["connections"], 7
     for _ in range(opened):
         _read_counts(target, 2)

@@ -1,0 +1,135 @@
+"""Checks of endurance: rounds of good, bad and abandoned requests must leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from runner.measure.contract.cases import PUBLISHED_BODY
+from runner.measure.contract.heads import MALFORMED
+from runner.measure.contract.pipelining import PIPELINED, mixed_requests
+from runner.measure.contract.steps import Result, check
+from runner.measure.contract.wire import JSON_HEADER, OPEN, UNCOUNTED, Target, connect, fetch, request
+from runner.model import Check, LabError, Server
+
+Reading = Callable[[], int | None]
+
+ROUNDS = 3
+REQUESTS = 2000
+ABANDONED = 500
+UNFINISHED = 200
+GROWTH_BYTES = 16 << 20
+GROWTH_SHARE = 0.2
+"""The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps."""
+SPARE_FILES = 16
+SETTLE_S = 2.0
+
+
+def check_endurance(
+    target: Target, server: Server, resident_bytes: Reading | None, open_files: Reading | None
+) -> Iterator[Check]:
+    """Check that clients who never finish hold up nobody, and that rounds of junk leave neither memory nor files."""
+    yield check(f"{UNFINISHED} clients that never finish a head", partial(_try_unfinished, target))
+    memory: list[int | None] = []
+    files: list[int | None] = []
+
+    def rounds() -> Result:
+        for _ in range(ROUNDS):
+            _junk(target, server)
+            limit = files[0] + SPARE_FILES if files and files[0] is not None else None
+            files.append(_settled(open_files, limit))
+            memory.append(resident_bytes() if resident_bytes else None)
+        answer = fetch(target, "GET", "/health")
+        return answer.status == 200, (
+            f"sent {ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned connections and "
+            f"{len(MALFORMED)} malformed ones; expected 200 of GET /health afterwards; got {answer.brief}"
+        )
+
+    yield check("rounds of junk are survived", rounds)
+    if resident_bytes is not None:
+        yield check("memory does not grow with every round", lambda: _judge_memory(memory))
+    if open_files is not None:
+        yield check("open files do not grow with every round", lambda: _judge_files(files))
+
+
+def _try_unfinished(target: Target) -> Result:
+    with contextlib.ExitStack() as stack:
+        for _ in range(UNFINISHED):
+            stack.enter_context(connect(target)).send(b"GET /health HTTP/1.1\r\nHost: l")
+        began = time.monotonic()
+        statuses = [fetch(target, "GET", "/health").status for _ in range(5)]
+        waited_s = time.monotonic() - began
+    ok = statuses == [200] * 5 and waited_s < 1
+    return ok, f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; expected 200 at once"
+
+
+def _junk(target: Target, server: Server) -> None:
+    requests = [sent for sent, _ in mixed_requests(server, PIPELINED)]
+    for _ in range(4):
+        with connect(target) as connection:
+            for _ in range(REQUESTS // 4 // PIPELINED):
+                connection.send(b"".join(requests), (PIPELINED, PIPELINED))
+                for _ in requests:
+                    connection.read_answer()
+    for number in range(ABANDONED):
+        _abandon(target, server, number)
+    for _, data in MALFORMED:
+        with connect(target) as connection:
+            connection.send_all_possible(data, OPEN)
+
+
+def _abandon(target: Target, server: Server, number: int) -> None:
+    """Leave in the middle of a head or a body; every second client resets the connection."""
+    with connect(target) as connection:
+        if number % 4 < 2 or "experiments" not in server.implements:
+            connection.send(b"GET /health HTTP/1.1\r\nHost: l", UNCOUNTED)
+        else:
+            length = ("Content-Length", "1000")
+            connection.send(request("POST", "/experiments", headers=(JSON_HEADER, length)) + PUBLISHED_BODY, OPEN)
+        if number % 2:
+            connection.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _settled(reading: Reading | None, limit: int | None) -> int | None:
+    """Return the reading once it is at most `limit`, or after SETTLE_S; without a limit, once it falls no more."""
+    if reading is None:
+        return None
+    deadline = time.monotonic() + SETTLE_S
+    now = reading()
+    while now is not None and time.monotonic() < deadline:
+        if limit is not None and now <= limit:
+            break
+        time.sleep(0.1)
+        before, now = now, reading()
+        if limit is None and now is not None and now >= before:
+            break
+    return now
+
+
+def _readings(values: list[int | None], what: str) -> list[int]:
+    known = [value for value in values if value is not None]
+    if len(known) < ROUNDS:
+        raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)
+    return known
+
+
+def _judge_memory(values: list[int | None]) -> Result:
+    known = _readings(values, "memory")
+    allowed = max(GROWTH_BYTES, round(known[0] * GROWTH_SHARE))
+    grown = known[-1] - known[0]
+    shown = ", ".join(f"{value / 2**20:.1f}" for value in known)
+    return grown <= allowed, (
+        f"resident memory after the rounds: {shown} MiB; "
+        f"expected the last at most {allowed / 2**20:.1f} MiB above the first"
+    )
+
+
+def _judge_files(values: list[int | None]) -> Result:
+    known = _readings(values, "open files")
+    return known[-1] - known[0] <= SPARE_FILES, (
+        f"open files after the rounds: {known}; expected the last at most {SPARE_FILES} above the first"
+    )

@@ -1,0 +1,50 @@
+//! The lab's HTTP contract on actix-web, written the way actix's users write it.
+
+mod routes;
+
+use std::io;
+use std::process::ExitCode;
+
+use actix_web::HttpServer;
+use actix_web::dev::Service;
+use actix_web::http::KeepAlive;
+use actix_web::web::Data;
+use common::app::App;
+use common::config::Config;
+use common::process::{self, HEADER_TIMEOUT};
+
+/// How long requests in flight may take after SIGTERM; the contract ends everything after 2 s.
+const SHUTDOWN_TIMEOUT_S: u64 = 1;
+
+fn main() -> ExitCode {
+    process::run(serve)
+}
+
+// actix starts `available_parallelism()` workers, which is what the CPU affinity and the cgroup's quota
+// leave to this process. It ends by itself on SIGTERM and SIGINT.
+#[actix_web::main]
+async fn serve(config: Config) -> io::Result<()> {
+    let listener = process::listen(config.address)?;
+    let app = Data::new(App::new("actix", config));
+    let counting = app.clone();
+    HttpServer::new(move || {
+        let counting = app.clone();
+        actix_web::App::new()
+            .configure(|services| routes::configure(services, app.clone()))
+            .wrap_fn(move |request, service| {
+                routes::count_request(&counting, &request);
+                service.call(request)
+            })
+    })
+    .on_connect(move |_, _| counting.counters.count_connection())
+    // A kept connection may be idle for as long as the kernel keeps it: a timer would be set anew for
+    // every request.
+    .keep_alive(KeepAlive::Os)
+    .client_request_timeout(HEADER_TIMEOUT)
+    .shutdown_timeout(SHUTDOWN_TIMEOUT_S)
+    // The default pauses accepting at 25,600 connections a worker.
+    .max_connections(usize::MAX)
+    .listen(listener)?
+    .run()
+    .await
+}

@@ -1,0 +1,58 @@
+// Package config reads the environment that the contract starts a server with.
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"common/store"
+)
+
+const (
+	defaultPoolSize = 50
+	maxPoolSize     = 10_000
+)
+
+// Config is the environment, checked.
+type Config struct {
+	Address  netip.AddrPort
+	Nonce    string
+	Database *pgxpool.Config // nil without DATABASE_URL
+}
+
+// Read returns an error of one sentence where the environment is not the contract's.
+func Read() (Config, error) {
+	given := os.Getenv("ADDR")
+	address, err := netip.ParseAddrPort(given)
+	if err != nil {
+		return Config{}, fmt.Errorf("ADDR must be IP:PORT, such as 127.0.0.1:8080, but it is %q.", given)
+	}
+	poolSize, err := readPoolSize()
+	if err != nil {
+		return Config{}, err
+	}
+	config := Config{Address: address, Nonce: os.Getenv("LAB_NONCE")}
+	if url := os.Getenv("DATABASE_URL"); url != "" {
+		// The URL holds a password, and parsers quote what they cannot parse: neither is printed.
+		if config.Database, err = store.Configure(url, poolSize); err != nil {
+			return Config{}, fmt.Errorf("DATABASE_URL must be postgres://USER:PASSWORD@HOST:PORT/NAME.")
+		}
+	}
+	return config, nil
+}
+
+func readPoolSize() (int32, error) {
+	given := os.Getenv("DB_POOL_SIZE")
+	if given == "" {
+		return defaultPoolSize, nil
+	}
+	size, err := strconv.ParseInt(given, 10, 32)
+	if err != nil || size < 1 || size > maxPoolSize {
+		return 0, fmt.Errorf("DB_POOL_SIZE must be a whole number from 1 to %d, but it is %q.", maxPoolSize, given)
+	}
+	return int32(size), nil
+}

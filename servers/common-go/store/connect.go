@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// forLife is a time.Duration that no process outlives.
+const forLife = time.Duration(math.MaxInt64)
+
+// Configure checks postgres://USER:PASSWORD@HOST:PORT/NAME and returns a pool's config. Its errors may quote the
+// URL.
+func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
+	parsed, err := url.Parse(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	isPostgres := parsed.Scheme == "postgres" || parsed.Scheme == "postgresql"
+	if !isPostgres || parsed.User.Username() == "" || parsed.Hostname() == "" || len(parsed.Path) < 2 {
+		return nil, errors.New("the URL lacks a part")
+	}
+	// pgx would first try TLS.
+	if parameters := parsed.Query(); !parameters.Has("sslmode") {
+		parameters.Set("sslmode", "disable")
+		parsed.RawQuery = parameters.Encode()
+	}
+	config, err := pgxpool.ParseConfig(parsed.String())
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = poolSize
+	config.MinConns = 0
+	config.MaxConnLifetime = 0 // no limit
+	config.MaxConnIdleTime = forLife
+	// The check would look for connections of old age, of which there are none, and takes all idle ones for it.
+	config.HealthCheckPeriod = forLife
+	// By default pgx pings a connection that was idle for a second: a second statement in some requests and not in
+	// others. A connection that the database closed meanwhile costs one request a 503 instead.
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	config.ConnConfig.ConnectTimeout = limit
+	config.ConnConfig.DialFunc = boundedDial(config.ConnConfig.DialFunc)
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		return conn.PgConn().Conn().SetDeadline(time.Time{})
+	}
+	return config, nil
+}
+
+// boundedDial gives every connection a deadline, which AfterConnect lifts. The connections on which pgx asks the
+// database to cancel a statement keep it; pgx itself would wait 15 s for a mute one.
+func boundedDial(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		deadline := time.Now().Add(limit)
+		ctx, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if err := conn.SetDeadline(deadline); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+// hastenClosing bounds how long pgx takes in the background to close a connection that failed, and so when its
+// place in the pool is free. It does nothing to a connection that still works.
+func hastenClosing(conn *pgconn.PgConn) {
+	if conn.IsClosed() {
+		time.AfterFunc(limit, func() { conn.Conn().Close() })
+	}
+}

@@ -1,0 +1,13 @@
+//! What all Rust servers of the lab share, so that they differ by their framework only: everything of the
+//! HTTP contract that is not HTTP.
+
+pub mod answer;
+pub mod app;
+pub mod config;
+pub mod devices;
+pub mod experiment;
+pub mod json;
+mod object;
+pub mod process;
+pub mod stats;
+pub mod store;

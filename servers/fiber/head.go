@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+
+	"common/contract"
+)
+
+// fasthttp takes heads that RFC 9112 forbids, and reads values by case where they have none. What it hides stands
+// in the raw head.
+
+var faultyHead = contract.BadRequest("the head is no valid HTTP/1.0 or HTTP/1.1")
+
+var (
+	connectionField = []byte("connection")
+	lengthField     = []byte("content-length")
+	encodingField   = []byte("transfer-encoding")
+	closeOption     = []byte("close")
+	chunkedCoding   = []byte("chunked")
+	http10          = []byte("HTTP/1.0")
+	continueValue   = []byte("100-continue")
+)
+
+// head is what the raw fields of a request say.
+type head struct {
+	hasLength    bool
+	hasEncoding  bool
+	isFaulty     bool // whatever else it says
+	wantsClosing bool
+}
+
+// checkHead is a middleware. It answers 400 and closes where the head is faulty (fasthttp would keep the connection,
+// and a Transfer-Encoding beside a Content-Length may be request smuggling), and closes where the client asks for
+// it in any case or among other options.
+func checkHead(c fiber.Ctx) error {
+	header := &c.RequestCtx().Request.Header
+	head := readHead(header.RawHeaders())
+	isHTTP11 := header.IsHTTP11()
+	if head.hasEncoding && (head.hasLength || !isHTTP11) || !isHTTP11 && !bytes.Equal(header.Protocol(), http10) {
+		head.isFaulty = true
+	}
+	if head.isFaulty || head.wantsClosing {
+		c.RequestCtx().SetConnectionClose()
+	}
+	if head.isFaulty {
+		return faultyHead
+	}
+	return c.Next()
+}
+
+func readHead(raw []byte) head {
+	var head head
+	for len(raw) > 0 {
+		line := raw
+		if end := bytes.IndexByte(raw, '\n'); end >= 0 {
+			line, raw = raw[:end], raw[end+1:]
+		} else {
+			raw = nil
+		}
+		if colon := bytes.IndexByte(line, ':'); colon >= 0 {
+			head.add(line[:colon], bytes.TrimSpace(line[colon+1:]))
+		}
+	}
+	return head
+}
+
+// add compares lengths first, which most names do not survive.
+func (h *head) add(name, value []byte) {
+	switch {
+	case len(name) == len(lengthField) && bytes.EqualFold(name, lengthField):
+		h.hasLength = true
+	case len(name) == len(encodingField) && bytes.EqualFold(name, encodingField):
+		h.hasEncoding = true
+		h.isFaulty = h.isFaulty || !bytes.EqualFold(value, chunkedCoding)
+	case len(name) == len(connectionField) && bytes.EqualFold(name, connectionField):
+		for option := range bytes.SplitSeq(value, []byte{','}) {
+			h.wantsClosing = h.wantsClosing || bytes.EqualFold(bytes.TrimSpace(option), closeOption)
+		}
+	case bytes.IndexByte(name, ' ') >= 0:
+		h.isFaulty = true
+	}
+}
+
+// correctExpect is a fasthttp.Server.HeaderReceived hook, called before the body is read: the value has no case,
+// and in HTTP/1.0 no meaning.
+func correctExpect(header *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if value := header.Peek(fiber.HeaderExpect); len(value) > 0 {
+		if !header.IsHTTP11() {
+			header.Del(fiber.HeaderExpect)
+		} else if bytes.EqualFold(value, continueValue) {
+			header.SetBytesV(fiber.HeaderExpect, continueValue)
+		}
+	}
+	return fasthttp.RequestConfig{}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/recover"
+
+	"common/contract"
+	"common/devices"
+	"common/experiment"
+	"common/stats"
+	"common/store"
+)
+
+const (
+	// beforeKey holds how many requests the counting middleware saw before this one.
+	beforeKey = "before"
+	// readTimeout ends connections that never finish a request, its body included: fasthttp has no other.
+	readTimeout = 10 * time.Second
+	// idleTimeout ends kept connections that nobody uses, far beyond any trial's pauses.
+	idleTimeout = 5 * time.Minute
+	// readLimitBytes is where fasthttp closes instead of reading, which may cost the client the answer. Up to here
+	// the handlers refuse a body that is too large, as net/http reads as much after its handlers.
+	readLimitBytes = 256 << 10
+)
+
+// api is what the handlers share.
+type api struct {
+	nonce    string
+	counters *stats.Counters
+	store    *store.Store
+}
+
+func newApp(api *api) *fiber.App {
+	app := fiber.New(fiber.Config{
+		StrictRouting: true,
+		CaseSensitive: true,
+		BodyLimit:     readLimitBytes,
+		ReadTimeout:   readTimeout,
+		IdleTimeout:   idleTimeout,
+		ErrorHandler:  answerError,
+		// A form is no JSON: its handler refuses it, and needs no files.
+		DisablePreParseMultipartForm: true,
+	})
+	// Fiber's own handler would call the middlewares, and so count what is not a request.
+	app.Server().ErrorHandler = answerUnreadable
+	app.Server().HeaderReceived = correctExpect
+	app.Use(recover.New(), checkHead)
+
+	// Registered before the counting middleware, so that it does not see them.
+	app.Get("/health", api.health)
+	app.Get("/stats", func(c fiber.Ctx) error { return c.JSON(api.counters.Stats(api.store.Stats())) })
+
+	app.Use(api.countRequest)
+	app.Get("/count", count)
+	app.Post("/experiments", createExperiment)
+	app.Post("/experiments/md5", createHashedExperiment)
+	app.Get("/devices", func(c fiber.Ctx) error { return c.JSON(devices.List) })
+	app.Post("/devices", api.createDevice)
+	return app
+}
+
+// countRequest is the counting middleware.
+func (a *api) countRequest(c fiber.Ctx) error {
+	c.Locals(beforeKey, a.counters.CountRequest())
+	return c.Next()
+}
+
+func (a *api) health(c fiber.Ctx) error {
+	return c.JSON(contract.Health{Status: "ok", Server: "fiber", Nonce: a.nonce})
+}
+
+// count reads the number that travels with the request: the counter itself may have moved on.
+func count(c fiber.Ctx) error {
+	return c.JSON(contract.Count(c.Locals(beforeKey).(uint64)))
+}
+
+func createExperiment(c fiber.Ctx) error {
+	experiment, err := readExperiment(c)
+	if err != nil {
+		return err
+	}
+	return c.JSON(experiment)
+}
+
+func createHashedExperiment(c fiber.Ctx) error {
+	parsed, err := readExperiment(c)
+	if err != nil {
+		return err
+	}
+	parsed.Name = experiment.HashedName(parsed.Name, time.Now().Unix())
+	return c.JSON(parsed)
+}
+
+func (a *api) createDevice(c fiber.Ctx) error {
+	body, err := readBody(c)
+	if err != nil {
+		return err
+	}
+	given, err := devices.ParseNew(body)
+	if err != nil {
+		return err
+	}
+	device, err := a.store.Insert(c.Context(), given.MAC, given.Firmware)
+	if err != nil {
+		return err
+	}
+	return c.Status(fiber.StatusCreated).JSON(device)
+}
+
+func readExperiment(c fiber.Ctx) (*experiment.Experiment, error) {
+	body, err := readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	return experiment.Parse(body)
+}
+
+// readBody returns bytes that fasthttp will use again; encoding/json copies what it takes of them.
+func readBody(c fiber.Ctx) ([]byte, error) {
+	body := c.BodyRaw()
+	if len(body) > contract.MaxBodyBytes {
+		return nil, contract.BodyTooLarge
+	}
+	return body, nil
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+// errorLog is gnet's logger: errors of the engine go to stderr, and nothing else anywhere.
+type errorLog struct{}
+
+func (errorLog) Debugf(string, ...any) {}
+func (errorLog) Infof(string, ...any)  {}
+func (errorLog) Warnf(string, ...any)  {}
+
+func (errorLog) Errorf(format string, values ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", values...)
+}
+
+func (l errorLog) Fatalf(format string, values ...any) {
+	l.Errorf(format, values...)
+	os.Exit(1)
+}

@@ -1,0 +1,64 @@
+//! The lab's HTTP contract on hyper alone, without a framework.
+
+mod routes;
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::app::App;
+use common::config::Config;
+use common::process::{self, GRACE, HEADER_TIMEOUT, Signals};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long to wait when no connection can be accepted, for lack of file descriptors above all.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    process::run(serve)
+}
+
+// The default runtime starts `available_parallelism()` workers, which is what the CPU affinity and the
+// cgroup's quota leave to this process.
+#[tokio::main]
+async fn serve(config: Config) -> io::Result<()> {
+    let mut signals = Signals::catch()?;
+    let listener = TcpListener::from_std(process::listen(config.address)?)?;
+    let app = Arc::new(App::new("hyper", config));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+
+    let graceful = GracefulShutdown::new();
+    loop {
+        let stream = tokio::select! {
+            stream = accept(&listener) => stream,
+            () = signals.received() => break,
+        };
+        app.counters.count_connection();
+        let app = Arc::clone(&app);
+        let service = service_fn(move |request| routes::answer(Arc::clone(&app), request));
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        // What ends a connection early (a reset, bad HTTP, a timeout) is the client's affair.
+        tokio::spawn(graceful.watch(connection));
+    }
+    drop(listener);
+    // Requests in flight that take longer are cut off.
+    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    Ok(())
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // A client that went away before it was accepted.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}

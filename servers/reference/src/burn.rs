@@ -1,0 +1,128 @@
+//! CPU time that is used on purpose, measured by the clock of the thread that uses it.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::set_current_timer_slack;
+use rustix::time::{ClockId, clock_gettime};
+
+/// A debt of CPU time older than this is forgiven: the CPU was not to be had.
+const LONGEST_DEBT: Duration = Duration::from_secs(1);
+
+/// A share of one CPU, from 0 to 1, used at the beginning of each period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Duty {
+    pub share: f64,
+    pub period: Duration,
+}
+
+impl Duty {
+    /// Keeps this thread at its share until `end`, or forever.
+    ///
+    /// What a period lacks because the thread was preempted, or has too much, is made up for in the next ones.
+    pub fn keep_up(self, end: Option<Instant>) {
+        // A refusal costs precision only.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let (mut begun, mut begun_cpu, mut periods) = (Instant::now(), thread_cpu_time(), 0_u32);
+        while end.is_none_or(|end| Instant::now() < end) {
+            periods += 1;
+            let next = begun + self.period * periods;
+            let wall = end.map_or(next, |end| end.min(next)) - begun;
+            burn_until(begun_cpu + wall.mul_f64(self.share), end);
+            let now = Instant::now();
+            if let Some(left) = next.checked_duration_since(now) {
+                thread::sleep(end.map_or(left, |end| left.min(end.saturating_duration_since(now))));
+            } else if now - next > LONGEST_DEBT {
+                (begun, begun_cpu, periods) = (now, thread_cpu_time(), 0);
+            } else if periods == u32::MAX {
+                (begun, begun_cpu, periods) = (next, begun_cpu + wall.mul_f64(self.share), 0);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// This thread's CPU time up to which the requests have paid.
+    static PAID: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Uses this thread's CPU until this request has used `cpu` in all.
+///
+/// What the thread itself did since the last such request, reading and writing HTTP, is a part of it: the CPU
+/// time per request is `cpu`, not `cpu` and something.
+pub fn use_cpu(cpu: Duration) {
+    let now = thread_cpu_time();
+    let paid = PAID.get().unwrap_or(now) + cpu;
+    burn_until(paid, None);
+    PAID.set(Some(paid.max(now)));
+}
+
+/// Burns until this thread has used `goal` since its start, or until `end`.
+fn burn_until(goal: Duration, end: Option<Instant>) {
+    while thread_cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {
+        // A few microseconds of arithmetic, so that the clock's system calls are not most of it.
+        for number in 0..5000_u32 {
+            black_box(number);
+        }
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("CPU time is not negative")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used_by(work: impl FnOnce()) -> Duration {
+        let before = thread_cpu_time();
+        work();
+        thread_cpu_time() - before
+    }
+
+    // The CPU may be shared with other tests, so that a duty may lack some of its share, but never has more.
+    #[test]
+    fn a_duty_uses_its_share() {
+        let duty = Duty { share: 0.3, period: Duration::from_millis(10) };
+        let used = used_by(|| duty.keep_up(Some(Instant::now() + Duration::from_millis(500))));
+        assert!(used > Duration::from_millis(75), "{used:?}");
+        assert!(used < Duration::from_millis(153), "{used:?}");
+    }
+
+    #[test]
+    fn a_duty_ends_with_its_last_part_of_a_period() {
+        let duty = Duty { share: 0.5, period: Duration::from_millis(1000) };
+        let begun = Instant::now();
+        let used = used_by(|| duty.keep_up(Some(begun + Duration::from_millis(40))));
+        assert!(used < Duration::from_millis(23), "{used:?}");
+        assert!(begun.elapsed() < Duration::from_millis(500));
+    }
+
+    #[test]
+    fn requests_pay_for_the_work_around_them() {
+        let cpu = Duration::from_millis(2);
+        use_cpu(cpu);
+        let used = used_by(|| {
+            for _ in 0..20 {
+                let own = thread_cpu_time() + cpu / 2;
+                burn_until(own, None);
+                use_cpu(cpu);
+            }
+        });
+        assert!(used.abs_diff(cpu * 20) < Duration::from_millis(1), "{used:?}");
+    }
+
+    #[test]
+    fn what_is_more_than_paid_for_is_not_owed() {
+        use_cpu(Duration::ZERO);
+        burn_until(thread_cpu_time() + Duration::from_millis(5), None);
+        use_cpu(Duration::from_millis(1));
+        let used = used_by(|| use_cpu(Duration::from_millis(1)));
+        assert!(used >= Duration::from_micros(900), "{used:?}");
+    }
+}

@@ -1,0 +1,50 @@
+"""What a drawn figure holds: its lines, its words, and whether every text can be read."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+
+def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    found = [line for line in figure.axes[panel].lines if line.get_label() == label]
+    return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found]
+
+
+def words(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+
+
+def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
+    """Every text that is drawn: its words, size and box in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    drawn = [*figure.texts]
+    for ax in figure.axes:
+        if ax.axison:
+            drawn += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
+            for axis in (ax.xaxis, ax.yaxis):  # ticks beyond the limits exist, but are not drawn
+                low, high = sorted(axis.get_view_interval())
+                drawn += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in drawn if text.get_text().strip()]
+    return [(text.get_text(), float(text.get_fontsize()), tuple(box.extents)) for text, box in boxes]
+
+
+def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether two boxes share more than a rim of 1.5 pixels."""
+    return min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
+
+
+def readable(figure: Figure) -> None:
+    """Assert that every text is inside the figure, large enough and apart from the others."""
+    width, height = figure.get_size_inches() * figure.dpi
+    assert width == 700
+    found = texts(figure)
+    for text, size, (left, bottom, right, top) in found:
+        assert size >= 9, text
+        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"
+    for (first, _, a), (second, _, b) in combinations(found, 2):
+        assert not overlap(a, b), f"{first!r} covers {second!r}"

@@ -1,0 +1,193 @@
+"""A small run folder with database workloads, ramps and a calibration server; its numbers are known beforehand."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import lognorm
+from synthetic_run import NINE, SIGMA, Maker, histogram, manifest, quantiles, write
+
+EIGHT = {name: facts for name, facts in NINE.items() if name != "nginx"}
+THREE = {name: EIGHT[name] for name in ("axum", "gin", "echo")}
+REFERENCE = {"reference": ("Rust", "hyper", 20.0, 200.0)}
+FIRST_RPS, LAST_RPS, STEPS, STEP_S = 500.0, 5000.0, 10, 2.0
+CAPACITY_RPS = {"axum": 6000.0, "actix": 5600.0, "hyper": 6200.0, "gin": 4200.0, "echo": 3600.0, "fiber": 4700.0}
+"""Inserts/s that a server answers at most; 5400 where none is given."""
+POOL, POOLS = 50, (4, 16, 64, 256, 500)
+POOL_SHARE = {4: 0.4, 16: 0.96, 64: 1.0, 256: 0.9, 500: 0.88, 50: 1.0}
+"""Rate of a pool size as a share of the capacity."""
+WRK_S = 10.0
+
+POOL_FULL = ("database-bound", "the pool of connections was exhausted: server used 40 % of its CPUs")
+SERVER_FULL = ("server-bound", "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)")
+GENERATOR_FULL = ("generator-bound", "server used 60 % of its CPUs, generator 90 % of its own (peak 97 %)")
+KEPT = ("offered", "5000 requests/s were sustained: server used 60 % of its CPUs")
+
+
+def capacity(server: str) -> float:
+    """Inserts/s that a server answers at most."""
+    return CAPACITY_RPS.get(server, 5400.0)
+
+
+def offered(second: int) -> float:
+    """The rate offered in a second of the ramp."""
+    return FIRST_RPS + (LAST_RPS - FIRST_RPS) / (STEPS - 1) * int(second / STEP_S)
+
+
+def answered(server: str, second: int) -> int:
+    """How many requests of a second are answered: in tenths of a second the same, so that bins are even."""
+    return round(min(offered(second), capacity(server)) / 10) * 10
+
+
+def keeps(server: str, second: int) -> bool:
+    """Whether a second's rate is kept, but for the rounding to tenths."""
+    return answered(server, second) >= offered(second) - 5
+
+
+def median_ms(server: str, second: int, block: int) -> float:
+    """The median latency of a second; block 2 of three is the median of the trials, 10 % either way the range."""
+    return (2.0 if keeps(server, second) else 60.0) * (0.8 + 0.1 * block)
+
+
+def in_use(server: str, second: int) -> int:
+    """Connections of the pool in use in a second."""
+    return min(POOL, answered(server, second) // 100) if keeps(server, second) else POOL
+
+
+@cache
+def one_second(median: float, count: int) -> pd.DataFrame:
+    """The histogram of one second's latencies."""
+    return histogram(lognorm(SIGMA, scale=median).ppf((np.arange(count) + 0.5) / count), "", np.zeros(count, int))
+
+
+def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: Any) -> None:
+    """One trial of the ramp; the database, where there is one, costs 0.012 % of a core for each insert/s."""
+    seconds = range(int(STEPS * STEP_S))
+    counts = [answered(server, second) for second in seconds]
+    kept = keeps(server, seconds[-1])
+    verdict, reason = KEPT if kept else GENERATOR_FULL if server == "echo" else SERVER_FULL
+    workload = "devices-insert-ramp" if database else "static-ramp"
+    stored: dict[str, Any] = {
+        "pool_size": POOL, "inserts": sum(counts), "rows_inserted": sum(counts), "database_sessions": POOL,
+        "database_cpu_mean_pct": 0.012 * np.mean(counts), "database_cpu_ms_per_request": 0.12,
+        "pool_in_use_max": max(in_use(server, second) for second in seconds), "pool_waiting_max": 0 if kept else 450,
+        "pool_exhausted_pct": 100 * float(np.mean([in_use(server, second) >= POOL for second in seconds])),
+    }  # fmt: skip
+    cpu = [100 * count / capacity(server) * 0.95 for count in counts]
+    row = maker.trial(
+        server, f"{workload}-r500-5000", block, workload=workload, tool="k6", load_model="open", vus=500,
+        first_rate_rps=FIRST_RPS, rate_rps=LAST_RPS, steps=STEPS, step_s=STEP_S, requests=sum(counts),
+        dropped=round(sum(offered(s) for s in seconds)) - sum(counts), duration_s=STEPS * STEP_S,
+        rps=sum(counts) / (STEPS * STEP_S), **quantiles(2.0), latency_mean_ms=3.0, latency_max_ms=90.0,
+        server_cpu_mean_pct=float(np.mean(cpu)), server_cpu_peak_1s_pct=max(cpu), server_cpu_peak_100ms_pct=max(cpu),
+        server_cpu_ms_per_request=950 / capacity(server) * (0.98 + 0.01 * block),
+        **{"verdict": verdict, "verdict_reason": reason} | (stored if database else {}) | values,
+    )  # fmt: skip
+    _add_seconds(maker, row["trial_id"], server, block, counts, cpu, database)
+
+
+def _add_seconds(
+    maker: Maker, trial_id: str, server: str, block: int, counts: list[int], cpu: list[float], database: bool
+) -> None:
+    starts = np.round(np.arange(0, len(counts), 0.1), 1)
+    tenths = np.repeat(np.array(counts) // 10, 10)
+    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": tenths, "failed": 0}))
+    parts = []
+    for second, count in enumerate(counts):
+        parts.append(one_second(median_ms(server, second, block), count).assign(trial_id=trial_id, second=second))
+    maker.latency.append(pd.concat(parts, ignore_index=True))
+    ends = np.round(np.arange(0, len(counts), 0.05) + 0.05, 2)
+    second_of = np.minimum((ends - 0.025).astype(int), len(counts) - 1)
+    levels = {"server": np.array(cpu)[second_of], "generator": np.full(ends.size, 50.0)}
+    if database:
+        levels["database"] = 0.012 * np.array(counts)[second_of]
+    for subject, level in levels.items():
+        frame = pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": subject, "cpu_pct": level,
+                              "rss_bytes": (20 + second_of) * 2**20, "threads": 4, "throttled_ms": None})  # fmt: skip
+        if subject == "server" and database:
+            used = np.array([in_use(server, second) for second in range(len(counts))], dtype=float)[second_of]
+            polled = np.arange(ends.size) % 4 == 0
+            frame["pool_size"] = np.where(polled, POOL, np.nan)
+            frame["pool_in_use"] = np.where(polled, used, np.nan)
+            frame["pool_waiting"] = np.where(polled, 0.0, np.nan)
+        maker.resources.append(frame)
+
+
+def pool_rate(server: str, pool: int, block: int) -> float:
+    """The known requests/s of a closed loop; block 2 of three is the median, 1 % either way the range."""
+    return capacity(server) * POOL_SHARE[pool] * (0.98 + 0.01 * block)
+
+
+def add_closed(maker: Maker, server: str, block: int, pool: int, tool: str) -> None:
+    """One trial of the closed loop: the pool limits it at 4, the generator echo and gnet, the server the rest."""
+    rate = pool_rate(server, pool, block)
+    verdict, reason = POOL_FULL if pool == 4 else GENERATOR_FULL if server in {"echo", "gnet"} else SERVER_FULL
+    wrk = tool == "wrk"
+    load = {"connections": 512, "threads": 1} if wrk else {"vus": 500, "iterations": round(rate * WRK_S)}
+    maker.trial(
+        server, f"devices-insert{'' if wrk else '-k6'}-pool{pool}", block, tool=tool,
+        workload="devices-insert" if wrk else "devices-insert-k6", **load, pool_size=pool, requests=round(rate * WRK_S),
+        inserts=round(rate * WRK_S), rows_inserted=round(rate * WRK_S) + (2 if wrk else 0), duration_s=WRK_S, rps=rate,
+        **quantiles(512_000 / rate), latency_mean_ms=512_000 / rate, latency_max_ms=900.0, dropped=None if wrk else 0,
+        server_cpu_mean_pct=97.0 if verdict == "server-bound" else 40.0, server_cpu_peak_1s_pct=98.0,
+        server_cpu_peak_100ms_pct=99.0, server_cpu_ms_per_request=950 / capacity(server) * (0.98 + 0.01 * block),
+        database_cpu_mean_pct=55.0, database_cpu_ms_per_request=0.13, database_sessions=pool, pool_in_use_max=pool,
+        pool_waiting_max=512 - pool, pool_exhausted_pct=98.0 if pool == 4 else 20.0, verdict=verdict,
+        verdict_reason=reason,
+    )  # fmt: skip
+
+
+def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
+    """One trial of GET /devices with wrk."""
+    rate = 8 * capacity(server) * (0.98 + 0.01 * block)
+    maker.trial(
+        server, "static-c64", block, workload="static", tool="wrk", connections=64, threads=1, duration_s=WRK_S,
+        requests=round(rate * WRK_S), rps=rate, **quantiles(64_000 / rate), latency_mean_ms=64_000 / rate,
+        latency_max_ms=90.0, server_cpu_mean_pct=97.0, server_cpu_peak_1s_pct=98.0, server_cpu_peak_100ms_pct=99.0,
+        server_cpu_ms_per_request=970 / rate, verdict=SERVER_FULL[0], verdict_reason=SERVER_FULL[1], **values,
+    )  # fmt: skip
+
+
+def build(
+    folder: Path,
+    servers: dict[str, tuple[str, str, float, float]] = EIGHT,
+    trials: int = 3,
+    ramp: bool = True,
+    closed: bool = True,
+    static: bool = True,
+    failed: bool = True,
+) -> Path:
+    """Write run.json and tables/ into `folder` and return it."""
+    maker = Maker({**servers, **REFERENCE}, np.random.default_rng(2))
+    for block in range(1, trials + 1):
+        for server in servers:
+            for pool in POOLS if closed else ():
+                add_closed(maker, server, block, pool, "wrk")
+            if closed:
+                add_closed(maker, server, block, POOL, "k6")
+            if ramp:
+                add_ramp(maker, server, block, database=True)
+            if static:
+                add_ramp(maker, server, block, database=False)
+                add_static(maker, server, block)
+        if static:
+            add_static(maker, "reference", block, tier="calibration")
+        if ramp:
+            add_ramp(maker, "reference", block, database=True, tier="calibration")
+    if failed and ramp:
+        server = next(iter(servers))
+        add_ramp(maker, server, trials + 1, database=True, status="failed", verdict=None,
+                 error="the server died under load with exit code 101.")  # fmt: skip
+    write(folder, maker, "docker", **database_manifest())
+    return folder
+
+
+def database_manifest() -> dict[str, Any]:
+    """What a manifest says of a database that shares the generator's CPU."""
+    settings = {"fsync": "on", "synchronous_commit": "off", "full_page_writes": "on", "max_connections": "520"}
+    place = manifest()["placement"] | {"database": [1], "database_shared": True}
+    return {"placement": place, "database": {"version": "15.18", "image": None, "settings": settings}}

@@ -1,0 +1,316 @@
+"""Every fault is caught by the checks that are named for it, and by no others; what the contract allows passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from fnmatch import fnmatchcase
+
+import pytest
+from contract_database import MemoryDatabase
+from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, faulty_server, server_record
+
+from runner.measure.contract import check_contract, endurance, outage
+from runner.measure.contract.bodies import check_bodies
+from runner.measure.contract.connections import check_connections
+from runner.measure.contract.counting import check_counting, counted
+from runner.measure.contract.crowd import check_crowd
+from runner.measure.contract.devices import check_devices_insert, check_without_database
+from runner.measure.contract.endpoints import check_endpoints
+from runner.measure.contract.endurance import check_endurance
+from runner.measure.contract.experiments import check_experiments
+from runner.measure.contract.heads import check_heads
+from runner.measure.contract.outage import check_outage
+from runner.measure.contract.pipelining import check_pipelining
+from runner.measure.contract.random_checks import check_random
+from runner.measure.contract.smuggling import check_smuggling
+from runner.measure.contract.wire import Target
+from runner.model import Check, Server
+
+SEED = 20261121
+AT_ONCE = 8
+"""Servers that are checked in parallel: most of the time is waiting."""
+
+Section = Callable[[Target, Server, FaultyServer, MemoryDatabase], Iterable[Check]]
+SECTIONS: dict[str, Section] = {
+    "endpoints": lambda target, server, _f, _d: check_endpoints(target, server, NONCE),
+    "experiments": lambda target, server, _f, _d: check_experiments(target, server),
+    "random": lambda target, server, _f, _d: check_random(target, server, SEED, 100),
+    "connections": lambda target, server, _f, _d: check_connections(target, server),
+    "pipelining": lambda target, server, _f, _d: check_pipelining(target, server, SEED),
+    "heads": lambda target, _s, _f, _d: check_heads(target),
+    "bodies": lambda target, server, _f, _d: check_bodies(target, server),
+    "smuggling": lambda target, server, _f, _d: check_smuggling(target, server),
+    "counting": lambda target, server, _f, _d: check_counting(target, server),
+    "counted": lambda target, server, _f, _d: counted(target, server, "count", check_connections(target, server)),
+    "endurance": lambda target, server, faulty, _d: check_endurance(
+        target, server, lambda: 50_000_000 + faulty.leaked_bytes, lambda: 10 + faulty.leaked_files
+    ),
+    "devices": lambda target, _s, _f, database: check_devices_insert(target, database),
+    "crowd": lambda target, _s, _f, database: check_crowd(target, database, POOL_SIZE),
+    "outage": lambda target, server, _f, database: check_outage(target, server, database, POOL_SIZE),
+    "without database": lambda target, _s, _f, _d: check_without_database(target),
+}
+
+FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the contract allows it
+    "endpoints": {
+        "wrong nonce": ["health"],
+        "wrong name": ["health"],
+        "text instead of JSON": ["devices: list", "method: * /devices"],
+        "404 as status": ["fallback: *"],
+        "paths in any case": ["fallback: /COUNT"],
+        "a slash more is no matter": ["fallback: /count/"],
+        "count is text": ["count: shape"],
+        "a device is missing": ["devices: *"],
+        "spaces in JSON": ["devices: byte for byte"],
+        "stats lacks pool": ["stats: shape"],
+        "methods are ignored": ["method: *"],
+        "405 without an error": ["method: *"],
+        "HEAD has a body": ["HEAD *"],
+    },
+    "experiments": {
+        "500 for bad JSON": ["experiments: *", "md5: *"],
+        "deep nesting kills the connection": ["experiments: * levels", "experiments: 20,000 open brackets"],
+        "error names no field": ["experiments: *", "md5: *"],
+        "variants come back empty": ["experiments: *", "md5: digest"],
+        "101 variants are accepted": ["experiments: 101 variants", "md5: 101 variants"],
+        "one character more": ["experiments: *name of 201 *", "md5: name of 201 *"],
+        "length in bytes": ["experiments: *name of 200 *"],
+        "length in UTF-16 units": ["experiments: *name of 200 four-byte *", "experiments: *surrogate pairs"],
+        "NaN is accepted": ["experiments: *NaN*", "experiments: *Infinity*"],
+        "bool as a number": ["experiments: percentage a bool"],
+        "null is 0": ["experiments: percentage null", "experiments: the last percentage missing"],
+        "null is text": ["experiments: *name*", "md5: no name", "experiments: a variant without fields"],
+        "text as a number": ['experiments: percentage "100"'],
+        "range is loose": ["experiments: percentage of -5e-324", "experiments: percentage of 100.00000000000001"],
+        "sum is loose": ["experiments: sum of *", "md5: sum of 100.02"],
+        "sum is narrow": ["experiments: sum of 99.99", "experiments: sum of 100.01", "experiments: three times 33.33"],
+        "sum has no room for rounding": ["experiments: three times 33.33"],
+        "any white space": ["experiments: a form feed *", "experiments: a no-break space *"],
+        "raw control characters": ["experiments: a raw *"],
+        "trailing bytes are ignored": ["experiments: trailing bytes"],
+        "invalid UTF-8 is replaced": ["experiments: invalid UTF-8*"],
+        "spaces in JSON": ["experiments: byte for byte"],
+        "md5 of the name alone": ["md5: digest"],
+        "md5 in capitals": ["md5: digest"],
+        "md5 is not validated": ["md5: *"],
+    },
+    "random": {
+        "numbers lose a bit": ["*random valid*", "*random damaged*"],
+        "names are of the basic plane": ["*: random valid bodies"],
+        "escaped keys are unknown": ["*random valid*"],
+        "md5 of the name alone": ["md5: random valid bodies"],
+        "500 for bad JSON": ["experiments: random damaged bodies"],
+    },
+    "connections": {
+        "never keeps alive": ["keep-alive: *", "slow *"],
+        "closes after a while": ["keep-alive: 100 *", "slow reader"],
+        "close is ignored": ["close: *", "header names in any case"],
+        "close is not announced": ["close: Connection: close closes"],
+        "close only alone": ["close: Connection: *"],
+        "close in small letters only": ["close: Connection: C*"],
+        "answers after close": ["close: nothing after it is answered"],
+        "HTTP/1.0 is kept": ["HTTP/1.0 closes"],
+        "HTTP/1.0 is kept, untold": ["HTTP/1.0 with keep-alive"],
+        "chunks for HTTP/1.0": ["HTTP/1.0 gets no chunks"],
+        "pipelined requests are lost": ["slow reader"],
+        "absolute form is a path": ["an absolute-form target"],
+        "a half-closed connection hangs": ["half-closed connection"],
+        "pieces are whole requests": ["slow client*"],
+        "a slow reader blocks all": ["slow reader"],
+    },
+    "pipelining": {
+        "never keeps alive": ["pipelining: * at once"],
+        "pipelined requests are lost": ["pipelining: *"],
+        "pieces are whole requests": ["pipelining: * in random pieces"],
+        "closes at times": ["pipelining: 50 mixed requests at once"],
+        "closes at times, but goes on": ["pipelining: 50 mixed requests *"],
+    },
+    "heads": {
+        "lenient heads": ["malformed: *"],
+        "malformed heads leave it open": ["malformed: *"],
+        "50 headers at most": ["head: 64 header lines"],
+        "headers are cut off": ["head: 64 header lines"],
+        "short values": ["head: a value of 2,000 bytes"],
+        "heads without end": ["head: more than 1 MiB"],
+    },
+    "bodies": {
+        "chunked in lower case only": ["chunked body: Transfer-Encoding in capitals"],
+        "no chunk extensions": ["chunked body: extensions"],
+        "small hex only": ["chunked body: sizes in capitals"],
+        "no leading zeros": ["chunked body: sizes with leading zeros"],
+        "trailers are not read": ["chunked body: trailers"],
+        "pieces are whole requests": ["*byte by byte*", "body in pieces"],
+        "no 100-continue": ["Expect: 100-*"],
+        "100-continue in lower case only": ["Expect: 100-Continue"],
+        "100 for HTTP/1.0": ["Expect: 100-continue of HTTP/1.0 is ignored"],
+        "no limit": ["too large: *", "Expect: 100-continue for *"],
+        "no limit for chunks": ["too large: chunks *"],
+        "refused bodies are not read": ["too large: a body *", "too large: declared*"],
+        "malformed chunks leave it open": ["malformed chunks: *"],
+        "chunk sizes by int": ["malformed chunks: *"],
+    },
+    "smuggling": {
+        "smuggling by Content-Length": ["smuggling: Content-Length with *", "smuggling: * in HTTP/1.0"],
+        "smuggling by Transfer-Encoding": ["smuggling: Content-Length with *"],
+        "the last of two lengths": ["smuggling: two Content-Length, *"],
+        "a list of lengths is taken": ["smuggling: two Content-Length, as a list*"],
+        "chunked in any words": ["smuggling: Transfer-Encoding: *chunked*", "smuggling: * in HTTP/1.0"],
+        "Transfer-Encoding of HTTP/1.0": ["smuggling: Transfer-Encoding in HTTP/1.0"],
+        "Transfer-Encoding and close": [],
+    },
+    "counting": {
+        "count stands still": ["count: *", "stats: requests equals /count"],
+        "count is racy": ["count: race-free over connections"],
+        "health is counted": ["count: /health and /stats are not counted", "stats: requests equals /count"],
+        "errors are not counted": ["count: equals the requests sent"],
+        "stats counts too much": ["stats: requests equals /count"],
+        "connections counts requests": ["stats: connections equals those opened"],
+    },
+    "counted": {"a count is lost at times": ["count"]},
+    "endurance": {
+        "leaks memory": ["memory does not grow with every round"],
+        "leaks files": ["open files do not grow with every round"],
+        "one connection at a time": ["200 clients *"],
+    },
+    "devices": {
+        "id is text": ["devices-insert: *"],
+        "uuid of version 1": ["devices-insert: answer"],
+        "uuid in capitals": ["devices-insert: answer"],
+        "no fraction": ["devices-insert: *"],
+        "an offset for Z": ["devices-insert: answer"],
+        "an hour late": ["devices-insert: *"],
+        "the row has another time": ["devices-insert: *"],
+        "rows are cleaned": ["devices-insert: *"],
+        "not stored": ["devices-insert: *"],
+        "null characters pass": ["devices-insert: * '*x00*'"],
+        "one character more": ["devices-insert: * of 101 *"],
+        "length in bytes": ["devices-insert: * of 100 *"],
+        "500 for bad JSON": ["devices-insert: *"],
+        "error names no field": ["devices-insert: *"],
+        "spaces in JSON": ["devices-insert: byte for byte"],
+        "no limit": ["devices-insert: a body of 64 KiB and 1 byte"],
+        "inserts are listed": ["devices-insert: GET /devices is as before"],
+    },
+    "crowd": {
+        "pool of another size": ["pool: size as configured"],
+        "idle counts too much": ["pool: *", "devices-insert: 32 clients*"],
+        "a connection stays in use": ["pool: at rest*"],
+        "stored twice": ["devices-insert: 32 clients*"],
+        "one uuid for all": ["devices-insert: 32 clients*"],
+        "uuid with few random bits": ["devices-insert: 32 clients*"],
+        "milliseconds": ["devices-insert: 32 clients*"],
+        "zeros are cut off": ["devices-insert: 32 clients*"],
+    },
+    "outage": {
+        "500 when the database hangs": ["database hangs: 503 within 5 s"],
+        "patient for 6 s": ["database hangs: 503 within 5 s"],
+        "all wait for the database": ["database hangs: *"],
+        "nobody waits": ["database hangs: pool tells who waits"],
+        "inserts again by itself": ["database goes on: no row that nobody asked for"],
+        "never recovers": ["database * inserts work again", "database is back: *", "database dies: *"],
+        "500 when the database dies": ["database dies: 201 or 503 meanwhile"],
+        "never back": ["database is back: *"],
+        "a connection stays in use": ["pool: at rest *"],
+    },
+    "without database": {
+        "500 without a database": ["devices-insert: 503 without a database"],
+        "a pool without a database": ["stats: pool is null without a database"],
+        "without a database": [],
+    },
+}
+
+
+def failed(checks: Iterable[Check]) -> dict[str, str]:
+    return {check.name: check.detail for check in checks if not check.ok}
+
+
+def run_section(section: str, fault: str) -> tuple[dict[str, str], int]:
+    database = None if section == "without database" else MemoryDatabase()
+    with faulty_server(fault, database) as server:
+        checks = list(SECTIONS[section](Target("127.0.0.1", server.port), server_record(), server, database))
+    return failed(checks), len(checks)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_rounds() -> Iterable[None]:
+    """Endurance and patience in small: the test server is slow, and the rules do not depend on the size."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(endurance, "REQUESTS", 400)
+    patch.setattr(endurance, "ABANDONED", 100)
+    patch.setattr(outage, "RECOVER_WITHIN_S", 1.5)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def outcomes(short_rounds: None) -> Iterable[dict[tuple[str, str], Future[tuple[dict[str, str], int]]]]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            (section, fault): pool.submit(run_section, section, fault)
+            for section, faults in FAULTS.items()
+            for fault in ("", *faults)
+        }
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_faultless_server_passes(section: str, outcomes: dict) -> None:
+    broken, number = outcomes[section, "without a database" if section == "without database" else ""].result()
+    assert broken == {}
+    assert number > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "fault"), [(section, fault) for section, faults in FAULTS.items() for fault in faults]
+)
+def test_fault_is_caught_by_its_checks_alone(section: str, fault: str, outcomes: dict) -> None:
+    broken, _ = outcomes[section, fault].result()
+    patterns = FAULTS[section][fault]
+    unmet = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in broken)]
+    stray = {name: detail for name, detail in broken.items() if not any(fnmatchcase(name, p) for p in patterns)}
+    assert unmet == [], broken
+    assert stray == {}
+    assert all(broken.values())
+
+
+def test_the_whole_contract_is_kept_by_a_faultless_server() -> None:
+    database = MemoryDatabase()
+    with faulty_server("", database) as server:
+        checks = check_contract(
+            "127.0.0.1",
+            server.port,
+            server_record(),
+            NONCE,
+            resident_bytes=lambda: 1,
+            open_files=lambda: 1,
+            database=database,
+            pool_size=POOL_SIZE,
+        )
+    assert failed(checks) == {}
+    names = [check.name for check in checks]
+    assert len(names) == len(set(names)) > 400
+
+
+def test_only_what_is_implemented_is_checked() -> None:
+    with faulty_server("500 for bad JSON") as server:
+        few = server_record(("health", "count", "fallback"))
+        checks = check_contract("127.0.0.1", server.port, few, NONCE)
+    assert failed(checks) == {}
+    named = ("experiments", "md5", "devices", "stats", "memory", "open files", "database", "pool")
+    assert [check.name for check in checks if check.name.startswith(named)] == []
+
+
+def test_unreadable_memory_is_told() -> None:
+    few = server_record(("health", "count", "fallback"))
+    with faulty_server() as server:
+        broken = failed(check_endurance(Target("127.0.0.1", server.port), few, lambda: None, None))
+    assert list(broken) == ["memory does not grow with every round"]
+    assert "could not be read" in broken["memory does not grow with every round"]
+
+
+def test_a_seed_repeats_the_random_bodies() -> None:
+    with faulty_server("numbers lose a bit") as server:
+        target = Target("127.0.0.1", server.port)
+        first, again = (failed(check_random(target, server_record(("experiments",)), 7, 50)) for _ in range(2))
+    assert first == again
+    assert all("seed 7, body " in detail for detail in first.values())

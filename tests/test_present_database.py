@@ -1,0 +1,336 @@
+"""Figures and sentences about inserts and ramps: the numbers that went in, and no rank that the verdicts forbid."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_database as known
+import synthetic_run
+from figure_checks import lines, readable, words
+
+from runner.digest.verdict import DatabaseEvidence, Evidence, judge
+from runner.present import captions, inserts, pool_sweep, ramp, summary
+from runner.present.frames import Tables, read_tables
+from runner.present.offered import kept_rps
+from runner.present.session import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, has_loads, open_report
+from runner.present.stats import window_means
+from runner.store import RunFolder
+
+ROOT = Path(__file__).parents[1]
+MINE = DATABASE_FIGURES | RAMP_FIGURES
+SECONDS = int(known.STEPS * known.STEP_S)
+RAMP_LOAD = "devices-insert-ramp, 500 to 5,000 requests/s offered, pool of 50"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return RunFolder(known.build(tmp_path_factory.mktemp("database")))
+
+
+@pytest.fixture(scope="module")
+def tables(run: RunFolder) -> Tables:
+    return read_tables(run)
+
+
+def panel(server: str) -> int:
+    return ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp"].index(server)
+
+
+def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
+    stored = tables.trials["pool_size"].notna()
+    trials = tables.trials.assign(
+        verdict=tables.trials["verdict"].mask(stored, verdict),
+        verdict_reason=tables.trials["verdict_reason"].mask(stored, reason),
+    )
+    return replace(tables, trials=trials)
+
+
+# --- ramps ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", ["axum", "gin", "echo"])
+def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: str) -> None:
+    figure = ramp.inserts_answered(tables)
+    ((t_s, rate),) = lines(figure, panel(server), server)
+    assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5)
+    assert len(t_s) >= SECONDS - 1
+    assert rate == pytest.approx([known.answered(server, second) for second in range(len(rate))])
+    ((at, offered),) = lines(figure, panel(server), "bound")
+    assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
+    assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(figure)
+
+
+def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
+    figure = ramp.inserts_p90(tables)
+    ((_, ms),) = lines(figure, panel("gin"), "gin")
+    expected = [synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"] for s in range(SECONDS)]
+    assert ms == pytest.approx(expected, rel=0.012)
+    band = figure.axes[panel("gin")].collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(expected[-1] * 1.1, rel=0.012)
+    assert band.min() == pytest.approx(expected[0] * 0.9, rel=0.012)
+    assert figure.axes[0].get_yscale() == "log" and "log scale" in figure.axes[0].get_ylabel()
+
+
+def test_a_second_with_too_few_requests_has_no_p90(tables: Tables) -> None:
+    first = tables.latency["second"].eq(0)
+    cut = pd.concat([tables.latency[~first], tables.latency[first].groupby("trial_id").head(20).assign(count=4)])
+    ((t_s, _),) = lines(ramp.inserts_p90(replace(tables, latency=cut)), panel("axum"), "axum")
+    assert t_s.min() == 1.5
+
+
+def test_cpu_memory_and_pool_are_the_known_ones(tables: Tables) -> None:
+    server = [100 * known.answered("gin", s) / known.capacity("gin") * 0.95 for s in range(SECONDS)]
+    database = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
+    pool = [known.in_use("gin", s) for s in range(SECONDS)]
+    memory = [20 + s for s in range(SECONDS)]
+    for draw, values, bound in (
+        (ramp.inserts_server_cpu, server, 100),
+        (ramp.database_cpu, database, 100),
+        (ramp.pool_in_use, pool, known.POOL),
+        (ramp.inserts_memory, memory, None),
+    ):
+        figure = draw(tables)
+        ((_, drawn),) = lines(figure, panel("gin"), "gin")
+        assert drawn == pytest.approx(values, rel=0.01), draw.__name__
+        levels = [set(y) for _, y in lines(figure, panel("gin"), "bound")]
+        assert levels == ([{bound}] if bound else [])
+    assert "shares with the load generator" in words(ramp.database_cpu(tables))
+    assert "limit: server; up to 450 waited" in words(ramp.pool_in_use(tables))
+
+
+def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
+    figure = ramp.rows_inserted(tables)
+    ((t_s, rows),) = lines(figure, panel("echo"), "echo")
+    total = sum(known.answered("echo", s) for s in range(SECONDS))
+    assert (t_s[-1], rows[-1]) == (SECONDS, total)
+    assert f"{total:,} rows" in words(figure)
+    every = 3 * sum(known.answered(server, s) for server in known.EIGHT for s in range(SECONDS))
+    assert f"{every:,} rows were in the database after 24 trials: in each trial as many as" in words(figure)
+
+
+def test_static_ramps_are_drawn_apart(tables: Tables) -> None:
+    figure = ramp.static_answered(tables)
+    ((_, rate),) = lines(figure, panel("gin"), "gin")
+    assert rate[-1] == 4200
+    assert "PostgreSQL" not in words(figure) and "24 trials" in words(figure)
+
+
+def test_kept_rates(tables: Tables) -> None:
+    trials = tables.ramps(database=True)
+    kept = {server: kept_rps(own, tables.throughput) for server, own in trials.groupby("server")}
+    assert kept["axum"][:3] == [5000.0] * 3 and kept["gin"] == [4000.0] * 3 and kept["echo"] == [3500.0] * 3
+    none = tables.throughput.assign(failed=tables.throughput["requests"])
+    assert kept_rps(trials.head(1), none) == [0.0]
+
+
+def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
+    means = window_means([0.5, 1.0, 2.0], [0.5, 0.5, 1.0], [0, 100, 40], [0, 1, 1.5, 2, 3])
+    assert means[:3].tolist() == [50, 40, 40] and np.isnan(means[3])
+    assert np.isnan(window_means([], [], [], [0, 1])).all()
+
+
+# --- pool -------------------------------------------------------------------------------------------------
+
+
+def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
+    ax = pool_sweep.rate(tables).axes[panel("gin")]
+    ours = [container for container in ax.containers if container.get_label() == "gin"]
+    medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
+    assert medians == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
+    low, high = sorted(float(y) for y in ours[2].lines[2][0].get_segments()[0][:, 1])
+    assert (low, high) == pytest.approx((4200 * 0.99, 4200 * 1.01))
+    assert [c.lines[0].get_markerfacecolor() == "white" for c in ours] == [True, False, False, False, False]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "16", "64", "256", "500"]
+
+
+def test_p99_by_pool_size_needs_ten_thousand_requests(tables: Tables) -> None:
+    ax = pool_sweep.p99(tables).axes[panel("gin")]
+    ours = [container for container in ax.containers if container.get_label() == "gin"]
+    law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
+    assert float(ours[2].lines[0].get_ydata()[0]) == pytest.approx(law["latency_p99_ms"], rel=1e-6)
+    few = replace(tables, trials=tables.trials.assign(requests=9_999.0))
+    assert "enough requests" in words(pool_sweep.p99(few))
+
+
+# --- answer -----------------------------------------------------------------------------------------------
+
+
+def findings(tables: Tables) -> str:
+    return "\n".join(inserts.answer(tables).findings)
+
+
+def test_the_answer_ranks_only_servers_that_were_the_limit(tables: Tables) -> None:
+    text = findings(tables)
+    first = text.splitlines()[0]
+    assert "hyper 6,200 > axum 6,000 > actix 5,600 > nethttp 5,400 > fiber 4,700 > gin 4,200." in first
+    assert "Server CPU, of a core: hyper 97.0 %, axum 97.0 %" in first
+    assert "Not ranked: echo (generator-bound 3 of 3); gnet (generator-bound 3 of 3)." in first
+    assert "Rates that rank nobody: devices-insert, keep-alive, 512 connections, pool of 4 (limit: pool)." in text
+    assert f"{RAMP_LOAD}: kept to its end in every trial by actix, axum, hyper, gnet, nethttp;" in text
+    assert "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: server)" in text
+    assert "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
+    assert "not to be told: echo, gnet" in text
+    assert "the pool of connections in 24" in text and "the load generator in 33" in text
+    assert "PostgreSQL 15.18: fsync on, synchronous_commit off" in text
+    assert "reference" not in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [("database-bound", "the database was busy"), ("inconclusive", "neither"), known.GENERATOR_FULL, known.POOL_FULL],
+)
+def test_no_rank_by_rate_where_the_server_was_not_the_limit(tables: Tables, verdict: str, reason: str) -> None:
+    text = findings(with_verdict(tables, verdict, reason))
+    assert "Inserts per second rank nobody" in text
+    assert ">" not in text  # the sign that joins ranked rates
+    table = inserts.printable(with_verdict(tables, verdict, reason))
+    assert table["requests/s"].str.endswith("†").all()
+
+
+def test_single_trials_rank_nobody(tables: Tables) -> None:
+    single = replace(tables, trials=tables.trials[tables.trials["block"] == 1])
+    text = findings(single)
+    assert "Inserts per second rank nobody" in text and ">" not in text and "no pool size can be advised" in text
+
+
+def test_the_shared_cpu_is_a_warning(tables: Tables) -> None:
+    assert any("shares with the load generator" in warning for warning in inserts.answer(tables).warnings)
+    place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
+    own = replace(tables, manifest=tables.manifest | {"placement": place})
+    assert not any("shares" in warning for warning in inserts.answer(own).warnings)
+    assert "PostgreSQL has 1 CPU of its own." in words(ramp.database_cpu(own))
+
+
+def test_unequal_rows_are_said(tables: Tables) -> None:
+    text = captions.rows_equal_answers(tables.trials[tables.trials["tool"] == "wrk"])
+    assert "in 120 of them up to 2 more than 2xx answers" in text
+
+
+def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
+    said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.3, False, 0.9)))
+    trials = pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])
+    assert captions.limit_words(trials) == "pool"
+    busy = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.95, False, 0.9)))
+    trials = pd.DataFrame([{"verdict": busy.verdict, "verdict_reason": busy.reason}])
+    assert captions.limit_words(trials) == "database"
+
+
+def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
+    failed = replace(tables, trials=tables.trials.assign(status="failed"))
+    assert inserts.answer(failed).findings == ("No number: 169 trials failed or stopped early.",)
+    assert "No trial with rising rates of this run was sealed" in words(ramp.inserts_answered(failed))
+
+
+# --- the report of every run ------------------------------------------------------------------------------
+
+
+def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
+    assert set(tables.of("k6")["workload"]) == {"devices-insert-k6"}
+    assert set(tables.of("wrk")["workload"]) == {"static"}
+    text = "\n".join(summary.answer(tables).findings)
+    assert f"{RAMP_LOAD}: the rate was set, and ranks nobody; dropped (median of the trials): echo" in text
+    compared = next(line for line in text.splitlines() if line.startswith("Response times may be compared on"))
+    assert f"{RAMP_LOAD} (actix, axum, hyper, gnet, nethttp)" in compared
+    assert "static, keep-alive, 64 connections: requests/s where the server was the limit: hyper 49,600" in text
+    assert "reference" not in text
+    rows = summary.printable(summary.summarize(tables))
+    calibration = rows[rows["server"] == "reference (calibration)"]
+    assert len(calibration) == 2 and calibration["requests/s"].str.endswith("†").all()
+    stored = rows[(rows["load"] == RAMP_LOAD) & (rows["server"] == "gin")].iloc[0]
+    assert stored["database CPU ms/request"] == "0.120" and stored["dropped"] == "2,200"
+
+
+@pytest.mark.parametrize("name", FIGURES | MINE)
+def test_every_figure_is_readable_and_has_no_calibration_server(name: str, tables: Tables) -> None:
+    figure = (FIGURES | MINE)[name](tables)
+    readable(figure)
+    labels = {line.get_label() for ax in figure.axes for line in ax.lines}
+    assert "reference" not in labels and "reference" not in words(figure)
+
+
+ODD = {
+    "no ramp": ({"ramp": False}, {"inserts-answered", "inserts-database-cpu"}),
+    "no closed loop": ({"closed": False}, {"inserts-by-pool-size", "inserts-latency-by-pool-size"}),
+    "no static": ({"static": False}, {"static-answered", "static-server-cpu"}),
+    "single trial": ({"trials": 1}, set()),
+    "single server": ({"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}, set()),
+    "unknown language": ({"servers": {"my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0)}}, set()),
+    "no database": ({"ramp": False, "closed": False}, {"inserts-rows", "inserts-by-pool-size"}),
+}
+"""What the run lacks -> how it is built, and figures that then say so."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
+    shape, empty = ODD[odd]
+    tables = read_tables(RunFolder(known.build(tmp_path, **{"trials": 2, "servers": known.THREE} | shape)))
+    said = set()
+    for name, draw in MINE.items():
+        figure = draw(tables)
+        readable(figure)
+        if "This run has no" in words(figure):
+            said.add(name)
+    assert said >= empty and (empty or not said)
+    if tables.has_database:
+        assert inserts.answer(tables).findings and not inserts.printable(tables).empty
+
+
+def test_old_runs_have_nulls_where_columns_are_missing(tmp_path: Path) -> None:
+    old = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
+    assert old.trials["pool_size"].isna().all() and old.resources["pool_in_use"].isna().all()
+    assert not old.has_database and old.ramps(database=False).empty
+
+
+def test_a_run_without_a_database_says_so_and_draws_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("servers", "notebooks"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    report = open_report(str(synthetic_run.build(tmp_path / "run", trials=1)))
+    report.inserts()
+    for name in MINE:
+        report.show(name)
+    assert capsys.readouterr().out.count("<p>") == 1
+    assert report.shown == [] and not (tmp_path / "figures").exists()
+    assert not any(has_loads(report.tables, name) for name in MINE)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+DRAW = """
+import sys
+from pathlib import Path
+from runner.present.frames import read_tables
+from runner.present.session import DATABASE_FIGURES, RAMP_FIGURES
+from runner.present.style import save
+from runner.store import RunFolder
+tables = read_tables(RunFolder(Path(sys.argv[1])))
+for name, draw in (DATABASE_FIGURES | RAMP_FIGURES).items():
+    save(draw(tables), Path(sys.argv[2]), name)
+"""
+
+
+def test_files_are_byte_stable_across_processes(run: RunFolder, tmp_path: Path) -> None:
+    sums = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", DRAW, str(run.path), str(folder)], check=True, env=environment)
+        sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
+    assert len(sums[0]) == 2 * len(MINE)
+    assert sums[0] == sums[1]
+
+
+def test_the_notebook_shows_every_figure_one_line_a_cell() -> None:
+    source = (ROOT / "notebooks" / "postgres.ipynb").read_text()
+    assert sorted(re.findall(r'"report\.show\(\\"([a-z0-9-]+)\\"\)"', source)) == sorted(MINE)
