@@ -37,6 +37,7 @@ struct Queue {
 struct Entry {
     deadline: Instant,
     number: u64,
+    spins: bool,
     done: oneshot::Sender<()>,
 }
 
@@ -50,21 +51,30 @@ impl Timer {
 
     /// Returns at `deadline`, never before it.
     pub async fn wait_until(&self, deadline: Instant) {
+        self.wait(deadline, true).await;
+    }
+
+    /// Returns some tens of microseconds after `deadline`, for which nothing spins.
+    pub async fn wait_past(&self, deadline: Instant) {
+        self.wait(deadline, false).await;
+    }
+
+    async fn wait(&self, deadline: Instant, spins: bool) {
         if deadline > Instant::now() {
             // The thread never drops a sender that it has not used.
-            let _ = self.0.insert(deadline).await;
+            let _ = self.0.insert(deadline, spins).await;
         }
     }
 }
 
 impl Shared {
-    fn insert(&self, deadline: Instant) -> oneshot::Receiver<()> {
+    fn insert(&self, deadline: Instant, spins: bool) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let mut queue = self.lock();
         let number = queue.entries_ever;
         queue.entries_ever += 1;
         let is_first = queue.heap.peek().is_none_or(|Reverse(first)| deadline < first.deadline);
-        queue.heap.push(Reverse(Entry { deadline, number, done }));
+        queue.heap.push(Reverse(Entry { deadline, number, spins, done }));
         drop(queue);
         if is_first {
             self.earlier.notify_one();
@@ -104,7 +114,7 @@ impl Shared {
                 continue;
             };
             let deadline = first.deadline;
-            let alarm = deadline - lead.0;
+            let alarm = if first.spins { deadline - lead.0 } else { deadline };
             if now >= alarm {
                 drop(queue);
                 spin_until(deadline);
@@ -215,7 +225,7 @@ mod tests {
     async fn an_earlier_deadline_overtakes() {
         let timer = Arc::new(Timer::start().unwrap());
         let begun = Instant::now();
-        let late = timer.0.insert(begun + Duration::from_secs(60));
+        let late = timer.0.insert(begun + Duration::from_secs(60), true);
         timer.wait_until(begun + Duration::from_millis(5)).await;
         assert!(begun.elapsed() < Duration::from_secs(30));
         drop(late);
