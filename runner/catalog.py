@@ -157,7 +157,7 @@ def load_server(name: str) -> Server:
     top = _read(folder / "server.toml")
     top.allow("server", "build", "run", "image")
     server, build, run, image = (top.table(key) for key in ("server", "build", "run", "image"))
-    server.allow("language", "framework", "tier", "implements", "notes")
+    server.allow("language", "framework", "tier", "implements", "deviations", "notes")
     build.allow("needs", "command", "env", "artifact")
     run.allow("needs", "command")
     image.allow("base", "context")
@@ -170,6 +170,7 @@ def load_server(name: str) -> Server:
         framework=server.get("framework", _text),
         tier=server.get("tier", _one_of("realistic", "raw", "calibration")),
         implements=server.get("implements", _texts),
+        deviations=server.get("deviations", _texts, ()),
         build_needs=build.get("needs", _texts, ()),
         build_command=build.get("command", _texts, ()),
         build_env=build.get("env", _environment, ()),

@@ -138,14 +138,12 @@ def check(servers: Servers = None, engine: EngineOption = "auto", json_: JsonFla
         _emit([asdict(inspection) for inspection in inspections])
     else:
         for inspection in inspections:
-            broken = [check for check in inspection.checks if not check.ok]
             if inspection.error:
                 console.error(inspection.error)
-            console.note(
-                f"{inspection.server}: {len(inspection.checks) - len(broken)} checks kept, {len(broken)} broken"
-            )
-            if broken:
-                console.table(inspection.server, ("broken", "detail"), [(c.name, c.detail) for c in broken])
+            console.note(inspection.summary)
+            for word, checks in (("broken", inspection.broken), ("known deviation", inspection.deviating)):
+                if checks:
+                    console.table(inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks])
     if not all(inspection.ok for inspection in inspections):
         raise typer.Exit(1)
 

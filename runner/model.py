@@ -53,6 +53,8 @@ class Server:
     framework: str
     tier: Tier
     implements: tuple[str, ...]
+    deviations: tuple[str, ...]
+    """Names of contract checks that the framework itself breaks, in what no load of the lab does; `notes` says how."""
     build_needs: tuple[str, ...]
     """Programs that must be on PATH to build on the host; empty where nothing is built."""
     build_command: tuple[str, ...]

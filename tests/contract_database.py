@@ -104,15 +104,15 @@ class Pool:
 
     def insert(self, mac: str, firmware: str) -> dict[str, Any]:
         with self.connection():
-            self.wait_for_the_database()
+            self.wait_for_the_database(mac, firmware)
             return self.store(mac, firmware)
 
-    def wait_for_the_database(self) -> None:
+    def wait_for_the_database(self, mac: str, firmware: str) -> None:
         fault, database = self.fault, self.database
         if not database.up.wait(6.0 if fault == "patient for 6 s" else PATIENCE_S):
             self.broken = True
             if fault == "inserts again by itself":
-                threading.Thread(target=self.insert_later, daemon=True).start()
+                threading.Thread(target=self.insert_later, args=(mac, firmware), daemon=True).start()
             raise RefusedError(500 if fault == "500 when the database hangs" else 503, "the database does not answer")
         if fault == "never recovers" and self.broken:
             raise RefusedError(503, "the database does not answer")
@@ -121,10 +121,10 @@ class Pool:
         if not database.alive:
             raise RefusedError(500 if fault == "500 when the database dies" else 503, "the database is gone")
 
-    def insert_later(self) -> None:
+    def insert_later(self, mac: str, firmware: str) -> None:
         self.database.up.wait()
-        for row in list(self.database.table[-1:]) * 2:
-            self.database.add(row[1:])
+        for _ in range(4):
+            self.database.add((uuid4(), mac, firmware, datetime.now(UTC)))
 
     def store(self, mac: str, firmware: str) -> dict[str, Any]:
         fault, database = self.fault, self.database

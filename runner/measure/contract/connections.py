@@ -204,7 +204,8 @@ def _try_slow_reader(target: Target, server: Server) -> Result:
     times = 500
     with connect(target, 2 * TIMEOUT_S, receive_bytes=4096) as connection:
         connection.send(request("GET", path) * times, (times, times))
-        time.sleep(0.1)
+        # Until the server has written all that it can.
+        time.sleep(0.2)
         began = time.monotonic()
         others = [fetch(target, "GET", "/health").status for _ in range(5)]
         waited_s = time.monotonic() - began

@@ -20,16 +20,18 @@ pub fn configure(services: &mut ServiceConfig, app: Data<App>) {
     services
         .app_data(app)
         .app_data(PayloadConfig::new(MAX_BODY_BYTES))
-        .service(resource("/health", "GET,HEAD").route(get().to(health)))
-        .service(resource("/stats", "GET,HEAD").route(get().to(stats)))
         .service(resource("/count", "GET,HEAD").route(get().to(count)))
         .service(resource("/experiments", "POST").route(web::post().to(create_experiment)))
-        .service(resource("/experiments/md5", "POST").route(web::post().to(create_hashed_experiment)))
+        .service(
+            resource("/experiments/md5", "POST").route(web::post().to(create_hashed_experiment)),
+        )
         .service(
             resource("/devices", "GET,HEAD,POST")
                 .route(get().to(list_devices))
                 .route(web::post().to(create_device)),
         )
+        .service(resource("/health", "GET,HEAD").route(get().to(health)))
+        .service(resource("/stats", "GET,HEAD").route(get().to(stats)))
         .default_service(web::to(not_found));
 }
 

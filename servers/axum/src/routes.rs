@@ -25,8 +25,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/devices", get(list_devices).post(create_device))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(MapRequestLayer::new(count_requests(app.clone())))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+        // In one go, because the router boxes what each call of `layer` adds.
+        .layer((
+            MapRequestLayer::new(count_requests(app.clone())),
+            DefaultBodyLimit::max(MAX_BODY_BYTES),
+        ));
     Router::new()
         .route("/health", get(health))
         .route("/stats", get(stats))

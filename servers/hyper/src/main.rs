@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use common::app::App;
 use common::config::Config;
-use common::process::{self, GRACE, HEADER_TIMEOUT, Signals};
+use common::process::{self, GRACE, Signals};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -30,8 +30,9 @@ async fn serve(config: Config) -> io::Result<()> {
     let mut signals = Signals::catch()?;
     let listener = TcpListener::from_std(process::listen(config.address)?)?;
     let app = Arc::new(App::new("hyper", config));
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    // Without a timer hyper never ends a connection by itself. With one, its timeout for a head would begin with the answer
+    // before it, and end kept connections that a load leaves idle.
+    let http = http1::Builder::new();
 
     let graceful = GracefulShutdown::new();
     loop {
