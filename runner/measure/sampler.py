@@ -15,6 +15,8 @@ import sys
 import time
 from array import array
 
+import psutil
+
 from runner.measure.stats_poll import FIGURES, StatsPoll
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 
@@ -70,7 +72,8 @@ class _Watch:
         """Carry out one command; return whether to go on."""
         command = json.loads(line)
         if "add" in command:
-            self.sources[command["add"]] = source_of(command["pid"])
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just died: it has no rows
+                self.sources[command["add"]] = source_of(command["pid"])
         if "poll" in command:
             self._poll = StatsPoll(command["poll"])
         return "stop" not in command

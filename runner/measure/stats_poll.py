@@ -31,8 +31,10 @@ class StatsPoll:
     """
 
     def __init__(self, port: int) -> None:
-        self._channel: socket.socket | None = socket.create_connection(("127.0.0.1", port), timeout=2.0)
-        self._channel.setblocking(False)
+        self._channel: socket.socket | None = None
+        with contextlib.suppress(OSError):  # a server that has just died is not the sampler's affair
+            self._channel = socket.create_connection(("127.0.0.1", port), timeout=2.0)
+            self._channel.setblocking(False)
         self._received = b""
         self._asked = False
         self._last_tick = -EVERY_TICKS

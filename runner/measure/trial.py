@@ -99,6 +99,7 @@ def measure(
         on_step("load")
         command = generators.measured(cell, generators.Shot.of(workload, tool, running.port, TAG), folder)
         before = settle(running.port)
+        _require_alive(server, running)
         stored = database.counters(TAG) if database else None
         loaded = _load(bench, command, folder, _Subjects(server, running, database))
         died = running.exit_code()
@@ -151,6 +152,12 @@ def _verify(server: Server, workload: Workload, running: Running, nonce: str) ->
     for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
         if not check.ok:
             raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
+
+
+def _require_alive(server: Server, running: Running) -> None:
+    code = running.exit_code()
+    if code is not None:
+        raise LabError(f"{server.name} died in the warm-up with exit code {code}.", exit_code=1)
 
 
 def _warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:

@@ -1,17 +1,23 @@
 //! The lab's HTTP contract on axum, written the way axum's users write it.
 
+mod guard;
 mod routes;
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use axum::serve::ListenerExt;
+use axum::serve::{IncomingStream, ListenerExt};
 use common::app::App;
 use common::config::Config;
 use common::process::{self, GRACE, Signals};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tower::service_fn;
+
+use crate::guard::{WatchedListener, guarded};
 
 fn main() -> ExitCode {
     process::run(serve)
@@ -30,7 +36,12 @@ async fn serve(config: Config) -> io::Result<()> {
 
     let stop = Arc::new(Notify::new());
     let stopped = Arc::clone(&stop).notified_owned();
-    let server = axum::serve(listener, routes::router(app)).with_graceful_shutdown(stopped);
+    let router = routes::router(app);
+    let make_service = service_fn(move |stream: IncomingStream<WatchedListener<_>>| {
+        ready(Ok::<_, Infallible>(guarded(router.clone(), stream.io().two_lengths())))
+    });
+    let server =
+        axum::serve(WatchedListener(listener), make_service).with_graceful_shutdown(stopped);
     tokio::select! {
         result = server.into_future() => result,
         () = grace_after(signals, &stop) => Ok(()),

@@ -95,7 +95,7 @@ async fn method_not_allowed() -> ApiError {
     ApiError(Refusal::method_not_allowed())
 }
 
-struct ApiError(Refusal);
+pub struct ApiError(Refusal);
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {

@@ -44,6 +44,11 @@ impl Refusal {
         Self { status: 400, error: error.into() }
     }
 
+    /// Both Content-Length and Transfer-Encoding. The connection ends with it.
+    pub fn two_lengths() -> Self {
+        Self::bad_request("Transfer-Encoding excludes Content-Length")
+    }
+
     pub fn method_not_allowed() -> Self {
         Self { status: 405, error: "method not allowed".into() }
     }

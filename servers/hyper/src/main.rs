@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::app::App;
 use common::config::Config;
 use common::process::{self, GRACE, Signals};
+use common::watched::WatchedStream;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -42,7 +43,11 @@ async fn serve(config: Config) -> io::Result<()> {
         };
         app.counters.count_connection();
         let app = Arc::clone(&app);
-        let service = service_fn(move |request| routes::answer(Arc::clone(&app), request));
+        let stream = WatchedStream::new(stream);
+        let two_lengths = stream.two_lengths();
+        let service = service_fn(move |request| {
+            routes::answer(Arc::clone(&app), two_lengths.seen(), request)
+        });
         let connection = http.serve_connection(TokioIo::new(stream), service);
         // What ends a connection early (a reset, bad HTTP, a timeout) is the client's affair.
         tokio::spawn(graceful.watch(connection));

@@ -10,14 +10,22 @@ use common::experiment::Experiment;
 use common::json;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. What goes wrong is an answer, too.
-pub async fn answer(app: Arc<App>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+/// Answers a request. What goes wrong is an answer, too. `two_lengths` is whether its connection has read a head
+/// with both Content-Length and Transfer-Encoding.
+pub async fn answer(
+    app: Arc<App>,
+    two_lengths: bool,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    if two_lengths && request.headers().contains_key(TRANSFER_ENCODING) {
+        return Ok(refuse_and_close(&Refusal::two_lengths()));
+    }
     let answered = match (request.uri().path(), request.method()) {
         ("/health", &Method::GET | &Method::HEAD) => Ok(ok(&app.health())),
         ("/stats", &Method::GET | &Method::HEAD) => Ok(ok(&app.stats())),
@@ -81,6 +89,12 @@ fn with_json(status: StatusCode, value: &impl Serialize) -> Answer {
 fn refuse(refusal: &Refusal) -> Answer {
     let status = StatusCode::from_u16(refusal.status);
     with_json(status.expect("a refusal has a status of HTTP"), refusal)
+}
+
+fn refuse_and_close(refusal: &Refusal) -> Answer {
+    let mut answer = refuse(refusal);
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 fn method_not_allowed(allowed: &'static str) -> Answer {
