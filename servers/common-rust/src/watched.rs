@@ -1,0 +1,88 @@
+//! Connections that look at what is read from them. hyper reads a request with both Content-Length and
+//! Transfer-Encoding by the latter, and deletes the former before a service sees it. To RFC 9112, section 6.3, both
+//! are perhaps an attempt at request smuggling.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::head_scan::HeadScan;
+
+/// Whether a connection read a head with both fields. It stays so for good: the connection ends with the request
+/// that asks.
+#[derive(Clone, Default)]
+pub struct TwoLengths(Arc<AtomicBool>);
+
+impl TwoLengths {
+    /// A chunked request on a connection that has seen them is to be refused.
+    // Reading and asking are done by the one task of the connection.
+    pub fn seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream that tells whether it read a head with both fields.
+pub struct WatchedStream<S> {
+    stream: S,
+    scan: HeadScan,
+    two_lengths: TwoLengths,
+}
+
+impl<S> WatchedStream<S> {
+    pub fn new(stream: S) -> Self {
+        Self { stream, scan: HeadScan::default(), two_lengths: TwoLengths::default() }
+    }
+
+    pub fn two_lengths(&self) -> TwoLengths {
+        self.two_lengths.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context,
+        buffer: &mut ReadBuf,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.scan.find(&buffer.filled()[before..]) {
+            self.two_lengths.0.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
