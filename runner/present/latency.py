@@ -119,7 +119,7 @@ def log_ms_axis(ax: Axes, axis: str) -> None:
     low, high = ax.get_ylim() if axis == "y" else ax.get_xlim()
     decades = np.log10(high / low)
     steps: tuple[float, ...] = (1, 2, 5) if decades < 2.2 else (1, 3) if decades < 3.2 else (1,)
-    if decades < 0.9:
+    if decades < 1.2:
         steps = (1, 1.5, 2, 3, 5, 7)
     exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [step * 10.0**power for power in exponents for step in steps]

@@ -86,8 +86,9 @@ def _draw(
         points = [(c, of, full) for c, of, full in points if of.n]
         if not points:
             continue
-        # A few per cent beside each other, so that the error bars of equal servers do not cover one another.
-        nudge = 1.045 ** (index - (len(looks) - 1) / 2)
+        # A few per cent beside each other, so that the error bars of equal servers do not cover one another; a single
+        # number of connections leaves room for more.
+        nudge = (1.045 if len(counts) > 1 else 1.22) ** (index - (len(looks) - 1) / 2)
         _draw_server(ax, server, look, [(c * nudge, of, full) for c, of, full in points])
         last, of, _ = points[-1]
         ends.append((server, look, last * nudge, of.median))
