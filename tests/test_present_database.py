@@ -202,11 +202,11 @@ def test_single_trials_rank_nobody(tables: Tables) -> None:
     assert "Inserts per second rank nobody" in text and ">" not in text and "no pool size can be advised" in text
 
 
-def test_the_shared_cpu_is_a_warning(tables: Tables) -> None:
-    assert any("shares with the load generator" in warning for warning in inserts.answer(tables).warnings)
+def test_a_shared_cpu_is_said(tables: Tables) -> None:
+    assert "PostgreSQL has 1 CPU, which it shares with the load generator" in findings(tables)
     place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
     own = replace(tables, manifest=tables.manifest | {"placement": place})
-    assert not any("shares" in warning for warning in inserts.answer(own).warnings)
+    assert "PostgreSQL has 1 CPU of its own." in findings(own)
     assert "PostgreSQL has 1 CPU of its own." in words(ramp.database_cpu(own))
 
 

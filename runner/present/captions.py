@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -15,9 +16,11 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     A closed loop without think time is always at saturation: its mean response time is N / X (Little's law).
     """
     first = trials.iloc[0].to_dict()
+    size = first.get("pool_size", math.nan)
+    pool = "" if math.isnan(size) else f", pool of {size:.0f}"
     if first["load_model"] == "open":
-        return f"open loop, {offered_words(first)}: {quantity}"
-    return f"closed loop, N = {first['vus']:.0f}, zero think time: {quantity} at saturation"
+        return f"open loop, {offered_words(first)}{pool}: {quantity}"
+    return f"closed loop, N = {first['vus']:.0f}{pool}, zero think time: {quantity} at saturation"
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:

@@ -34,7 +34,7 @@ def answer(tables: Tables) -> Answer:
         *_pools(tables, table),
         _database(table),
         captions.rows_equal_answers(sealed),
-        captions.durability(tables.manifest),
+        " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
     ]
     return Answer(tuple(summary.warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
 
@@ -71,7 +71,8 @@ def _most(table: pd.DataFrame) -> list[str]:
             sentences.append(f"Servers can be ranked on these loads too, see the table: {others}.")
     elif loads:
         sentences.append(
-            "Inserts per second rank nobody: on no closed loop were two servers the limit in all of two trials or more."
+            "Inserts per second rank nobody: no closed loop has two servers that were the limit in each of two or more "
+            "trials."
         )
     if rest:
         words = "; ".join(f"{load} (limit: {_limit(rows)})" for load, rows in rest)
@@ -196,9 +197,11 @@ def _enough(loop: str, trials: pd.DataFrame, tables: Tables) -> str:
         else:
             by_size.setdefault(smallest, []).append(server)
     parts = [f"{size:.0f} for {', '.join(servers)}" for size, servers in sorted(by_size.items())]
-    told = f"the smallest pool as fast as any: {'; '.join(parts)}" if parts else "no pool size can be advised"
-    rest = f"; not to be told: {', '.join(untold)} (single trials, or the generator was the limit)" if untold else ""
-    return f"{loop}: {told}{rest}."
+    why = "single trials, or the limit was the generator or is not told"
+    if not parts:
+        return f"{loop}: no pool size can be advised ({why})."
+    rest = f"; not to be told: {', '.join(untold)} ({why})" if untold else ""
+    return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{rest}."
 
 
 def smallest_pool(trials: pd.DataFrame) -> float | None:

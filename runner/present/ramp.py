@@ -18,7 +18,6 @@ from runner.present.latency import log_ms_axis
 from runner.present.multiples import BEHIND, Panel
 from runner.present.offered import kept_rps, offered_steps
 from runner.present.stats import Floats, spread
-from runner.present.throughput import bin_width
 
 BAND = "Line: median of the trials; band: minimum to maximum; pale grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
@@ -216,7 +215,7 @@ def _draw(tables: Tables, trials: pd.DataFrame, quantity: Quantity) -> Figure:
 
 def _bin_words(quantity: Quantity, trials: pd.DataFrame) -> str:
     fine = quantity.points in (seconds.memory, seconds.pool) or quantity.log
-    return "1 s" if fine else f"{bin_width(trials):g} s"
+    return "1 s" if fine else f"{seconds.bin_width(trials):g} s"
 
 
 def _limits(quantity: Quantity, shown: Sequence[Panel], curves: Sequence[pd.DataFrame]) -> tuple[float, float]:
@@ -256,7 +255,7 @@ def _draw_panel(
 def _time_axis(ax: Axes, panel: Panel) -> None:
     """Label the starts of some steps with the second and, below it, the rate offered from then on."""
     edges, rates = offered_steps(panel.trials)
-    ax.set_xlim(0, float(edges[-1]) * 1.02)
+    ax.set_xlim(0, max(float(edges[-1]), float(panel.trials["duration_s"].max())) * 1.02)
     stride = -(-len(rates) // TICKS)
     at = range(0, len(rates), stride)
     ax.set_xticks([float(edges[i]) for i in at], [f"{edges[i]:.10g} s\n{rates[i]:,.10g}/s" for i in at])

@@ -13,22 +13,29 @@ import pandas as pd
 
 from runner.present.frames import Tables
 from runner.present.stats import Floats, histogram_quantile, window_means
-from runner.present.throughput import FINE_S, bin_width
+from runner.present.throughput import FINE_S
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
+SECOND_S = 1.0
+SHORT_LOAD_S = 10.0
 FEWEST_BEYOND = 10
 """Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
 
 
+def bin_width(trials: pd.DataFrame) -> float:
+    """Return the width in seconds of bins of rates and CPU: 1, but 0.1 for loads under 10 s."""
+    return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
+
+
 def answered(trials: pd.DataFrame, tables: Tables) -> Points:
-    """Return the requests/s that were answered well (2xx or 3xx), in bins of `throughput.bin_width`."""
+    """Return the requests/s that were answered well (2xx or 3xx), in bins of `bin_width`."""
     width = bin_width(trials)
-    return _each(trials, tables.throughput, lambda rows: _in_bins(rows, width))
+    return _each(trials, tables.throughput, lambda rows: _in_bins(rows, width), width)
 
 
 def _in_bins(rows: pd.DataFrame, width: float) -> pd.DataFrame:
-    bins = max(1, int(np.floor(rows["t_s"].max() / width + 1e-6)))  # the last one is hardly ever full
+    bins = max(1, int(np.floor((rows["t_s"].max() + FINE_S) / width + 1e-6)))
     # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor safe.
     number = np.floor((rows["t_s"] + FINE_S / 2) / width).astype(int)
     counts = (rows["requests"] - rows["failed"]).groupby(number).sum().reindex(range(bins), fill_value=0)
@@ -43,7 +50,7 @@ def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
         good = (ordered["requests"] - ordered["failed"]).cumsum()
         return pd.DataFrame({"t_s": (ordered["t_s"] + FINE_S).round(1), "value": good.to_numpy(dtype=float)})
 
-    return _each(trials, tables.throughput, total)
+    return _each(trials, tables.throughput, total, 0.0)
 
 
 def latency(quantile: float) -> Callable[[pd.DataFrame, Tables], Points]:
@@ -65,11 +72,11 @@ def latency(quantile: float) -> Callable[[pd.DataFrame, Tables], Points]:
 
 
 def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
-    """Return the function that gives a subject's CPU use in % of a core, in bins of `throughput.bin_width`."""
+    """Return the function that gives a subject's CPU use in % of a core, in bins of `bin_width`."""
 
     def points(trials: pd.DataFrame, tables: Tables) -> Points:
         width = bin_width(trials)
-        return _each(trials, _of(tables, subject), lambda rows: _windows(rows, width))
+        return _each(trials, _of(tables, subject), lambda rows: _windows(rows, width), width)
 
     return points
 
@@ -102,13 +109,18 @@ def _of(tables: Tables, subject: str) -> pd.DataFrame:
     return tables.resources[tables.resources["subject"] == subject]
 
 
-def _each(trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.DataFrame]) -> Points:
-    """Apply `one` to the table's rows of each trial that has any, up to the end of that trial's load."""
+def _each(
+    trials: pd.DataFrame,
+    table: pd.DataFrame,
+    one: Callable[[pd.DataFrame], pd.DataFrame],
+    width_s: float = SECOND_S,
+) -> Points:
+    """Apply `one` to the table's rows of each trial that has any; bins that reach beyond its load are left out."""
     ends = dict(zip(trials["trial_id"], trials["duration_s"], strict=True))
     parts = []
     for trial_id, rows in table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id"):
         points = one(rows)
-        inside = points[points["t_s"] <= ends[trial_id] + 0.5]
+        inside = points[points["t_s"] + width_s / 2 <= ends[trial_id] + FINE_S]
         parts.append(inside.assign(trial_id=trial_id))
     return pd.concat(parts, ignore_index=True)[COLUMNS] if parts else pd.DataFrame(columns=COLUMNS, dtype=float)
 

@@ -161,8 +161,6 @@ def warnings_of(tables: Tables, table: pd.DataFrame) -> list[str]:
         warnings.append(f"Not in containers: the servers ran as local processes, because: {reason}.")
     if not (manifest.get("placement") or {}).get("disjoint", True):
         warnings.append("Server and load generator shared CPUs, so each slowed the other down.")
-    if tables.has_database and (manifest.get("placement") or {}).get("database_shared"):
-        warnings.append(captions.database_place(manifest))
     left_out = int(table["left_out"].sum())
     if left_out:
         total = captions.plural(len(tables.trials), "trial")
@@ -204,9 +202,7 @@ def _offered(load: object, rows: pd.DataFrame) -> str:
     known = rows[rows["trials"] > 0]
     if known.empty:
         return f"{load}: no number, since no trial was sealed."
-    late = [
-        f"{row['server']} ({style.number(row['dropped'])})" for row in known.to_dict("records") if row["dropped"] > 0
-    ]
+    late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
     dropped = f"; dropped (median of the trials): {', '.join(late)}" if late else "; none was dropped"
     dropped = "" if known["dropped"].isna().any() else dropped
     return f"{load}: the rate was set, and ranks nobody{dropped}."
