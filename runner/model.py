@@ -249,7 +249,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens).
+    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
 
     A field is None where the server does not offer it.
     """
@@ -257,6 +257,8 @@ class Counters:
     requests: int | None
     connections: int | None
     passive_opens: int | None
+    dropped_packets: int | None = None
+    """Packets that the kernel dropped because its table of tracked connections was full."""
 
 
 @dataclass(frozen=True)

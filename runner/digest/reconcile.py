@@ -16,6 +16,7 @@ ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
+KERNEL_DROPS = "the kernel dropped no packets"
 OWN_CONNECTIONS = 3
 """wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
 keeps one connection to /stats during the load."""
@@ -160,6 +161,13 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
             f"({sent.at_once} at once)",
         ),
     )
+
+
+def kept_packets(measurement: Measurement) -> Check:
+    """Return whether the kernel dropped no packet of the load for want of room in its table of tracked connections."""
+    before, after = measurement.counters_before.dropped_packets, measurement.counters_after.dropped_packets
+    dropped = after - before if before is not None and after is not None else 0
+    return Check(KERNEL_DROPS, dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached")
 
 
 def lived(measurement: Measurement) -> Check:

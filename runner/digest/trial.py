@@ -40,9 +40,9 @@ class Digest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether all that is wrong is that the machine took the CPU away from the measurement itself."""
+        """Whether the machine is to blame: it took only the CPU away from the sampler, or it dropped packets."""
         failed = {check.name for check in self.checks if not check.ok}
-        return failed == {reconcile.SAMPLER_TICKS}
+        return failed == {reconcile.SAMPLER_TICKS} or reconcile.KERNEL_DROPS in failed
 
 
 @dataclass(frozen=True)

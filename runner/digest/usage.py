@@ -58,6 +58,7 @@ def measure_usage(
         metrics |= _database(counters["database"], server, measurement, end_s, requests)
     checks = (
         reconcile.lived(measurement),
+        reconcile.kept_packets(measurement),
         *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
     )
     return Usage(metrics, checks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from runner.measure.conntrack import dropped_packets
 from runner.measure.readiness import get_json
 from runner.model import Counters
 
@@ -47,4 +48,5 @@ def read_counters(port: int) -> Counters:
         requests if isinstance(requests, int) else None,
         connections if isinstance(connections, int) else None,
         passive_opens(),
+        dropped_packets(),
     )
