@@ -1,0 +1,149 @@
+"""Files of k6 samples with known contents, and an independent reader that pairs them line by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from k6_files import (
+    EPOCH_NS,
+    Request,
+    announce,
+    go_float,
+    iteration_lines,
+    point_line,
+    request_lines,
+)
+
+from runner.digest.k6 import K6Points, digest_k6
+
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+
+
+def make_request(rng: random.Random, number: int) -> Request:
+    status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
+    connecting = rng.choice([0, rng.randrange(MS)])
+    return Request(
+        end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),
+        blocked=connecting + rng.randrange(50, 9_000),
+        connecting=connecting,
+        sending=rng.randrange(50 * US),
+        waiting=rng.randrange(300 * MS),
+        receiving=rng.randrange(200 * US),
+        status=status,
+        error_code=1212 if status == 0 else 1000 + status if status >= 400 else 0,
+    )
+
+
+def own_points(rng: random.Random, end_ns: int) -> list[str]:
+    odd = json.dumps({"status": "weird", "x": 'a"]}\\,é\n', "value": "7"})
+    return [
+        point_line("my_trend", end_ns, go_float(rng.choice([0.00001, 1e22, 5, -3.5])), odd),
+        point_line("http_req_mine", end_ns, "1", "{}"),
+        point_line("checks", end_ns, "1", '{"check":"http_reqs"}'),
+    ]
+
+
+def make_lines(seed: int, iterations: int, *, stock: bool = False) -> tuple[list[str], list[Request]]:
+    """Iterations of 0 to 4 requests each, with users' own metrics between, some interrupted, some without callback."""
+    rng = random.Random(seed)
+    lines: list[str] = []
+    made: list[Request] = []
+    for number in range(iterations):
+        for _ in range(rng.choice([0, 1, 1, 1, 2, 4])):
+            made.append(make_request(rng, number))
+            lines += request_lines(made[-1], stock=stock, failed_point=rng.random() < 0.9)
+            if rng.random() < 0.3:
+                lines += own_points(rng, made[-1].end_ns)
+        end = EPOCH_NS + 2 * S + number * 3 * MS
+        lines += iteration_lines(end, 500 * MS, stock=stock, full=rng.random() < 0.95)
+    return announce(lines), made
+
+
+def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
+    return digest_k6(
+        raw,
+        raw.parent / "out" / "requests.parquet",
+        raw.parent / "out" / "latency.parquet",
+        raw.parent / "out" / "throughput.parquet",
+        trial_id="t1",
+        mode=mode,
+        scratch=raw.parent / "scratch",
+        **options,
+    )
+
+
+def read_table(raw: Path, name: str) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = pq.read_table(raw.parent / "out" / f"{name}.parquet").to_pydict()
+    return columns
+
+
+def time_ns(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 time with any offset and up to 9 digits."""
+    stamp, zone = (text[:-1], "+00:00") if text.endswith("Z") else (text[:-6], text[-6:])
+    whole, _, fraction = stamp.partition(".")
+    return int(datetime.fromisoformat(whole + zone).timestamp()) * S + int(fraction.ljust(9, "0") or 0)
+
+
+def read_slowly(raw: Path) -> list[dict[str, Any]]:
+    """Pair points the obvious way: a line of http_reqs opens a request, the lines after it belong to it."""
+    text = gzip.decompress(raw.read_bytes()) if raw.suffix == ".gz" else raw.read_bytes()
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        record = json.loads(line)
+        metric, data = record["metric"], record["data"]
+        if record["type"] != "Point":
+            continue
+        if metric == "http_reqs":
+            tags = data["tags"]
+            found.append(
+                {
+                    "end": time_ns(data["time"]),
+                    "status": int(tags["status"]),
+                    "error_code": int(tags.get("error_code", 0)),
+                }
+            )
+        elif metric.startswith("http_req_") and metric not in ("http_req_mine", "http_req_my_trend"):
+            assert time_ns(data["time"]) == found[-1]["end"]
+            assert metric not in found[-1]
+            found[-1][metric] = data["value"]
+    return found
+
+
+def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
+    """Tables and numbers equal those of the slow reader."""
+    slow = read_slowly(raw)
+    table = read_table(raw, "requests")
+    assert points.requests == len(slow) == len(table["t_s"])
+    for column in ("blocked", "connecting", "sending", "waiting", "receiving"):
+        assert table[f"{column}_ms"] == [row[f"http_req_{column}"] for row in slow]
+    assert table["status"] == [row["status"] for row in slow]
+    assert table["error_code"] == [row["error_code"] for row in slow]
+    ok = [200 <= row["status"] < 400 and not row["error_code"] for row in slow]
+    assert table["ok"] == ok
+    assert points.failed == ok.count(False)
+    assert points.with_status == sum(row["status"] != 0 for row in slow)
+    durations = np.array([row["http_req_duration"] for row in slow])
+    connect = [
+        max(row["http_req_blocked"], row["http_req_connecting"] + row["http_req_tls_handshaking"]) for row in slow
+    ]
+    whole = durations + np.array(connect)
+    assert table["latency_ms"] == list(whole if mode == "close" else durations)
+    first = min(row["end"] - round(occupied * 1e6) for row, occupied in zip(slow, whole, strict=True))
+    assert points.first_start_ns == first
+    assert points.last_end_ns == max(row["end"] for row in slow)
+    assert table["t_s"] == pytest.approx([(row["end"] - first) / 1e9 for row in slow], abs=1e-9)
+    quantiles = np.quantile(durations, [0.5, 0.9, 0.95, 0.99, 0.999])
+    ours = [getattr(points, f"latency_{name}_ms") for name in ("p50", "p90", "p95", "p99", "p999")]
+    assert ours == pytest.approx(list(quantiles), rel=1e-12)
+    assert points.latency_mean_ms == pytest.approx(durations.mean(), rel=1e-12)
+    assert (points.latency_min_ms, points.latency_max_ms) == (durations.min(), durations.max())

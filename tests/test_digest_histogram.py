@@ -1,0 +1,64 @@
+"""The histogram's buckets against known values and exact quantiles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.digest import histogram
+
+
+def test_buckets_of_known_values() -> None:
+    index = histogram.bucket_index([0, 0.5, 1, 1.0099, 1.0101, 1000, 1e6])
+    assert list(index) == [0, 0, 0, 0, 1, math.floor(math.log(1000) / math.log(1.01)), 1388]
+    lower, upper = histogram.bucket_bounds_ms([0, 100])
+    assert list(lower) == pytest.approx([0.001, 2.704813829 / 1000])
+    assert list(upper) == pytest.approx([0.00101, 2.731861967 / 1000])
+
+
+@given(st.one_of(st.floats(1, 1e12), st.integers(0, 2500).map(lambda power: 1.01**power)))
+def test_bounds_enclose_the_value(us: float) -> None:
+    lower, upper = histogram.bucket_bounds_ms(histogram.bucket_index([us]))
+    assert lower[0] * 1000 <= us * (1 + 1e-15)
+    assert us < upper[0] * 1000 * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_no_bucket_for_what_is_no_latency(bad: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        histogram.bucket_index([1.0, bad])
+
+
+def test_histograms_merge_by_adding() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.lognormal(8, 2, 10_000)
+    whole = histogram.bucket_counts(values)
+    halves = [histogram.bucket_counts(values[::2]), histogram.bucket_counts(values[1::2])]
+    merged = histogram.merge_counts(*(np.concatenate(pair) for pair in zip(*halves, strict=True)))
+    assert [list(part) for part in merged] == [list(part) for part in whole]
+    twice = histogram.bucket_counts(values, np.full(values.size, 2))
+    assert list(twice[1]) == list(whole[1] * 2)
+    for wrong in ([-1] * 3, [0.5] * 3):
+        with pytest.raises(ValueError, match="Counts"):
+            histogram.bucket_counts([1, 2, 3], wrong)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(1.01, 1e9), min_size=1, max_size=200),
+    st.sampled_from([0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0]),
+)
+def test_quantile_within_its_error(values: list[float], q: float) -> None:
+    exact = np.quantile(values, q, method="inverted_cdf")
+    estimate = histogram.quantile_ms(*histogram.bucket_counts(values), q) * 1000
+    assert abs(estimate / exact - 1) <= histogram.MAX_QUANTILE_ERROR * (1 + 1e-9)
+
+
+def test_quantile_of_nothing_or_beyond() -> None:
+    assert math.isnan(histogram.quantile_ms([], [], 0.5))
+    with pytest.raises(ValueError, match="quantile"):
+        histogram.quantile_ms([1], [1], 1.5)

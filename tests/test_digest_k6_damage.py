@@ -1,0 +1,268 @@
+"""Damaged files of k6 samples: one error that names the place, never a wrong pair; and k6's summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from k6_files import (
+    EPOCH_NS,
+    Request,
+    announce,
+    iteration_lines,
+    request_lines,
+    write_lines,
+)
+from k6_reader import MS, digest, make_lines, read_table
+
+from runner.digest.k6 import read_summary
+from runner.model import LabError
+
+
+def _refused(raw: Path, **options: Any) -> str:
+    """The error of a damaged file; no table may appear, an older one must stay, nothing is left in scratch."""
+    out = raw.parent / "out"
+    out.mkdir(exist_ok=True)
+    (out / "requests.parquet").write_text("older")
+    with pytest.raises(LabError) as caught:
+        digest(raw, **options)
+    assert [path.name for path in out.iterdir()] == ["requests.parquet"]
+    assert (out / "requests.parquet").read_text() == "older"
+    assert not list((raw.parent / "scratch").iterdir())
+    assert caught.value.exit_code == 1
+    message = str(caught.value)
+    assert str(raw) in message
+    assert "\n" not in message
+    return message
+
+
+LINES, REQUESTS = make_lines(11, 400)
+
+
+def _position(metric: str, after: int = 1000) -> int:
+    """Index of a line with a point of `metric`, the first from `after` on."""
+    return next(i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i])
+
+
+RUBBISH = {
+    "not JSON": "rubbish {{{",
+    "a number": "5",
+    "null": "null",
+    "a list": "[]",
+    "blank": "",
+    "an empty object": "{}",
+    "two objects": '{"a":1}{"b":2}',
+    "another type": LINES[2000].replace('"Point"', '"Dot"'),
+    "no time": '{"metric":"checks","type":"Point","data":{"value":1,"tags":{}}}',
+    "no value": '{"metric":"checks","type":"Point","data":{"time":"2026-11-21T00:56:31Z","tags":{}}}',
+    "data is text": '{"metric":"checks","type":"Point","data":"/etc/passwd"}',
+    "another file": "/etc/passwd",
+}
+
+
+@pytest.mark.parametrize("name", RUBBISH)
+@pytest.mark.parametrize("file", ["k6.json", "k6.json.gz"])
+def test_rubbish_in_the_middle(tmp_path: Path, name: str, file: str) -> None:
+    at = _position("data_sent")
+    lines = [*LINES[:at], RUBBISH[name], *LINES[at + 1 :]]
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, lines))
+
+
+@pytest.mark.parametrize("value", ['"fast"', "null", "{}", "[1]", "-1", "+Inf", "1e999", "0x10", "NaN"])
+def test_wrong_value(tmp_path: Path, value: str) -> None:
+    at = _position("http_req_waiting")
+    head, _, tail = LINES[at].partition('"value":')
+    lines = [*LINES[:at], f'{head}"value":{value},{tail.partition(",")[2]}', *LINES[at + 1 :]]
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", lines))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"time":"2026-11-21T', '"time":"yesterday '),
+        ('"time":"2026-11-21T', '"time":"2026-13-41T'),
+        ('"status":"', '"status":"x'),
+        ('"status":"', '"other":"'),
+    ],
+)
+def test_wrong_time_or_status(tmp_path: Path, old: str, new: str) -> None:
+    at = _position("http_reqs")
+    lines = [*LINES[:at], LINES[at].replace(old, new), *LINES[at + 1 :]]
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", lines))
+
+
+@pytest.mark.parametrize("metric", ["http_reqs", "http_req_duration", "http_req_blocked", "http_req_receiving"])
+@pytest.mark.parametrize("change", ["drop", "double"])
+def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: str, change: str) -> None:
+    at = _position(metric)
+    lines = [*LINES[:at], *([LINES[at]] * 2 if change == "double" else []), *LINES[at + 1 :]]
+    message = _refused(write_lines(tmp_path / "k6.json.gz", lines))
+    number = int(message.split("line ")[1].split(":")[0])
+    assert at < number <= at + 15
+
+
+def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
+    """The order of metrics alone would look right: the head of one request continues with the tail of the next."""
+    requests = [Request(EPOCH_NS + i * MS, 0, 0, 0, (i + 1) * MS, 0) for i in range(4)]
+    lines = [line for request in requests for line in request_lines(request, failed_point=False)]
+    for begin in range(8, 16):
+        raw = write_lines(tmp_path / "k6.json", lines[:begin] + lines[begin + 8 :])
+        if begin % 8:
+            _refused(raw)
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
+def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
+    whole = gzip.compress("\n".join([*LINES, ""]).encode())
+    raw = tmp_path / "k6.json.gz"
+    raw.write_bytes(whole[: max(3, int(len(whole) * share))])
+    message = _refused(raw)
+    assert "gzip" in message
+    assert "line " in message
+
+
+def test_cut_off_last_line(tmp_path: Path) -> None:
+    raw = tmp_path / "k6.json"
+    raw.write_text("\n".join(LINES)[:-20])
+    assert f"line {len(LINES)}: the line is cut off" in _refused(raw)
+
+
+@pytest.mark.parametrize("gz", [True, False])
+def test_salvage_keeps_complete_requests(tmp_path: Path, gz: bool) -> None:
+    at = _position("http_req_waiting", 3000)
+    text = "\n".join([*LINES[:at], LINES[at][:50]])
+    whole = gzip.compress(text.encode())[:-8] if gz else text.encode()
+    raw = tmp_path / ("k6.json.gz" if gz else "k6.json")
+    raw.write_bytes(whole)
+    points = digest(raw, salvage=True)
+    complete = sum('"metric":"http_req_receiving","type":"Point"' in line for line in LINES[:at])
+    assert points.requests == complete == len(read_table(raw, "requests")["t_s"])
+    assert points.salvaged
+    assert points.lines_lost == 7
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
+    lines = [*LINES[:500], "rubbish", *LINES[501:]]
+    raw = tmp_path / "k6.json"
+    raw.write_text("\n".join(lines)[:-20])
+    assert "line 501:" in _refused(raw, salvage=True)
+    whole = bytearray(gzip.compress("\n".join([*LINES, ""]).encode()))
+    whole[len(whole) // 2] ^= 0x10
+    (tmp_path / "k6.json.gz").write_bytes(whole)
+    assert "gzip" in _refused(tmp_path / "k6.json.gz", salvage=True)
+
+
+def test_incomplete_last_request(tmp_path: Path) -> None:
+    lines = LINES[: _position("http_req_sending", 2000)]
+    raw = write_lines(tmp_path / "k6.json", lines)
+    assert f"line {len(lines)}:" in _refused(raw)
+    points = digest(raw, salvage=True)
+    assert points.salvaged
+    assert points.lines_lost == 5
+
+
+def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
+    """DuckDB does not check gzip's CRC: a changed digit would pass unseen."""
+    whole = gzip.compress("\n".join([*LINES, ""]).encode(), compresslevel=0)
+    at = whole.index(b'"value":0.', 5000) + 12
+    raw = tmp_path / "k6.json.gz"
+    raw.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    assert "corrupt" in _refused(raw)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\x00" * 100, b"rubbish", random.Random(2).randbytes(5000)])
+@pytest.mark.parametrize("name", ["k6.json", "k6.json.gz"])
+def test_empty_or_something_else(tmp_path: Path, content: bytes, name: str) -> None:
+    raw = tmp_path / name
+    raw.write_bytes(content)
+    _refused(raw)
+    _refused(raw, salvage=True)
+    if content and name.endswith(".gz"):
+        raw.write_bytes(gzip.compress(content))
+        assert "line 1" in _refused(raw)
+
+
+def test_missing_folder_or_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for raw in (tmp_path / "none.json.gz", tmp_path, tmp_path / "pipe.json"):
+        with pytest.raises(LabError, match="not a regular file"):
+            digest(raw)
+
+
+def test_a_clock_set_by_years(tmp_path: Path) -> None:
+    lines = request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0)) + request_lines(Request(0, 0, 0, 0, MS, 0))
+    assert "clock" in _refused(write_lines(tmp_path / "k6.json", announce(lines)))
+
+
+def test_no_requests(tmp_path: Path) -> None:
+    raw = write_lines(tmp_path / "k6.json", announce(iteration_lines(EPOCH_NS, MS)))
+    assert "no complete request" in _refused(raw)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_change_of_bytes_ends_in_tables_or_one_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray("\n".join([*LINES[:60], ""]).encode())
+    at = data.draw(st.integers(0, len(content) - 1))
+    junk = data.draw(st.binary(max_size=8))
+    content[at : at + data.draw(st.integers(0, 300))] = junk
+    raw = tmp_path_factory.mktemp("fuzz") / "k6.json"
+    raw.write_bytes(content)
+    try:
+        points = digest(raw)
+    except LabError as error:
+        assert "\n" not in str(error)
+    else:
+        assert points.points["http_reqs"] == points.points["http_req_receiving"] == points.requests
+
+
+def test_summary_of_either_shape(tmp_path: Path) -> None:
+    values = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
+    old = {
+        "root_group": {},
+        "metrics": {
+            "http_req_duration": {**values, "count": 12},
+            "http_reqs": {"count": 12, "rate": 3.5},
+            "iterations": {"count": 10, "rate": 3},
+            "dropped_iterations": {"count": 2, "rate": 1},
+            "iteration_duration": values,
+        },
+    }
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    summary = read_summary(tmp_path / "old.json")
+    assert (summary.iterations, summary.dropped, summary.requests) == (10, 2, 12)
+    assert summary.interrupted is None
+    assert summary.iteration_max_ms == 9.5
+    assert summary.http_req_duration is not None
+    assert dataclasses.astuple(summary.http_req_duration) == (12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
+    metrics = [
+        {"name": "http_reqs", "values": {"count": 3}},
+        {"name": "http_req_duration", "values": {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}},
+    ]
+    (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": metrics}}))
+    new = read_summary(tmp_path / "new.json")
+    assert (new.requests, new.iterations, new.dropped) == (3, 0, 0)
+    assert new.http_req_duration is not None
+    assert (new.http_req_duration.p90, new.http_req_duration.p99) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "5", "{}", '{"metrics":{"http_reqs":{}}}', '{"metrics":{"iterations":{"count":"x"}}}', '{"metrics":5}'],
+)
+def test_broken_summary(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(LabError, match=r"s\.json") as caught:
+        read_summary(tmp_path / "s.json")
+    assert caught.value.exit_code == 1
