@@ -7,6 +7,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+POOL_EXHAUSTED = "the pool of connections was exhausted"
+"""How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
+FIGURES = (
+    "pool_size",
+    "pool_in_use",
+    "pool_idle",
+    "pool_waiting",
+    "gc_cycles",
+    "gc_pause_total_ms",
+    "gc_cpu_s",
+)
+"""Columns of resources.parquet that come of a server's own /stats: the object there, `_`, the key in it."""
+POSTGRES = Path(__file__).parent / "postgres"
+"""The database's configuration, start script and Dockerfile."""
 SCHEMA = 1
 """Version of the data format. 1 (2026-11): first format."""
 

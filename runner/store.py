@@ -82,6 +82,12 @@ def read_json(path: Path) -> Any:
         raise LabError(f"{path} cannot be read as JSON: {error}.", exit_code=1) from None
 
 
+def last_line(log: Path) -> str:
+    """Return `: "what a program said last in its log"`, or nothing where it said nothing."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return f': "{lines[-1][:200]}"' if lines else ""
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with path.open("rb") as handle:

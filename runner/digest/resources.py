@@ -11,19 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model import LabError
+from runner.model import FIGURES, LabError
 
 Floats = npt.NDArray[np.float64]
-FIGURES = (
-    "pool_size",
-    "pool_in_use",
-    "pool_idle",
-    "pool_waiting",
-    "gc_cycles",
-    "gc_pause_total_ms",
-    "gc_cpu_s",
-)
-"""Columns of resources.parquet that come of the server's own /stats."""
 
 
 @dataclass(frozen=True)

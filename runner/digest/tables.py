@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.digest.resources import FIGURES
 from runner.digest.trial import Digest, digest_trial, part
-from runner.model import Cell, LabError, Measurement, Trial
+from runner.model import FIGURES, Cell, LabError, Measurement, Trial
 from runner.store import RunFolder, replacing, sha256
 
 _TEXT = (

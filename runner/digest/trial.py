@@ -18,7 +18,7 @@ from runner.digest.usage import evidence, measure_usage
 from runner.digest.verdict import judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
 from runner.model import Check, LabError, Measurement, Trial, Verdict
-from runner.store import RunFolder, replacing
+from runner.store import RunFolder, last_line, replacing
 
 Metrics = dict[str, float | int | None]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -63,7 +63,7 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     """
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0 and not salvage:
-        said = _last_line(folder / "generator.log")
+        said = last_line(folder / "generator.log")
         died = "" if measurement.died is None else f"the server died under load with exit code {measurement.died}, and "
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     k6 = trial.cell.tool == "k6"
@@ -82,11 +82,6 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks)
     verdict = judge(evidence(trial.cell, measurement, metrics))
     return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f': "{lines[-1][:200]}"' if lines else ""
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:

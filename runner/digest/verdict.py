@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.model import Verdict
+from runner.model import POOL_EXHAUSTED, Verdict
 
 SATURATED = 0.90
 """A server above this share of its CPUs is the limit."""
@@ -86,7 +86,7 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
     if not database.shared and database.share >= SATURATED:
         return Verdict("database-bound", "the database was busy")
     if database.pool_exhausted_share >= MOSTLY:
-        return Verdict("database-bound", "the pool of connections was exhausted")
+        return Verdict("database-bound", POOL_EXHAUSTED)
     return None
 
 

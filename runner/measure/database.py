@@ -17,9 +17,8 @@ from typing import Any
 import psycopg
 
 from runner.measure.engine import Engine, RunningDatabase
-from runner.measure.readiness import last_line
 from runner.model import DatabaseCounters, LabError
-from runner.store import lab_root
+from runner.store import lab_root, last_line
 
 READY_WITHIN_S = 30.0
 ITERATIONS = 4096

@@ -12,7 +12,7 @@ from docker.errors import BuildError, DockerException, ImageNotFound
 from docker.utils.build import tar
 
 from runner.measure.tools import find_program
-from runner.model import LabError, Server
+from runner.model import POSTGRES, LabError, Server
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
-POSTGRES = Path(__file__).parents[1] / "postgres"
 DATABASE = "database.postgres"
 """Name of the database's image and containers: a server's name has no dot."""
 

@@ -17,10 +17,9 @@ from runner.measure.engine import Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger
 from runner.measure.processes import Pinned, pinned
 from runner.measure.tools import find_program, remedy
-from runner.model import LabError, Server
+from runner.model import POSTGRES, LabError, Server
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-POSTGRES = Path(__file__).parents[1] / "postgres"
 
 
 class ProcessEngine:

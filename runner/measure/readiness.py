@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.measure.engine import Running
 from runner.model import LabError
+from runner.store import last_line
 
 DEADLINE_S = 15.0
 
@@ -46,9 +47,3 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
     if answer is not None:
         raise LabError(f"Another program than {name} answers on port {running.port}: its nonce is wrong.", exit_code=1)
     raise LabError(f"{name} did not answer /health within {deadline_s:g} s{last_line(log)}.", exit_code=1)
-
-
-def last_line(log: Path) -> str:
-    """Return `: "what a program said last"`, or nothing where it said nothing."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f': "{lines[-1][:200]}"' if lines else ""

@@ -17,8 +17,9 @@ from array import array
 
 import psutil
 
-from runner.measure.stats_poll import FIGURES, StatsPoll
+from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
+from runner.model import FIGURES
 
 COLUMNS = (
     "tick",

@@ -7,21 +7,11 @@ import json
 import socket
 from typing import Any
 
+from runner.model import FIGURES
+
 EVERY_TICKS = 4
 """At 20 Hz: five questions a second, which are not counted as requests."""
 MOST_BYTES = 65_536
-
-_PATHS = {
-    "pool_size": ("pool", "size"),
-    "pool_in_use": ("pool", "in_use"),
-    "pool_idle": ("pool", "idle"),
-    "pool_waiting": ("pool", "waiting"),
-    "gc_cycles": ("gc", "cycles"),
-    "gc_pause_total_ms": ("gc", "pause_total_ms"),
-    "gc_cpu_s": ("gc", "cpu_s"),
-}
-FIGURES = tuple(_PATHS)
-"""The columns that come of /stats."""
 
 
 class StatsPoll:
@@ -94,7 +84,8 @@ def _figures(body: bytes) -> dict[str, float]:
         stats = json.loads(body)
     found: dict[str, float] = {}
     if isinstance(stats, dict):
-        for name, (group, key) in _PATHS.items():
+        for name in FIGURES:
+            group, key = name.split("_", 1)
             value = stats[group].get(key) if isinstance(stats.get(group), dict) else None
             if isinstance(value, int | float) and not isinstance(value, bool):
                 found[name] = value

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.model import POOL_EXHAUSTED
 from runner.present.frames import Tables, offered_words
 
 
@@ -31,8 +32,6 @@ def verdict_counts(trials: pd.DataFrame) -> str:
 
 
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
-POOL_WORDS = "the pool of connections was exhausted"
-"""How the reason of a database-bound verdict begins where the pool, not the database, was full."""
 LIMITS = {
     "server-bound": "server",
     "generator-bound": "generator",
@@ -44,7 +43,7 @@ LIMITS = {
 
 def limits(trials: pd.DataFrame) -> pd.Series[str]:
     """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
-    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_WORDS)
+    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_EXHAUSTED)
     return trials["verdict"].map(LIMITS).mask(pooled, "pool")
 
 
