@@ -12,6 +12,7 @@ from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
 from runner.measure import machine
 from runner.measure.build import build
+from runner.measure.conntrack import wait_for_room
 from runner.measure.database import DatabaseFacts, try_database
 from runner.measure.engine import EngineChoice
 from runner.measure.manifest import write_manifest
@@ -23,6 +24,7 @@ from runner.plan import next_attempt, plan_trials
 from runner.store import RunFolder, new_run, raw_hashes, write_json
 
 DATABASE = "the database"
+WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
 ATTEMPTS = 3
 """How often a trial is tried whose only fault is that the machine took the CPU away from the sampler."""
 
@@ -230,6 +232,7 @@ def _run_trials(
     report.plan(trials)
     failed = []
     for trial in trials:
+        wait_for_room(trial.cell, lambda needed: report.say(WAIT.format(needed)))
         report.begin(trial)
         record = _run_trial(bench, run, trial, prepared, report.step)
         while record["disturbed"] and record["attempt"] < ATTEMPTS:

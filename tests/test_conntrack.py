@@ -1,11 +1,13 @@
 """A full table of tracked connections: seen, waited for, and a trial's fault that is not the server's."""
 
+from dataclasses import replace
+
 import pytest
 
 from runner.digest.reconcile import KERNEL_DROPS, kept_packets
 from runner.digest.trial import Digest
 from runner.measure import conntrack
-from runner.model import Check, Counters, Verdict
+from runner.model import Cell, Check, Counters, Verdict
 
 # As the kernel prints it: hexadecimal, a row a CPU.
 STATISTICS = """entries  clashres found new drop early_drop
@@ -27,23 +29,51 @@ def test_drops_are_summed_over_the_cpus(table):
     assert conntrack.dropped_packets() == 3 + 0xAD
 
 
+CLOSE = Cell(
+    "gin",
+    "go",
+    "gin",
+    "realistic",
+    "wrk-matrix",
+    "wrk",
+    "closed",
+    "close",
+    "/x",
+    connections=100,
+    duration_s=1.0,
+    warmup_s=0.5,
+)
+
+
 def test_a_full_table_is_waited_for(table, monkeypatch):
-    (table / "nf_conntrack_max").write_text("1000")
-    (table / "nf_conntrack_count").write_text("501")
+    needed = conntrack.connections_of(CLOSE)
+    assert needed >= 45_000  # 1.5 s of close mode
+    (table / "nf_conntrack_max").write_text("262144")
+    (table / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
     said = []
 
     def sleep(_):
-        (table / "nf_conntrack_count").write_text("500")
+        (table / "nf_conntrack_count").write_text(str(262_144 - needed))
 
     monkeypatch.setattr(conntrack.time, "sleep", sleep)
-    conntrack.wait_for_room(lambda: said.append("waiting"))
-    assert said == ["waiting"]
-    conntrack.wait_for_room(lambda: said.append("waiting"))
-    assert said == ["waiting"]
+    conntrack.wait_for_room(CLOSE, said.append)
+    assert said == [needed]
+    conntrack.wait_for_room(CLOSE, said.append)
+    assert said == [needed]
+
+
+def test_a_trial_larger_than_the_table_waits_for_half_of_it_only(table):
+    (table / "nf_conntrack_max").write_text("20000")
+    (table / "nf_conntrack_count").write_text("10000")
+    conntrack.wait_for_room(CLOSE, lambda needed: pytest.fail("waited"))
+
+
+def test_kept_connections_need_little_room():
+    assert conntrack.connections_of(replace(CLOSE, mode="keepalive")) < 5_000
 
 
 def test_without_tracking_nothing_is_waited_for(table):
-    conntrack.wait_for_room(lambda: pytest.fail("waited"))
+    conntrack.wait_for_room(CLOSE, lambda needed: pytest.fail("waited"))
 
 
 class Measured:

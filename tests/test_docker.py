@@ -50,7 +50,7 @@ def root(tmp_path, monkeypatch):
     return real_lab.make(tmp_path)
 
 
-def ours():
+def labelled():
     client = docker.from_env()
     try:
         return client.containers.list(all=True, filters={"label": LABEL})
@@ -58,8 +58,15 @@ def ours():
         client.close()
 
 
+@pytest.fixture
+def ours():
+    """Return a function that lists the containers that came since: another lab may be using the same engine."""
+    before = {container.id for container in labelled()}
+    return lambda: [container for container in labelled() if container.id not in before]
+
+
 @pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
-def test_every_server_keeps_the_contract_in_a_container(root, name):
+def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     server = load_server(name)
     with session("docker") as opened:
         inspection = inspect(opened.engine, server, place(1, 1))
@@ -68,7 +75,7 @@ def test_every_server_keeps_the_contract_in_a_container(root, name):
     assert ours() == []
 
 
-def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root):
+def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
     server = load_server("gin")
     build(server)
     log = root / "log"
@@ -102,7 +109,7 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root):
     assert ours() == []
 
 
-def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_path):
+def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_path, ours):
     with session("docker") as opened:
         opened.engine.prepare_database()
         with serving(opened.engine, (0,), tmp_path / "database.log") as database:
@@ -143,7 +150,7 @@ def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path
 
 @pytest.mark.load
 @pytest.mark.skipif(find_tool("wrk") is None or find_tool("k6") is None, reason="k6 or wrk is not installed")
-def test_a_campaign_in_containers_passes_every_invariant(root):
+def test_a_campaign_in_containers_passes_every_invariant(root, ours):
     campaign = """title = "containers"
 servers = ["axum", "nginx"]
 
@@ -183,7 +190,7 @@ warmup_s = 0.2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_runner_leaves_no_container(root, number):
+def test_a_killed_runner_leaves_no_container(root, number, ours):
     (root / "long.toml").write_text(
         'title = "long"\nservers = ["gin"]\n[[load]]\nworkload = "devices-insert"\nconnections = 1\n'
         "duration_s = 60\npool_sizes = 4\n"
@@ -214,7 +221,7 @@ def test_a_killed_runner_leaves_no_container(root, number):
     assert not list((root / "data" / ".live").iterdir())
 
 
-def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root):
+def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours):
     server = load_server("axum")
     build(server)
     log = root / "log"

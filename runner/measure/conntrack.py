@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from runner.model import Cell
+
 NETFILTER = Path("/proc/sys/net/netfilter")
 COUNTERS = Path("/proc/net/stat/nf_conntrack")
-ROOM = 0.5
-"""Share of the table that must be free before a trial."""
+CLOSE_RPS = 30_000
+"""More connections a second than a close-mode load of this lab has been seen to open."""
+SPARE = 2_000
 PATIENCE_S = 150.0
 """Longer than the kernel's default for closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""
 
@@ -28,20 +31,38 @@ def dropped_packets() -> int | None:
         return None
 
 
-def wait_for_room(on_wait: Callable[[], None]) -> None:
-    """Return once the table has room for a trial, or after PATIENCE_S; `on_wait` is called once if there is a wait."""
+def wait_for_room(cell: Cell, on_wait: Callable[[int], None]) -> None:
+    """Return once the table has room for a trial of `cell`, or after PATIENCE_S.
+
+    `on_wait` is called once, with the entries needed, if there is a wait. A trial that needs more than half of the
+    table waits for half: the connections of the trial's own beginning are forgotten in the course of a long one.
+    """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False
-    while _share_used() > 1 - ROOM and time.monotonic() < deadline:
+    while (table := _table()) is not None and time.monotonic() < deadline:
+        used, size = table
+        needed = min(connections_of(cell), size // 2)
+        if size - used >= needed:
+            return
         if not waiting:
-            on_wait()
+            on_wait(needed)
         waiting = True
         time.sleep(0.5)
 
 
-def _share_used() -> float:
+def connections_of(cell: Cell) -> int:
+    """Return at most how many connections a trial opens, its warm-up included."""
+    opened = cell.sockets * 2 + SPARE
+    if cell.mode == "close":
+        load_s = (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
+        opened += round(CLOSE_RPS * load_s) + (cell.iterations or 0)
+    return opened
+
+
+def _table() -> tuple[int, int] | None:
+    """Return the entries used and the most there may be; None where nothing is tracked."""
     try:
         used, size = (int((NETFILTER / name).read_text()) for name in ("nf_conntrack_count", "nf_conntrack_max"))
     except (OSError, ValueError):
-        return 0.0
-    return used / size if size else 0.0
+        return None
+    return used, size

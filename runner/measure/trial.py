@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure import generators
-from runner.measure.conntrack import wait_for_room
 from runner.measure.contract import quick_check
 from runner.measure.counters import passive_opens, read_counters, settle
 from runner.measure.database import Database, serving
@@ -84,7 +83,6 @@ def measure(
     """
     server = ready.server
     nonce = secrets.token_hex(16)
-    wait_for_room(lambda: on_step("wait for room in the kernel's table of connections"))
     on_step("start")
     with contextlib.ExitStack() as stack:
         database = None

@@ -135,7 +135,7 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
 def nothing(tables: Tables, tool: str) -> str:
     """Say why there is no figure of `tool`'s trials."""
-    return unsealed(tables.of(tool), f"{tool} trial")
+    return unsealed(tables.of(tool), f"constant-load {tool} trial")
 
 
 def unsealed(trials: pd.DataFrame, noun: str) -> str:

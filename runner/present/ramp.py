@@ -21,7 +21,8 @@ from runner.present.stats import Floats, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; pale grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
-TICKS = 4
+TICK_IN = 0.75
+"""Width that the label of a step needs, such as `30 s` above `12,500/s`."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,7 @@ def _time_axis(ax: Axes, panel: Panel) -> None:
     """Label the starts of some steps with the second and, below it, the rate offered from then on."""
     edges, rates = offered_steps(panel.trials)
     ax.set_xlim(0, max(float(edges[-1]), float(panel.trials["duration_s"].max())) * 1.02)
-    stride = -(-len(rates) // TICKS)
+    width_in = ax.get_position().width * ax.figure.get_figwidth()
+    stride = -(-len(rates) // max(2, int(width_in / TICK_IN)))
     at = range(0, len(rates), stride)
     ax.set_xticks([float(edges[i]) for i in at], [f"{edges[i]:.10g} s\n{rates[i]:,.10g}/s" for i in at])
