@@ -257,7 +257,7 @@ def _time_axis(ax: Axes, panel: Panel) -> None:
     """Label the starts of some steps with the second and, below it, the rate offered from then on."""
     edges, rates = offered_steps(panel.trials)
     ax.set_xlim(0, max(float(edges[-1]), float(panel.trials["duration_s"].max())) * 1.02)
-    width_in = ax.get_position().width * ax.figure.get_figwidth()
+    width_in = ax.get_position().width * style.WIDTH_IN
     stride = -(-len(rates) // max(2, int(width_in / TICK_IN)))
     at = range(0, len(rates), stride)
     ax.set_xticks([float(edges[i]) for i in at], [f"{edges[i]:.10g} s\n{rates[i]:,.10g}/s" for i in at])
