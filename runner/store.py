@@ -16,7 +16,7 @@ from typing import Any
 
 from runner.model import SCHEMA, LabError, State
 
-RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet")
+RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "probe.parquet")
 TABLES = ("trials", "latency", "throughput", "resources")
 
 

@@ -20,7 +20,7 @@ _TEXT = (
 _WHOLE = (
     "block trial_order attempt connections threads vus iterations steps pool_size requests failed dropped inserts "
     "rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
-    "pool_in_use_max pool_waiting_max"
+    "pool_in_use_max pool_waiting_max probe_requests probe_failed"
 )
 TRIAL_COLUMNS: tuple[str, ...] = (
     "run_id",
@@ -82,6 +82,8 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "pool_exhausted_pct",
     "sampler_cpu_mean_pct",
     "host_steal_pct",
+    "probe_requests",
+    "probe_failed",
     "probe_p50_ms",
     "probe_p95_ms",
     "probe_p99_ms",

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
+from runner.digest.probe import probe_percentiles, read_probe, without_probe
 from runner.digest.usage import evidence, measure_usage
 from runner.digest.verdict import judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
@@ -66,17 +67,23 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
         said = last_line(folder / "generator.log")
         died = "" if measurement.died is None else f"the server died under load with exit code {measurement.died}, and "
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
+    probe = read_probe(folder / "probe.parquet")
+    alone = without_probe(measurement, probe)
     k6 = trial.cell.tool == "k6"
-    load = _k6_load(run, trial, measurement, salvage) if k6 else _wrk_load(run, trial, measurement)
+    load = _k6_load(run, trial, alone, salvage) if k6 else _wrk_load(run, trial, alone)
+    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
+    zero_mono_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
+    table = run.tables / "probe" / f"{trial.trial_id}.parquet"
+    probed = probe_percentiles(probe, table, zero_mono_ns, load.duration_s)
     usage = measure_usage(
         folder / "resources.parquet",
         part(run, "resources", trial.trial_id),
         measurement,
-        begin_wall_ns=load.begin_wall_ns,
+        zero_mono_ns=zero_mono_ns,
         end_s=load.duration_s,
-        requests=load.sent.ok + load.sent.refused,
+        requests=load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0),
     )
-    metrics = {**load.metrics, **usage.metrics}
+    metrics = {**load.metrics, **usage.metrics, **probed}
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks)

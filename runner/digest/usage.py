@@ -27,14 +27,12 @@ class Usage:
 
 
 def measure_usage(
-    path: Path, out: Path, measurement: Measurement, *, begin_wall_ns: int, end_s: float, requests: int
+    path: Path, out: Path, measurement: Measurement, *, zero_mono_ns: int, end_s: float, requests: int
 ) -> Usage:
     """Read the raw counters at `path`, write their rates to `out` (TRIAL_ID.parquet), sum up a load of `end_s` seconds.
 
     LabError where a subject's rows are missing.
     """
-    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
-    zero_mono_ns = measurement.load_started_mono_ns + begin_wall_ns - measurement.load_started_wall_ns
     counters = read_counters(path, zero_mono_ns)
     for subject in ("server", "generator", "sampler"):
         if subject not in counters:
@@ -119,4 +117,6 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Mapping[str, float |
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
         database,
+        metrics.get("latency_p50_ms"),
+        metrics.get("probe_p50_ms"),
     )

@@ -11,6 +11,8 @@ SATURATED = 0.90
 CROWDED = 0.80
 """A generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)."""
 FULL_SECOND = 0.95
+MANY_TIMES = 5.0
+"""A generator whose median latency is more than this many times the probe's has measured its own queue."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
 CLEARLY_MORE = 2.0
@@ -32,6 +34,16 @@ class Evidence:
     dropped: int = 0
     """Requests of an open load that could not be sent in time."""
     database: DatabaseEvidence | None = None
+    generator_p50_ms: float | None = None
+    """What the generator measured, and what the probe did; None where there are too few samples."""
+    probe_p50_ms: float | None = None
+
+    @property
+    def queued(self) -> bool:
+        """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
+        if self.generator_p50_ms is None or self.probe_p50_ms is None:
+            return False
+        return self.generator_p50_ms > MANY_TIMES * self.probe_p50_ms
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict("inconclusive", f"both sides were busy: {said}")
     if saturated:
         return Verdict("server-bound", said)
-    if crowded:
+    if crowded or evidence.queued:
         return Verdict("generator-bound", said)
     if stored:
         return Verdict(stored.verdict, f"{stored.reason}: {said}")
@@ -94,6 +106,10 @@ def _said(evidence: Evidence) -> str:
     server, generator = 100 * evidence.server_share, 100 * evidence.generator_share
     peak = 100 * evidence.generator_peak_share
     said = f"server used {server:.0f} % of its CPUs, generator {generator:.0f} % of its own (peak {peak:.0f} %)"
+    if evidence.generator_p50_ms is not None and evidence.probe_p50_ms is not None:
+        said += (
+            f", p50 {evidence.generator_p50_ms:.3g} ms to the generator, {evidence.probe_p50_ms:.3g} ms to the probe"
+        )
     if evidence.database is None:
         return said
     whose = "of the same" if evidence.database.shared else "of its own"

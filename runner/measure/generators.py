@@ -46,13 +46,15 @@ class Shot:
     script: Path
     url: str
     method: str
+    path: str
     body: str
 
     @classmethod
     def of(cls, workload: Workload, tool: Path, port: int, tag: str) -> Shot:
         """Return the workload's request to a server on `port`, with `tag` in its body's place for it."""
         url = f"http://127.0.0.1:{port}{workload.path}"
-        return cls(tool, workload.script, url, workload.method, workload.body.replace("{tag}", tag))
+        body = workload.body.replace("{tag}", tag)
+        return cls(tool, workload.script, url, workload.method, workload.path, body)
 
 
 def measured(cell: Cell, shot: Shot, folder: Path) -> Command:

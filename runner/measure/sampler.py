@@ -17,6 +17,7 @@ from array import array
 
 import psutil
 
+from runner.measure.precedence import take_precedence
 from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import FIGURES
@@ -92,20 +93,11 @@ class _Watch:
                 self.rows.add(tick, subject, source.name, reading)
 
 
-def _take_precedence() -> None:
-    """Run ahead of the generator where permitted: it needs 0.2 ms a tick, but a late tick blurs a peak."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    except PermissionError:
-        with contextlib.suppress(PermissionError):
-            os.nice(-10)
-
-
 def main() -> None:
     """Sample on an absolute schedule until told to stop; a missed tick is skipped, never made up for."""
     period_ns = round(1e9 / float(sys.argv[1]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
-    _take_precedence()
+    take_precedence()
     watch = _Watch({"host": HostSubject(), "sampler": source_of(os.getpid())})
     begin = time.monotonic_ns()
     tick = 0

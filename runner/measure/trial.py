@@ -19,6 +19,7 @@ from runner.measure.counters import passive_opens, read_counters, settle
 from runner.measure.database import Database, serving
 from runner.measure.engine import Engine, Running
 from runner.measure.leftovers import Ledger
+from runner.measure.probing import probing
 from runner.measure.processes import pinned
 from runner.measure.readiness import wait_ready
 from runner.measure.sampling import Sampler, sampling
@@ -27,6 +28,7 @@ from runner.store import lab_root
 
 TAG = "load"
 """What the rows of the measured load carry as firmware; the cluster is the trial's own."""
+PROBE_TAG = "probe"
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def measure(
         before = settle(running.port)
         _require_alive(server, running)
         stored = database.counters(TAG) if database else None
-        loaded = _load(bench, command, folder, _Subjects(server, running, database))
+        probe = generators.Shot.of(workload, tool, running.port, PROBE_TAG)
+        loaded = _load(bench, command, probe, folder, _Subjects(server, running, database))
         died = running.exit_code()
         after = read_counters(running.port) if died is None else Counters(None, None, passive_opens())
         on_step("stop")
@@ -166,16 +169,24 @@ def _warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> N
         _generate(bench, generators.warmup(cell, shot, Path(scratch)), folder / "generator.log", None)
 
 
-def _load(bench: Bench, command: generators.Command, folder: Path, subjects: _Subjects) -> _Loaded:
-    """Run the measured load with the sampler beside it."""
+def _load(
+    bench: Bench, command: generators.Command, probe: generators.Shot, folder: Path, subjects: _Subjects
+) -> _Loaded:
+    """Run the measured load with the sampler and the probe beside it."""
     resources = folder / "resources.parquet"
-    with sampling(resources, bench.sample_hz, bench.placement.generator, bench.ledger) as sampler:
+    cpus, port = bench.placement.generator, subjects.running.port
+    with (
+        sampling(resources, bench.sample_hz, cpus, bench.ledger) as sampler,
+        probing(folder / "probe.parquet", port, cpus, bench.ledger, shot=probe) as prober,
+    ):
         sampler.add("server", subjects.running.pid)
         if subjects.database is not None:
             sampler.add("database", subjects.database.running.pid)
         if "stats" in subjects.server.implements:
-            sampler.poll(subjects.running.port)
+            sampler.poll(port)
+        prober.begin()
         loaded = _generate(bench, command, folder / "generator.log", sampler)
+        prober.stop()
         sampler.stop()
     return loaded
 

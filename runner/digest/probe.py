@@ -1,0 +1,89 @@
+"""The probe's samples: what the server took, told by a client that had no queue of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.model import LabError, Measurement
+from runner.store import replacing
+
+ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
+"""Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Raw samples in the order of their schedule; times in nanoseconds of CLOCK_MONOTONIC."""
+
+    scheduled_ns: npt.NDArray[np.int64]
+    sent_ns: npt.NDArray[np.int64]
+    received_ns: npt.NDArray[np.int64]
+    status: npt.NDArray[np.int64]
+    """0 where no answer came."""
+    opened: npt.NDArray[np.int64]
+    """1 where the request opened a connection."""
+
+
+def read_probe(raw: Path) -> Probe | None:
+    """Read probe.parquet; None where the trial has no probe, LabError for a file that cannot be read."""
+    if not raw.is_file():
+        return None
+    try:
+        table = pq.read_table(raw)
+        return Probe(**{name: table[name].to_numpy() for name in Probe.__dataclass_fields__})
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
+
+
+def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
+    """Return the measurement as if the probe had not been there: its requests and connections are not counted."""
+    if probe is None:
+        return measurement
+    answered, opened = int((probe.status > 0).sum()), int(probe.opened.sum())
+
+    def less(count: int | None, own: int) -> int | None:
+        return None if count is None else count - own
+
+    after = measurement.counters_after
+    counts = replace(
+        after,
+        requests=less(after.requests, answered),
+        connections=less(after.connections, opened),
+        passive_opens=less(after.passive_opens, opened),
+    )
+    return replace(measurement, counters_after=counts)
+
+
+def probe_percentiles(probe: Probe | None, out: Path, zero_mono_ns: int, end_s: float) -> dict[str, float | int | None]:
+    """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
+
+    Columns of the table: `t_s` (when due, since the load's begin), `latency_ms` (from then to the answer), `service_ms`
+    (from when it was really sent), `status`, `ok`.
+    """
+    if probe is None:
+        return {}
+    t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
+    latency_ms = (probe.received_ns - probe.scheduled_ns) / 1e6
+    ok = (probe.status >= 200) & (probe.status < 400)
+    columns = {
+        "t_s": t_s,
+        "latency_ms": latency_ms,
+        "service_ms": (probe.received_ns - probe.sent_ns) / 1e6,
+        "status": pa.array(probe.status, pa.int16()),
+        "ok": ok,
+    }
+    with replacing(out) as temporary:
+        pq.write_table(pa.table(columns), temporary, compression="zstd")
+    within = (t_s >= 0) & (t_s < end_s)
+    answered = latency_ms[ok & within]
+    percentiles = {
+        f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
+        for name, enough in ENOUGH.items()
+    }
+    return {"probe_requests": int(within.sum()), "probe_failed": int((within & ~ok).sum()), **percentiles}

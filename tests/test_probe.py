@@ -1,0 +1,208 @@
+"""The probe against servers with known behaviour: their own delays come back, whatever the schedule."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from runner.digest.probe import Probe, probe_percentiles, read_probe, without_probe
+from runner.digest.verdict import Evidence, judge
+from runner.measure.probe import content_length, request_bytes
+from runner.model import Counters, LabError, Measurement, Placement
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers one request after the other with what `reply(number)` returns; None closes without an answer."""
+
+    def __init__(self, reply):
+        self._reply = reply
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.seen = []
+        self.accepted = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                channel, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            with channel:
+                while data := channel.recv(65536):
+                    self.seen.append(data)
+                    answer = self._reply(len(self.seen))
+                    if answer is None:
+                        break
+                    channel.sendall(answer)
+                    if b"connection: close" in answer.lower():
+                        break
+
+    def close(self):
+        self._listener.close()
+
+
+def probe(server, seconds, hz=40):
+    """Run the real probe for a while and return its columns."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner.measure.probe", str(hz), "0,1", str(server.port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}'}) + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "ok\n"
+    time.sleep(seconds)
+    out, _ = process.communicate('{"stop": true}\n', timeout=20)
+    server.close()
+    return {name: np.array(values) for name, values in json.loads(out).items()}
+
+
+def test_a_known_delay_comes_back_and_the_schedule_is_kept():
+    def reply(_):
+        time.sleep(0.005)
+        return ANSWER
+
+    server = Server(reply)
+    rows = probe(server, 2.0)
+    assert 75 <= len(rows["status"]) <= 82
+    assert set(rows["status"]) == {200}
+    assert rows["opened"].sum() == server.accepted == 1
+    assert set(np.diff(rows["scheduled_ns"])) == {25_000_000}
+    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    assert latency_ms.min() >= 5
+    assert np.median(latency_ms) == pytest.approx(5, abs=1.5)
+    body = '{"mac":"é"}'.encode()
+    assert server.seen[0].endswith(b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
+    """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a little."""
+
+    def reply(number):
+        time.sleep(1.0 if number == 10 else 0.0)
+        return ANSWER
+
+    rows = probe(Server(reply), 3.0)
+    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    service_ms = (rows["received_ns"] - rows["sent_ns"]) / 1e6
+    assert (service_ms > 500).sum() == 1
+    assert 18 <= (latency_ms > 500).sum() <= 22
+
+
+def test_a_server_that_closes_is_asked_over_a_new_connection():
+    def reply(number):
+        if number % 10 == 0:
+            return None
+        return ANSWER.replace(b"Content", b"Connection: close\r\nContent") if number % 5 == 0 else ANSWER
+
+    server = Server(reply)
+    rows = probe(server, 1.0)
+    assert (rows["status"] == 0).sum() == len(server.seen) // 10
+    assert rows["opened"].sum() == server.accepted
+    assert len(rows["status"]) >= 36
+
+
+def test_the_end_of_input_ends_it():
+    server = Server(lambda _: ANSWER)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner.measure.probe", "40", "0,1", str(server.port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    out, _ = process.communicate(b'{"method": "GET", "path": "/", "body": ""}\n', timeout=10)
+    assert process.returncode == 0
+    assert out == b"ok\n"
+    server.close()
+
+
+def test_what_goes_over_the_wire():
+    assert request_bytes("GET", "/count", "") == b"GET /count HTTP/1.1\r\nHost: lab\r\n\r\n"
+    assert content_length(b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  17") == 17
+    assert content_length(b"HTTP/1.1 204 No Content") == 0
+
+
+# --- the digest -------------------------------------------------------------------------------------------
+
+
+def samples(latencies_ms, status=200):
+    due = np.arange(len(latencies_ms), dtype=np.int64) * 25_000_000
+    late = (np.asarray(latencies_ms) * 1e6).astype(np.int64)
+    ones = np.ones(len(due), dtype=np.int64)
+    return Probe(due, due, due + late, ones * status, (due == 0).astype(np.int64))
+
+
+def test_percentiles_of_what_was_due_within_the_load(tmp_path):
+    latencies = np.full(1000, 1.0)
+    latencies[::100] = 50.0  # 1 % take 50 ms
+    latencies[800:] = 900.0  # after the load: 20 s at 40 a second are 800 requests
+    out = tmp_path / "probe.parquet"
+    found = probe_percentiles(samples(latencies), out, 0, 20.0)
+    assert found["probe_requests"] == 800
+    assert found["probe_failed"] == 0
+    assert found["probe_p50_ms"] == pytest.approx(1.0)
+    assert found["probe_p95_ms"] == pytest.approx(1.0)
+    table = pq.read_table(out).to_pandas()
+    assert list(table.columns) == ["t_s", "latency_ms", "service_ms", "status", "ok"]
+    assert table["t_s"].tolist()[:3] == [0.0, 0.025, 0.05]
+
+
+def test_a_percentile_needs_samples(tmp_path):
+    found = probe_percentiles(samples(np.ones(99)), tmp_path / "probe.parquet", 0, 60.0)
+    assert found["probe_p50_ms"] == 1.0
+    assert found["probe_p95_ms"] is None
+    assert found["probe_p99_ms"] is None
+
+
+def test_errors_are_no_response_times(tmp_path):
+    found = probe_percentiles(samples(np.ones(50), status=503), tmp_path / "probe.parquet", 0, 60.0)
+    assert found["probe_failed"] == 50
+    assert found["probe_p50_ms"] is None
+
+
+def test_its_requests_are_not_the_generators():
+    probed = samples(np.ones(30))
+    counts = Counters(1030, 12, 13, 7)
+    measured = Measurement(
+        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, Counters(0, 1, 2), counts, 20.0, 0
+    )
+    assert without_probe(measured, probed).counters_after == Counters(1000, 11, 12, 7)
+    assert without_probe(measured, None) is measured
+
+
+def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path):
+    assert read_probe(tmp_path / "none.parquet") is None
+    broken = tmp_path / "probe.parquet"
+    broken.write_bytes(b"PAR1 but not really")
+    with pytest.raises(LabError, match="cannot be read"):
+        read_probe(broken)
+    pq.write_table(pa.table({"scheduled_ns": [1]}), broken)
+    with pytest.raises(LabError, match="cannot be read"):
+        read_probe(broken)
+
+
+# --- the verdict ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("generator_ms", "probe_ms", "verdict"),
+    [(245.0, 0.23, "generator-bound"), (1.0, 0.5, "inconclusive"), (245.0, None, "inconclusive")],
+)
+def test_a_generator_that_measured_its_own_queue(generator_ms, probe_ms, verdict):
+    judged = judge(Evidence(0.45, 0.7, 0.75, True, generator_p50_ms=generator_ms, probe_p50_ms=probe_ms))
+    assert judged.verdict == verdict
+    if probe_ms is not None:
+        assert f"{generator_ms:.3g} ms to the generator, {probe_ms:.3g} ms to the probe" in judged.reason
