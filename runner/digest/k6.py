@@ -25,6 +25,7 @@ from runner.digest.histogram import bucket_bounds_ms, bucket_index
 from runner.digest.k6_damage import DamageError, rescue
 from runner.digest.k6_points import Tally, connect, read_points
 from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
+from runner.digest.steady import Steady, steady_state
 from runner.model import LabError
 from runner.store import replacing
 
@@ -87,6 +88,8 @@ class K6Points:
     """Largest |sending + waiting + receiving - duration|."""
     iteration_max_ms: float
     """Largest iteration_duration; 0 without a completed iteration."""
+    steady: Steady | None
+    """How many iterations were under way in the middle of the load; None without a completed one."""
     salvaged: bool
     """Whether the file's end was cut off and left out."""
     lines_lost: int
@@ -271,7 +274,8 @@ def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | Non
         latency_p999_ms=p999,
         latency_max_ms=facts.max_ms,
         worst_residual_ms=facts.worst_residual_ms,
-        iteration_max_ms=tally.iteration_max_ms,
+        iteration_max_ms=max((float(part.max(initial=0.0)) for part in tally.iterations_ms), default=0.0),
+        steady=steady_state(np.concatenate(tally.iteration_ends_ns), np.concatenate(tally.iterations_ms)),
         salvaged=lost is not None,
         lines_lost=lost or 0,
     )

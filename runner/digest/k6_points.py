@@ -35,6 +35,7 @@ _OTHERS = (
     "vus_max",
 )
 _KNOWN = REQUEST_METRICS + _OTHERS
+_ITERATION = _KNOWN.index("iteration_duration")
 _UNKNOWN = 255
 _METRIC, _BAD = "/metric", "/bad"
 """What column `odd` says of a line that announces a metric, or is none of k6's; a user's metric has its name there.
@@ -71,7 +72,9 @@ class Tally:
     failed_points: int = 0
     iterations: int = 0
     dropped: int = 0
-    iteration_max_ms: float = 0.0
+    iterations_ms: list[NDArray[np.float64]] = field(default_factory=list)
+    """iteration_duration of every completed iteration, and in `iteration_ends_ns` when it ended (wall clock)."""
+    iteration_ends_ns: list[NDArray[np.int64]] = field(default_factory=list)
     incomplete: int = 0
     """Points of a last request that is not complete."""
 
@@ -153,7 +156,7 @@ def _query() -> str:
                     WHEN type = 'Point' AND value IS NOT NULL AND time IS NOT NULL AND metric <> ''
                         THEN metric
                     ELSE '{_BAD}' END AS odd,
-               CASE WHEN code IN (0, {_POINTS - 1}) THEN time END AS time,
+               CASE WHEN code IN (0, {_POINTS - 1}, {_ITERATION}) THEN time END AS time,
                CASE WHEN code = 0 THEN tags.status END AS status,
                CASE WHEN code = 0 THEN tags.error_code END AS error_code
         FROM (SELECT enum_code(TRY_CAST(metric AS ENUM ({known}))) AS code, metric, type,
@@ -213,7 +216,8 @@ def _count(batch: Any, tally: Tally) -> Any:
     tally.failed_points += int(of("http_req_failed").sum())
     tally.iterations += int(of("iterations").sum())
     tally.dropped += int(of("dropped_iterations").sum())
-    tally.iteration_max_ms = float(of("iteration_duration").max(initial=tally.iteration_max_ms))
+    tally.iterations_ms.append(of("iteration_duration"))
+    tally.iteration_ends_ns.append(_wall_ns(batch.column("time").filter(pa.array(codes == _ITERATION))))
     return batch.filter(pa.array(codes < _POINTS))
 
 
@@ -230,10 +234,15 @@ def _requests(points: Any) -> Any:
     last = points.column("time").take(pc.add(heads, _POINTS - 1))
     if not pc.all(pc.fill_null(pc.equal(first.column("time"), last), False)).as_py():
         raise _MisalignedError("the points of a request differ in time")
-    ends = pc.cast(pc.cast(first.column("time"), pa.timestamp("ns", "UTC")), pa.int64())
+    ends = _wall_ns(first.column("time"))
     status = pc.cast(first.column("status"), pa.int16())
     if status.null_count:
         raise _MisalignedError("a request has no status tag")
     error_code = pc.fill_null(pc.cast(first.column("error_code"), pa.int16()), pa.scalar(0, pa.int16()))
     durations = [pa.array(np.ascontiguousarray(values[:, column])) for column in range(1, _POINTS)]
-    return pa.record_batch([ends, *durations, status, error_code], schema=SPOOL)
+    return pa.record_batch([pa.array(ends), *durations, status, error_code], schema=SPOOL)
+
+
+def _wall_ns(times: Any) -> NDArray[np.int64]:
+    """Return k6's time stamps as nanoseconds since the epoch."""
+    return np.asarray(pc.cast(pc.cast(times, pa.timestamp("ns", "UTC")), pa.int64()).to_numpy(zero_copy_only=False))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.resources import Counter
+from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.model import Cell, Check, Counters, Measurement
 
@@ -22,6 +23,8 @@ OWN_CONNECTIONS = 3
 keeps one connection to /stats during the load."""
 STRANGERS = 20
 """Connections of others in the same network namespace during a load, where only the kernel counts."""
+LITTLE_TOLERANCE = 0.05
+LONG = 5.0
 CPU_TOLERANCE = 1.02
 """The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
 
@@ -56,6 +59,7 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
             f"request {points.latency_max_ms:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
         ),
         _quantiles(points, summary),
+        *_little(cell, points.steady),
         *_counted_by_server(points.with_status, points.requests, measurement),
     )
 
@@ -125,6 +129,25 @@ def _quantiles(points: K6Points, summary: K6Summary) -> Check:
         if told is None or abs(raw - told) > ROUNDING_MS
     ]
     return Check("4 quantiles from raw = quantiles of the summary", not apart, "; ".join(apart) or "all equal")
+
+
+def _little(cell: Cell, steady: Steady | None) -> tuple[Check, ...]:
+    """Invariant 8: in a closed loop without think time every virtual user has a request under way at any time.
+
+    Where the steady part is shorter than LONG iterations, users are still beginning in it, and nothing is checked.
+    """
+    if cell.rates_rps or cell.vus is None or steady is None:
+        return ()
+    if 1000 * steady.seconds < LONG * steady.iteration_mean_ms:
+        return ()
+    apart = abs(steady.in_flight - cell.vus) / cell.vus
+    return (
+        Check(
+            "8 rate x mean iteration = virtual users",
+            apart <= LITTLE_TOLERANCE,
+            f"{steady.in_flight:.1f} iterations under way on the average over {steady.seconds:.2f} s, {cell.vus} users",
+        ),
+    )
 
 
 def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tuple[Check, ...]:

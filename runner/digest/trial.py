@@ -122,6 +122,8 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
         "duration_s": duration_s,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
+        "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
+        "in_flight_mean": points.steady.in_flight if points.steady else None,
     }
     checks: tuple[Check, ...] = ()
     if not salvage:
@@ -165,6 +167,7 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
         "latency_mean_ms": mean_ms(result.raw),
         **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in QUANTILES.items()},
         "latency_max_ms": quantile_ms(result.raw, 1.0),
+        "in_flight_mean": mean_ms(result.raw) / 1000 * result.requests / result.duration_s,
         "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
         "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
     }
