@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from runner.catalog import campaign_from_manifest, load_server, load_workload
+from runner.catalog import campaign_from_manifest, campaign_servers, load_workload
 from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
 from runner.measure import machine
@@ -21,6 +21,7 @@ from runner.measure.tools import Tool, need_tool
 from runner.measure.trial import Bench, Ready, measure
 from runner.model import SCHEMA, Campaign, Cell, LabError, Measurement, Placement, Server, State, Trial, Workload
 from runner.plan import next_attempt, plan_trials
+from runner.search import Searches
 from runner.store import RunFolder, new_run, raw_hashes, write_json
 
 DATABASE = "the database"
@@ -81,7 +82,7 @@ def run_campaign(
     A trial that fails is recorded and the next one runs. LabError where nothing can run at all.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
-    servers = [load_server(name) for name in campaign.servers]
+    servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     if not trials:
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
@@ -118,7 +119,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     """
     manifest = run.manifest()
     campaign = campaign_from_manifest(manifest)
-    servers = [load_server(name) for name in campaign.servers]
+    servers = campaign_servers(campaign)
     planned = plan_trials(campaign, servers)
     trials = _unfinished(run, planned)
     if not trials:
@@ -231,7 +232,9 @@ def _run_trials(
     machine.raise_open_files()
     report.plan(trials)
     failed = []
-    for trial in trials:
+    searches = Searches(run.records())
+    for planned in trials:
+        trial = searches.settle(planned)
         wait_for_room(trial.cell, lambda needed: report.say(WAIT.format(needed)))
         report.begin(trial)
         record = _run_trial(bench, run, trial, prepared, report.step)
@@ -239,6 +242,7 @@ def _run_trials(
             report.say(f"{record['trial_id']} is repeated: {record['error']}")
             again = next_attempt(trial, record["attempt"] + 1)
             record = _run_trial(bench, run, again, prepared, report.step)
+        searches.note(record)
         report.end(trial, record)
         if record["error"] is not None:
             failed.append(f"{record['trial_id']}: {record['error']}")

@@ -115,7 +115,8 @@ class Cell:
 
     Set are, for a closed load, `vus` and `iterations` (k6) or `connections` and `duration_s` (wrk); for an open one the
     arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`, and as `vus` the
-    virtual users that k6 has for them.
+    virtual users that k6 has for them. A step of a search has its `objective`, the ends of the search and the number
+    of the step (`bisection`, from 1); its rate is set when its turn comes.
     """
 
     server: str
@@ -137,18 +138,26 @@ class Cell:
     step_s: float | None = None
     pool_size: int | None = None
     warmup_s: float = 1.0
+    objective: str | None = None
+    search_low_rps: float | None = None
+    search_high_rps: float | None = None
+    bisection: int | None = None
 
     @property
     def load_id(self) -> str:
         """The load without the server, as used in file names: `experiments-vus3000`."""
         parts = [self.workload]
-        if self.rate_rps is not None and self.first_rate_rps is not None:
+        if self.objective is not None:
+            parts += [re.sub(r"[^a-z0-9]+", "", self.objective.replace("<=", "le")), f"s{self.bisection}"]
+        elif self.rate_rps is not None and self.first_rate_rps is not None:
             ramp = self.steps is not None and self.steps > 1
             parts.append(f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}")
         elif self.vus is not None:
             parts.append(f"vus{self.vus}")
         if self.connections is not None:
-            parts += [f"c{self.connections}", self.mode]
+            parts.append(f"c{self.connections}")
+        if self.connections is not None or self.mode == "close":
+            parts.append(self.mode)
         if self.pool_size is not None:
             parts.append(f"pool{self.pool_size}")
         return "-".join(parts)
@@ -199,6 +208,11 @@ class Load:
     to_rps: float | None = None
     steps: int | None = None
     step_s: float | None = None
+    rates_rps: tuple[float, ...] = ()
+    """Arrival rates of a sweep: a cell each."""
+    objective: str | None = None
+    """Of a search from `from_rps` to `to_rps` in `bisections` trials."""
+    bisections: int | None = None
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
     """Those of the campaign's servers that this load is for; all of them where it is empty."""
@@ -218,13 +232,16 @@ class Campaign:
     database_cpus: int = 1
     environment: tuple[tuple[str, str, str], ...] = ()
     """Variables for servers beyond the contract's: (server, name, value)."""
+    copies: tuple[tuple[str, str], ...] = ()
+    """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.
 
-        Iterations keep at least one per virtual user; durations and steps keep 0.2 s. Arrival rates stay as they are.
+        Iterations keep at least one per virtual user; durations and steps keep 0.2 s. Arrival rates and the number of a
+        search's steps stay as they are.
         """
         if factor <= 0:
             raise LabError(f"--scale must be greater than 0, not {factor:g}.")
@@ -332,6 +349,8 @@ class Measurement:
     died: int | None = None
     """Exit code of a server that ended under load; None where it lived."""
     database: DatabaseUse | None = None
+    generator_ceiling_rps: float | None = None
+    """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the inverse of `from_json`."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from runner.catalog import load_workload, server_names
 from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
@@ -21,33 +22,58 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
     ]
     sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,), load.pool_sizes or (None,))
     return [
-        Cell(
-            server=server.name,
-            language=server.language,
-            framework=server.framework,
-            tier=server.tier,
-            workload=workload.name,
-            tool=workload.tool,
-            load_model=workload.load_model,
-            mode=mode,
-            path=workload.path,
-            vus=vus,
-            iterations=load.iterations,
-            connections=connections,
-            duration_s=load.duration_s,
-            first_rate_rps=load.from_rps,
-            rate_rps=load.to_rps,
-            steps=load.steps,
-            step_s=load.step_s,
-            pool_size=pool_size,
-            warmup_s=load.warmup_s,
-        )
+        replace(cell, **rates)
         for server, mode, vus, connections, pool_size in sizes
+        for cell in [
+            Cell(
+                server=server.name,
+                language=server.language,
+                framework=server.framework,
+                tier=server.tier,
+                workload=workload.name,
+                tool=workload.tool,
+                load_model=workload.load_model,
+                mode=mode,
+                path=workload.path,
+                vus=vus,
+                iterations=load.iterations,
+                connections=connections,
+                duration_s=load.duration_s if workload.load_model == "closed" else None,
+                pool_size=pool_size,
+                warmup_s=load.warmup_s,
+            )
+        ]
+        for rates in _rates(load)
     ]
 
 
+def _rates(load: Load) -> list[dict[str, Any]]:
+    """Return what an open load's cells have of arrival rates: one ramp, a cell a rate of a sweep, or a search's steps.
+
+    A closed load has one cell without any.
+    """
+    if load.objective is not None:
+        search = {
+            "objective": load.objective,
+            "search_low_rps": load.from_rps,
+            "search_high_rps": load.to_rps,
+            "step_s": load.duration_s,
+        }
+        return [{**search, "bisection": step} for step in range(1, (load.bisections or 0) + 1)]
+    if load.rates_rps:
+        return [
+            {"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": load.duration_s} for rate in load.rates_rps
+        ]
+    if load.steps is None:
+        return [{}]
+    return [{"first_rate_rps": load.from_rps, "rate_rps": load.to_rps, "steps": load.steps, "step_s": load.step_s}]
+
+
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
-    """Return randomised complete blocks: every cell once a block (as often as it repeats), in seeded order within."""
+    """Return randomised complete blocks: every cell once a block (as often as it repeats), in seeded order within.
+
+    The steps of a search keep their sequence, at the places that the shuffle gave them.
+    """
     cells = [
         (load.repeats, cell)
         for load in campaign.loads
@@ -58,9 +84,20 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
         order = [cell for repeats, cell in cells if block <= repeats]
         shuffler.shuffle(order)
-        for cell in order:
+        for cell in _in_sequence(order):
             trials.append(Trial(f"b{block:02d}-{cell.cell_id}", len(trials) + 1, block, cell))
     return trials
+
+
+def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
+    waiting: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.bisection or 0, reverse=True):
+        waiting.setdefault(_search_of(cell), []).append(cell)
+    return [waiting[_search_of(cell)].pop() for cell in cells]
+
+
+def _search_of(cell: Cell) -> str:
+    return replace(cell, bisection=0).cell_id if cell.objective is not None else cell.cell_id
 
 
 def next_attempt(trial: Trial, attempt: int) -> Trial:
@@ -74,7 +111,7 @@ def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scal
     chosen = campaign.scaled(scale)
     if servers:
         chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
-    known = server_names()
+    known = [*server_names(), *(label for label, _ in campaign.copies)]
     for name in chosen.servers:
         if name not in known:
             raise LabError(f"There is no server {name!r} in servers/; there are {', '.join(known) or 'none'}.")
@@ -87,7 +124,7 @@ def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
     load_s = cell.duration_s if cell.tool == "wrk" else (cell.iterations or 0) / 7000 + 1.5
-    ramp_s = len(cell.rates_rps) * (cell.step_s or 0.0)
+    ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0)
     database_s = 1.5 if cell.pool_size is not None else 0.0
     return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0
 

@@ -1,10 +1,11 @@
 """server.toml and campaign TOML: what is wrong is said with file and line; what is right becomes a plan."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from runner.catalog import campaign_names, load_campaign, load_server, server_names
+from runner.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
 from runner.model import LabError
 from runner.plan import choose, plan_trials
 
@@ -111,3 +112,74 @@ def test_one_server_and_more_repeats(tmp_path):
     trials = plan(tmp_path, servers=["gin"], repeats=4)
     assert {t.cell.server for t in trials} == {"gin"}
     assert max(t.block for t in trials) == 4
+
+
+COPIES = """title = "test"
+servers = ["gin", "gin-b"]
+
+[copies]
+gin-b = "gin"
+
+[[load]]
+workload = "experiments"
+vus = 5
+iterations = 10
+"""
+
+
+def test_a_copy_is_the_same_server_under_another_name(tmp_path):
+    first, second = campaign_servers(load_campaign(write(tmp_path, COPIES)))
+    assert (first.name, second.name) == ("gin", "gin-b")
+    assert replace(second, name="gin") == first
+    assert [t.trial_id for t in plan_trials(load_campaign(write(tmp_path, COPIES)), [second])] == [
+        "b01-gin-b-experiments-vus5"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('gin-b = "gin"', 'gin-c = "gin"', "must be one of the campaign's servers"),
+        ('gin-b = "gin"', 'gin = "axum"', "no folder of servers/"),
+        ('gin-b = "gin"', 'gin-b = "jin"', "no server 'jin'"),
+    ],
+)
+def test_a_wrong_copy_is_refused(tmp_path, old, new, says):
+    with pytest.raises(LabError, match=says):
+        load_campaign(write(tmp_path, COPIES.replace(old, new)))
+
+
+OPEN = """title = "test"
+servers = ["gin"]
+
+[[load]]
+workload = "rates"
+vus = 5
+duration_s = 1
+objective = "p99 <= 10 ms"
+from_rps = 100
+to_rps = 200
+bisections = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("p99 <= 10 ms", "p42 <= 10 ms", "line 8: objective"),
+        ("bisections = 3", "", "needs 'bisections'"),
+        ("bisections = 3", "bisections = 3\nsteps = 4", "takes no 'steps'"),
+        ("to_rps = 200", "to_rps = 100", "must be greater than from_rps"),
+    ],
+)
+def test_a_wrong_open_load_is_refused(tmp_path, old, new, says):
+    assert load_campaign(write(tmp_path, OPEN)).loads[0].bisections == 3
+    with pytest.raises(LabError, match=says):
+        load_campaign(write(tmp_path, OPEN.replace(old, new)))
+
+
+def test_the_same_rate_twice_is_refused(tmp_path):
+    sweep = OPEN.split("objective")[0]
+    assert load_campaign(write(tmp_path, sweep + "rates_rps = [5, 50]\n")).loads[0].rates_rps == (5.0, 50.0)
+    with pytest.raises(LabError, match="a list of different rates"):
+        load_campaign(write(tmp_path, sweep + "rates_rps = [5, 5]\n"))

@@ -16,7 +16,6 @@ import pytest
 from test_pipeline import BENCH, records, run, wait_for
 
 from runner.digest.reconcile import Sent, database_checks
-from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.measure.database import scram_verifier, serving, try_database
 from runner.measure.leftovers import ledger
 from runner.measure.machine import place
@@ -254,33 +253,3 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
     (check,) = database_checks(sent, _Measured(rows))
     assert check.ok is ok
     assert str(rows) in check.detail
-
-
-def evidence(**changes):
-    base = {"server_share": 0.4, "generator_share": 0.2, "generator_peak_share": 0.2, "disjoint": True}
-    return Evidence(**{**base, **changes})
-
-
-@pytest.mark.parametrize(
-    ("given", "verdict", "reason"),
-    [
-        (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
-        (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
-        (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
-        (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
-        (
-            evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
-            "inconclusive",
-            "together filled",
-        ),
-        (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
-        (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
-        (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
-        (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
-        (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
-    ],
-)
-def test_verdict(given, verdict, reason):
-    judged = judge(given)
-    assert judged.verdict == verdict
-    assert reason in judged.reason

@@ -6,7 +6,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
-from runner.digest.verdict import Evidence, judge
 from runner.model import LabError
 
 
@@ -78,20 +77,3 @@ def test_a_broken_file_is_one_sentence(tmp_path):
     path.write_bytes(b"PAR1 not parquet")
     with pytest.raises(LabError, match=r"resources\.parquet cannot be read"):
         read_counters(path, 0)
-
-
-@pytest.mark.parametrize(
-    ("server", "generator", "peak", "disjoint", "verdict"),
-    [
-        (0.95, 0.50, 0.60, True, "server-bound"),
-        (0.45, 0.99, 1.00, True, "generator-bound"),
-        (0.45, 0.70, 0.97, True, "generator-bound"),
-        (0.45, 0.50, 0.60, True, "inconclusive"),
-        (0.95, 0.99, 1.00, True, "inconclusive"),
-        (0.95, 0.50, 0.60, False, "inconclusive"),
-    ],
-)
-def test_verdicts(server, generator, peak, disjoint, verdict):
-    judged = judge(Evidence(server, generator, peak, disjoint))
-    assert judged.verdict == verdict
-    assert f"{100 * server:.0f} %" in judged.reason

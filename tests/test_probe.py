@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.probe import Probe, probe_percentiles, read_probe, without_probe
-from runner.digest.verdict import Evidence, judge
 from runner.measure.probe import content_length, request_bytes
 from runner.model import Counters, LabError, Measurement, Placement
 
@@ -192,17 +191,3 @@ def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path):
     pq.write_table(pa.table({"scheduled_ns": [1]}), broken)
     with pytest.raises(LabError, match="cannot be read"):
         read_probe(broken)
-
-
-# --- the verdict ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("generator_ms", "probe_ms", "verdict"),
-    [(245.0, 0.23, "generator-bound"), (1.0, 0.5, "inconclusive"), (245.0, None, "inconclusive")],
-)
-def test_a_generator_that_measured_its_own_queue(generator_ms, probe_ms, verdict):
-    judged = judge(Evidence(0.45, 0.7, 0.75, True, generator_p50_ms=generator_ms, probe_p50_ms=probe_ms))
-    assert judged.verdict == verdict
-    if probe_ms is not None:
-        assert f"{generator_ms:.3g} ms to the generator, {probe_ms:.3g} ms to the probe" in judged.reason

@@ -44,6 +44,11 @@ class Counter:
         taken = np.interp([begin_s, end_s], self.t_s, self.steal_s)
         return float(taken[1] - taken[0])
 
+    def throttled(self, begin_s: float, end_s: float) -> float:
+        """Return the seconds between two instants in which a CPU quota held the subject back."""
+        held = np.interp([begin_s, end_s], self.t_s, self.throttled_s)
+        return float(held[1] - held[0])
+
     def mean_pct(self, begin_s: float, end_s: float) -> float:
         """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)

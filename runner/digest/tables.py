@@ -15,11 +15,12 @@ from runner.model import FIGURES, Cell, LabError, Measurement, Trial
 from runner.store import RunFolder, replacing, sha256
 
 _TEXT = (
-    "run_id trial_id server language framework tier workload tool load_model mode status error verdict verdict_reason"
+    "run_id trial_id server language framework tier workload tool load_model mode objective status error verdict "
+    "verdict_reason"
 )
 _WHOLE = (
-    "block trial_order attempt connections threads vus iterations steps pool_size requests failed dropped inserts "
-    "rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
+    "block bisection trial_order attempt connections threads vus iterations steps pool_size requests failed dropped "
+    "inserts rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
     "pool_in_use_max pool_waiting_max probe_requests probe_failed"
 )
 TRIAL_COLUMNS: tuple[str, ...] = (
@@ -45,11 +46,15 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "steps",
     "step_s",
     "pool_size",
+    "objective",
+    "bisection",
     "status",
     "error",
     "requests",
     "failed",
     "dropped",
+    "sustained",
+    "objective_kept",
     "inserts",
     "rows_inserted",
     "duration_s",
@@ -70,8 +75,10 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "server_cpu_peak_1s_pct",
     "server_cpu_ms_per_request",
     "server_rss_peak_bytes",
+    "server_throttled_pct",
     "generator_cpu_mean_pct",
     "generator_cpu_peak_1s_pct",
+    "generator_ceiling_rps",
     "database_cpu_mean_pct",
     "database_cpu_peak_1s_pct",
     "database_cpu_ms_per_request",
@@ -92,12 +99,10 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "verdict",
     "verdict_reason",
 )
+_KINDS = {_TEXT: pa.string(), _WHOLE: pa.int64(), "sustained objective_kept": pa.bool_()}
 _TRIALS = pa.schema(
     [
-        (
-            name,
-            pa.string() if name in _TEXT.split() else pa.int64() if name in _WHOLE.split() else pa.float64(),
-        )
+        (name, next((kind for names, kind in _KINDS.items() if name in names.split()), pa.float64()))
         for name in TRIAL_COLUMNS
     ]
 )

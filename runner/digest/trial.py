@@ -19,6 +19,7 @@ from runner.digest.usage import evidence, measure_usage
 from runner.digest.verdict import judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
 from runner.model import Check, LabError, Measurement, Trial, Verdict
+from runner.search import Objective
 from runner.store import RunFolder, last_line, replacing
 
 Metrics = dict[str, float | int | None]
@@ -83,7 +84,16 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
         end_s=load.duration_s,
         requests=load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0),
     )
-    metrics = {**load.metrics, **usage.metrics, **probed}
+    metrics = {
+        **load.metrics,
+        **usage.metrics,
+        **probed,
+        "generator_ceiling_rps": measurement.generator_ceiling_rps,
+    }
+    if trial.cell.rates_rps:
+        metrics["sustained"] = not metrics["dropped"] and not metrics["failed"]
+    if trial.cell.objective is not None:
+        metrics["objective_kept"] = Objective.parse(trial.cell.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
-from runner.digest.verdict import DatabaseEvidence, Evidence
+from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Wait
 from runner.model import Cell, Check, LabError, Measurement
 from runner.store import replacing
 
-Metrics = dict[str, float | int | None]
+Metrics = Mapping[str, float | int | None]
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ def measure_usage(
     with replacing(out) as temporary:
         pq.write_table(rates(out.stem, counters), temporary, compression="zstd")
     server, generator = counters["server"], counters["generator"]
-    metrics: Metrics = {
+    metrics: dict[str, float | int | None] = {
         "server_cpu_mean_pct": server.mean_pct(0.0, end_s),
         "server_cpu_peak_100ms_pct": server.peak_pct(0.0, end_s, 0.1),
         "server_cpu_peak_1s_pct": server.peak_pct(0.0, end_s, 1.0),
         "server_cpu_ms_per_request": _per_request(server, end_s, requests),
         "server_rss_peak_bytes": _peak_rss(server),
+        "server_throttled_pct": 100 * server.throttled(0.0, end_s) / end_s,
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
@@ -72,7 +73,7 @@ def _peak_rss(counter: Counter) -> int | None:
 
 
 def _database(database: Counter, server: Counter, measurement: Measurement, end_s: float, requests: int) -> Metrics:
-    metrics: Metrics = {
+    metrics: dict[str, float | int | None] = {
         "database_cpu_mean_pct": database.mean_pct(0.0, end_s),
         "database_cpu_peak_1s_pct": database.peak_pct(0.0, end_s, 1.0),
         "database_cpu_ms_per_request": _per_request(database, end_s, requests),
@@ -96,19 +97,13 @@ def _database(database: Counter, server: Counter, measurement: Measurement, end_
     return metrics
 
 
-def evidence(cell: Cell, measurement: Measurement, metrics: Mapping[str, float | int | None]) -> Evidence:
-    """Return what the verdict is judged by: CPU use as shares of what each side was given, and the pool."""
+def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence:
+    """Return what the verdict is judged by: CPU use as shares of what each side was given, who waited, and the pool."""
     placement = measurement.placement
     mean, peak = metrics["generator_cpu_mean_pct"] or 0.0, metrics["generator_cpu_peak_1s_pct"]
     peak = mean if peak is None or math.isnan(peak) else peak
-    full = 100 * len(placement.generator)
-    database = None
-    if metrics.get("database_cpu_mean_pct") is not None:
-        database = DatabaseEvidence(
-            (metrics["database_cpu_mean_pct"] or 0.0) / (100 * max(1, len(placement.database))),
-            placement.database_shared,
-            (metrics.get("pool_exhausted_pct") or 0.0) / 100,
-        )
+    full = 100 * min(len(placement.generator), int(metrics.get("threads") or len(placement.generator)))
+    ceiling_rps = measurement.generator_ceiling_rps
     return Evidence(
         (metrics["server_cpu_mean_pct"] or 0.0) / (100 * len(placement.server)),
         mean / full,
@@ -116,7 +111,28 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Mapping[str, float |
         placement.disjoint,
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
-        database,
-        metrics.get("latency_p50_ms"),
-        metrics.get("probe_p50_ms"),
+        _database_evidence(measurement, metrics),
+        waits=tuple(_waits(metrics)),
+        throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
+        stolen_share=(metrics.get("host_steal_pct") or 0.0) / 100,
+        ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
+    )
+
+
+def _waits(metrics: Metrics) -> Iterator[Wait]:
+    for name in APART_MS:
+        generator_ms, probe_ms = metrics.get(f"latency_{name}_ms"), metrics.get(f"probe_{name}_ms")
+        if generator_ms is not None and probe_ms is not None and math.isfinite(generator_ms):
+            yield Wait(name, generator_ms, probe_ms)
+
+
+def _database_evidence(measurement: Measurement, metrics: Metrics) -> DatabaseEvidence | None:
+    used_pct = metrics.get("database_cpu_mean_pct")
+    if used_pct is None:
+        return None
+    placement = measurement.placement
+    return DatabaseEvidence(
+        used_pct / (100 * max(1, len(placement.database))),
+        placement.database_shared,
+        (metrics.get("pool_exhausted_pct") or 0.0) / 100,
     )

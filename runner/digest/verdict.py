@@ -11,8 +11,15 @@ SATURATED = 0.90
 CROWDED = 0.80
 """A generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)."""
 FULL_SECOND = 0.95
+THROTTLED = 0.01
+"""A server that its CPU quota held back for this share of the time has used up what it was given."""
+NEAR_CEILING = 0.90
+"""A rate above this share of what the generator reached against the fastest server may be the generator's own."""
+STOLEN = 0.10
+"""Share of a core that the hypervisor took: response times are then its own, and a server may only look idle."""
 MANY_TIMES = 5.0
-"""A generator whose median latency is more than this many times the probe's has measured its own queue."""
+APART_MS = {"p50": 1.0, "p95": 5.0}
+"""A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
 CLEARLY_MORE = 2.0
@@ -21,10 +28,11 @@ CLEARLY_MORE = 2.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """CPU use over the load, as shares of what each side was given (1.0 = all of its CPUs busy)."""
+    """CPU use over the load, as shares of what each side was given (1.0 = all of its CPUs busy), and who waited."""
 
     server_share: float
     generator_share: float
+    """Of the CPUs that it can use: wrk with one thread fills one core."""
     generator_peak_share: float
     """Highest share over one second, or over the whole load where that is shorter."""
     disjoint: bool
@@ -34,16 +42,47 @@ class Evidence:
     dropped: int = 0
     """Requests of an open load that could not be sent in time."""
     database: DatabaseEvidence | None = None
-    generator_p50_ms: float | None = None
-    """What the generator measured, and what the probe did; None where there are too few samples."""
-    probe_p50_ms: float | None = None
+    waits: tuple[Wait, ...] = ()
+    """Percentiles that both generator and probe have."""
+    throttled_share: float = 0.0
+    stolen_share: float = 0.0
+    """Of one core, taken by the hypervisor."""
+    ceiling_share: float | None = None
+    """The rate as a share of the generator's ceiling on this machine; None where that was not calibrated."""
 
     @property
     def queued(self) -> bool:
         """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
-        if self.generator_p50_ms is None or self.probe_p50_ms is None:
-            return False
-        return self.generator_p50_ms > MANY_TIMES * self.probe_p50_ms
+        return any(wait.generators_own for wait in self.waits)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the generator was busy, or at its ceiling."""
+        busy = self.generator_share > CROWDED or self.generator_peak_share > FULL_SECOND
+        return busy or (self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the server had used up its CPUs or its quota."""
+        return self.server_share >= SATURATED or self.throttled_share >= THROTTLED
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One percentile of the response time, as generator and probe measured it at the same time."""
+
+    name: str
+    generator_ms: float
+    probe_ms: float
+
+    @property
+    def generators_own(self) -> bool:
+        """Whether most of it was spent in the generator."""
+        apart = self.generator_ms - self.probe_ms
+        return self.generator_ms > MANY_TIMES * self.probe_ms and apart > APART_MS[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.generator_ms:.3g} ms to the generator, {self.probe_ms:.3g} ms to the probe"
 
 
 @dataclass(frozen=True)
@@ -66,14 +105,12 @@ def judge(evidence: Evidence) -> Verdict:
     said = _said(evidence)
     if not evidence.disjoint:
         return Verdict("inconclusive", f"server and generator shared a CPU; {said}")
-    crowded = evidence.generator_share > CROWDED or evidence.generator_peak_share > FULL_SECOND
-    saturated = evidence.server_share >= SATURATED
     stored = evidence.database and _judge_database(evidence, evidence.database)
-    if saturated and (crowded or stored):
+    if evidence.saturated and (evidence.crowded or stored):
         return Verdict("inconclusive", f"both sides were busy: {said}")
-    if saturated:
+    if evidence.saturated:
         return Verdict("server-bound", said)
-    if crowded or evidence.queued:
+    if evidence.crowded:
         return Verdict("generator-bound", said)
     if stored:
         return Verdict(stored.verdict, f"{stored.reason}: {said}")
@@ -81,7 +118,11 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _unlimited(evidence: Evidence, said: str) -> Verdict:
-    """Return the verdict where nobody was busy."""
+    """Return the verdict where nobody's CPUs were full."""
+    if evidence.stolen_share >= STOLEN:
+        return Verdict("inconclusive", f"the hypervisor took CPU time away: {said}")
+    if evidence.queued:
+        return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
     if evidence.dropped:
         return Verdict("inconclusive", f"the rate was not sustained, {evidence.dropped} requests were dropped: {said}")
     if evidence.offered_rps is not None:
@@ -103,17 +144,20 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
 
 
 def _said(evidence: Evidence) -> str:
+    """Return the numbers behind a verdict, those that are always there first."""
     server, generator = 100 * evidence.server_share, 100 * evidence.generator_share
     peak = 100 * evidence.generator_peak_share
-    said = f"server used {server:.0f} % of its CPUs, generator {generator:.0f} % of its own (peak {peak:.0f} %)"
-    if evidence.generator_p50_ms is not None and evidence.probe_p50_ms is not None:
-        said += (
-            f", p50 {evidence.generator_p50_ms:.3g} ms to the generator, {evidence.probe_p50_ms:.3g} ms to the probe"
-        )
-    if evidence.database is None:
-        return said
-    whose = "of the same" if evidence.database.shared else "of its own"
-    exhausted = 100 * evidence.database.pool_exhausted_share
-    return (
-        f"{said}, database {100 * evidence.database.share:.0f} % {whose}, pool exhausted {exhausted:.0f} % of the time"
-    )
+    parts = [f"server used {server:.0f} % of its CPUs", f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
+    parts += [str(wait) for wait in evidence.waits]
+    if evidence.database is not None:
+        whose = "of the same" if evidence.database.shared else "of its own"
+        exhausted = 100 * evidence.database.pool_exhausted_share
+        parts += [f"database {100 * evidence.database.share:.0f} % {whose}"]
+        parts += [f"pool exhausted {exhausted:.0f} % of the time"]
+    if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
+        parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
+    if evidence.throttled_share >= THROTTLED:
+        parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
+    if evidence.stolen_share >= STOLEN:
+        parts.append(f"the hypervisor took {100 * evidence.stolen_share:.0f} % of a core")
+    return ", ".join(parts)

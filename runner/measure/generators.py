@@ -111,6 +111,15 @@ def _k6_measured(cell: Cell, shot: Shot, folder: Path) -> Command:
 
 def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
     """Return k6's scenario of the measured load and the most seconds that it may take."""
+    if cell.vus is not None and len(cell.rates_rps) == 1 and cell.step_s is not None:
+        return {
+            "executor": "constant-arrival-rate",
+            "rate": round(cell.rates_rps[0]),
+            "timeUnit": "1s",
+            "duration": f"{round(1000 * cell.step_s)}ms",
+            "preAllocatedVUs": cell.vus,
+            "gracefulStop": f"{OPEN_GRACE_S}s",
+        }, cell.step_s + OPEN_GRACE_S
     if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
         stages: list[dict[str, object]] = []
         for rate in cell.rates_rps:

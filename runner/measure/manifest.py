@@ -49,6 +49,7 @@ def write_manifest(
                 "server_cpus": campaign.server_cpus,
                 "database_cpus": campaign.database_cpus,
                 "environment": campaign.environment,
+                "copies": campaign.copies,
                 "sample_hz": campaign.sample_hz,
                 "toml": campaign.text,
                 "scale": scale,

@@ -1,0 +1,129 @@
+"""The search for the highest rate that keeps an objective, against servers whose limit is known."""
+
+import pytest
+
+from runner.catalog import campaign_servers, load_campaign
+from runner.model import LabError
+from runner.plan import plan_trials
+from runner.search import Bracket, Objective, Searches, bracket
+
+CAMPAIGN = """title = "test"
+servers = ["axum", "gin"]
+repeats = 2
+
+[[load]]
+workload = "rates"
+rates_rps = [100, 1000]
+duration_s = 1
+vus = 10
+
+[[load]]
+workload = "rates"
+objective = "p99 <= 10 ms"
+from_rps = 100
+to_rps = 6400
+bisections = 6
+duration_s = 2
+vus = 10
+"""
+LIMITS = {"axum": 4000.0, "gin": 150.0}
+
+
+@pytest.fixture
+def trials(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CAMPAIGN)
+    campaign = load_campaign(str(path))
+    return plan_trials(campaign, campaign_servers(campaign))
+
+
+def record(trial, kept, status="sealed"):
+    return {
+        "block": trial.block,
+        "cell": vars(trial.cell),
+        "status": status,
+        "metrics": {"objective_kept": kept},
+    }
+
+
+def run(trials, fail=()):
+    """Play a campaign against LIMITS; return the steps' (rate, kept) by server and block."""
+    searches, steps = Searches(()), {}
+    for planned in trials:
+        trial = searches.settle(planned)
+        if trial.cell.objective is None:
+            assert trial is planned
+            continue
+        rate = trial.cell.rate_rps
+        assert trial.cell.rates_rps == (rate,)
+        kept = rate <= LIMITS[trial.cell.server]
+        failed = trial.trial_id in fail
+        searches.note(record(trial, kept, "failed" if failed else "sealed"))
+        steps.setdefault((trial.cell.server, trial.block), []).append((rate, None if failed else kept))
+    return steps
+
+
+def test_a_sweep_has_a_cell_a_rate_and_a_search_its_steps_in_sequence(trials):
+    assert len(trials) == 2 * 2 * (2 + 6)
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+    assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
+    for block in (1, 2):
+        for server in ("axum", "gin"):
+            own = [t.cell.bisection for t in trials if (t.block, t.cell.server) == (block, server) and t.cell.objective]
+            assert own == [1, 2, 3, 4, 5, 6]
+
+
+def test_searches_of_different_servers_are_interleaved(trials):
+    order = [t.cell.server for t in trials if t.block == 1 and t.cell.objective]
+    assert order not in (sorted(order), sorted(order, reverse=True))
+
+
+def test_the_bracket_closes_around_the_limit(trials):
+    for (server, _), steps in run(trials).items():
+        found = bracket(steps)
+        assert steps[0] == (800.0, server == "axum")
+        assert found.kept_rps <= LIMITS[server] < found.broken_rps
+        assert found.broken_rps / found.kept_rps <= (6400 / 100) ** (1 / 2**6) * 1.01
+
+
+def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
+    steps = run(trials, fail={"b01-gin-rates-p99le10ms-s2"})["gin", 1]
+    assert steps[1][0] == steps[2][0]
+    assert steps[1][1] is None
+
+
+def test_a_resumed_search_goes_on_where_it_was(trials):
+    own = [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+    whole, rates, records = Searches(()), [], []
+    for planned in own:
+        trial = whole.settle(planned)
+        rates.append(trial.cell.rate_rps)
+        records.append(record(trial, trial.cell.rate_rps <= 150))
+        whole.note(records[-1])
+    for done in range(len(own)):
+        assert Searches(records[:done]).settle(own[done]).cell.rate_rps == rates[done]
+
+
+def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():
+    assert bracket([]) == Bracket(None, None)
+    assert bracket([(10.0, True)]) == Bracket(10.0, None)
+    assert bracket([(100.0, True), (50.0, False), (20.0, True)]) == Bracket(20.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kept"),
+    [
+        ({"sustained": True, "latency_p99_ms": 10.0}, True),
+        ({"sustained": True, "latency_p99_ms": 10.01}, False),
+        ({"sustained": False, "latency_p99_ms": 1.0}, False),
+        ({"sustained": True, "latency_p99_ms": None}, False),
+    ],
+)
+def test_an_objective_needs_the_rate_and_the_percentile(metrics, kept):
+    assert Objective.parse("p99 <= 10 ms").kept(metrics) is kept
+
+
+@pytest.mark.parametrize("text", ["p42 <= 10 ms", "p99 < 10 ms", "p99 <= ten ms", "p99 <= 10", ""])
+def test_what_is_no_objective_is_refused(text):
+    with pytest.raises(LabError, match="no objective"):
+        Objective.parse(text)

@@ -1,0 +1,63 @@
+"""Who was the limit: every verdict, and each piece of evidence that decides it."""
+
+import pytest
+
+from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, judge
+
+
+@pytest.mark.parametrize(
+    ("server", "generator", "peak", "disjoint", "verdict"),
+    [
+        (0.95, 0.50, 0.60, True, "server-bound"),
+        (0.45, 0.99, 1.00, True, "generator-bound"),
+        (0.45, 0.70, 0.97, True, "generator-bound"),
+        (0.45, 0.50, 0.60, True, "inconclusive"),
+        (0.95, 0.99, 1.00, True, "inconclusive"),
+        (0.95, 0.50, 0.60, False, "inconclusive"),
+    ],
+)
+def test_verdicts(server, generator, peak, disjoint, verdict):
+    judged = judge(Evidence(server, generator, peak, disjoint))
+    assert judged.verdict == verdict
+    assert f"{100 * server:.0f} %" in judged.reason
+
+
+def evidence(**changes):
+    base = {"server_share": 0.4, "generator_share": 0.2, "generator_peak_share": 0.2, "disjoint": True}
+    return Evidence(**{**base, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
+        (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
+        (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
+        (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
+        (
+            evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
+            "inconclusive",
+            "together filled",
+        ),
+        (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
+        (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
+        (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
+        (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
+        (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
+        (evidence(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
+        (evidence(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
+        (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
+        (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
+        (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),
+        (evidence(throttled_share=0.3), "server-bound", "its quota held the server back 30 % of the time"),
+        (evidence(offered_rps=500.0, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
+        (evidence(server_share=0.95, stolen_share=0.2), "server-bound", "the hypervisor took 20 %"),
+        (evidence(ceiling_share=0.93), "generator-bound", "93 % of the generator's ceiling"),
+        (evidence(server_share=0.95, ceiling_share=0.93), "inconclusive", "both sides were busy"),
+        (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
+    ],
+)
+def test_verdict(given, verdict, reason):
+    judged = judge(given)
+    assert judged.verdict == verdict
+    assert reason in judged.reason
