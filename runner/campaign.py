@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from runner.calibration import Calibration, calibration_from, save_calibration
 from runner.catalog import campaign_from_manifest, campaign_servers, load_workload
+from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
 from runner.measure import machine
-from runner.measure.build import build
 from runner.measure.conntrack import wait_for_room
-from runner.measure.database import DatabaseFacts, try_database
 from runner.measure.engine import EngineChoice
+from runner.measure.loading import Bench
 from runner.measure.manifest import write_manifest
-from runner.measure.session import Session, session
-from runner.measure.tools import Tool, need_tool
-from runner.measure.trial import Bench, Ready, measure
-from runner.model import SCHEMA, Campaign, Cell, LabError, Measurement, Placement, Server, State, Trial, Workload
+from runner.measure.session import session
+from runner.measure.trial import measure
+from runner.model import SCHEMA, Campaign, LabError, Measurement, State, Trial
 from runner.plan import next_attempt, plan_trials
+from runner.preparing import DATABASE, Prepared, bench_of, calibration_for, greet, place_for, prepare, tools_of
 from runner.search import Searches
 from runner.store import RunFolder, new_run, raw_hashes, write_json
 
-DATABASE = "the database"
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
 ATTEMPTS = 3
 """How often a trial is tried whose only fault is that the machine took the CPU away from the sampler."""
@@ -60,38 +60,32 @@ class Outcome:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """Everything that trials need, and for each server, and the database, the reason why it is not to be had."""
-
-    servers: dict[str, Ready]
-    database: DatabaseFacts | None
-    errors: dict[str, str]
-    """By server's name, or DATABASE."""
-
-    def error_for(self, cell: Cell, workload: Workload) -> str | None:
-        """Return why a cell cannot be measured."""
-        return self.errors.get(cell.server) or (self.errors.get(DATABASE) if workload.database else None)
-
-
 def run_campaign(
-    campaign: Campaign, *, engine: EngineChoice, scale: float, seed: int | None, report: Reporter
+    campaign: Campaign,
+    *,
+    engine: EngineChoice,
+    scale: float,
+    seed: int | None,
+    report: Reporter,
+    calibrating: bool = False,
 ) -> Outcome:
     """Run every trial of `campaign` (already scaled by `scale`, which is only recorded) and build the tables.
 
-    A trial that fails is recorded and the next one runs. LabError where nothing can run at all.
+    A trial that fails is recorded and the next one runs. LabError where nothing can run at all. With `calibrating` no
+    verdict leans on an earlier calibration.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     if not trials:
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
-    tools = _tools(trials)
-    placement = _place(campaign, trials)
+    tools = tools_of(trials)
+    placement = place_for(campaign, trials)
     warnings = machine.warnings(placement, max(trial.cell.sockets for trial in trials))
+    calibration = None if calibrating else calibration_for(tools, placement)
     with session(engine) as opened:
-        _greet(opened, warnings, report)
-        prepared = _prepare(opened, servers, placement, report)
+        greet(opened, warnings, report.say)
+        prepared = prepare(opened, servers, placement, report.say)
         run = new_run(campaign.name)
         write_manifest(
             run,
@@ -102,11 +96,12 @@ def run_campaign(
             placement=placement,
             prepared=prepared.servers.values(),
             database=prepared.database,
+            calibration=calibration,
             warnings=warnings,
         )
         for trial in trials:
             run.append("planned", trial.trial_id)
-        bench = _bench(opened, campaign, placement, tools)
+        bench = bench_of(opened, campaign, placement, tools, calibration)
         failed = _run_trials(bench, run, trials, prepared, report)
     build_tables(run)
     return Outcome(run, len(trials), failed, tuple(warnings))
@@ -125,13 +120,15 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     if not trials:
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
-    tools = _tools(trials)
-    placement = _place(campaign, planned)
+    tools = tools_of(trials)
+    placement = place_for(campaign, planned)
     with session(manifest["engine"]) as opened:
-        _greet(opened, (), report)
-        prepared = _prepare(opened, servers, placement, report)
+        greet(opened, (), report.say)
+        prepared = prepare(opened, servers, placement, report.say)
         _require_same(prepared, manifest)
-        _run_trials(_bench(opened, campaign, placement, tools), run, trials, prepared, report)
+        begun_with = manifest.get("calibration")
+        calibration = calibration_from(begun_with) if begun_with else None
+        _run_trials(bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report)
     rebuild(run)
     return _finished(run, len(trials), manifest)
 
@@ -148,7 +145,7 @@ def _unfinished(run: RunFolder, planned: Sequence[Trial]) -> list[Trial]:
     return left
 
 
-def _require_same(prepared: _Prepared, manifest: dict[str, Any]) -> None:
+def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
     now = {
         "artifacts": {name: each.binary for name, each in prepared.servers.items()},
         "images": {name: each.image for name, each in prepared.servers.items()},
@@ -164,17 +161,14 @@ def _require_same(prepared: _Prepared, manifest: dict[str, Any]) -> None:
                 )
 
 
-def _place(campaign: Campaign, trials: Sequence[Trial]) -> Placement:
-    needed = any(load_workload(name).database for name in {trial.cell.workload for trial in trials})
-    return machine.place(campaign.server_cpus, campaign.database_cpus if needed else 0)
-
-
-def _bench(opened: Session, campaign: Campaign, placement: Placement, tools: dict[str, Tool]) -> Bench:
-    environment: dict[str, dict[str, str]] = {}
-    for server, name, value in campaign.environment:
-        environment.setdefault(server, {})[name] = value
-    paths = {name: tool.path for name, tool in tools.items()}
-    return Bench(opened.engine, placement, paths, campaign.sample_hz, opened.ledger, environment)
+def calibrate_machine(campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter) -> Calibration:
+    """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
+    outcome = run_campaign(campaign, engine=engine, scale=scale, seed=None, report=report, calibrating=True)
+    for failure in outcome.failed:
+        report.say(f"Error: {failure}")
+    calibration = calibrate(outcome.run)
+    save_calibration(calibration)
+    return calibration
 
 
 def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
@@ -190,43 +184,8 @@ def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool =
         rebuild(run, salvage=salvage)
 
 
-def _tools(trials: Sequence[Trial]) -> dict[str, Tool]:
-    names: set[str] = {trial.cell.tool for trial in trials}
-    return {name: need_tool(name) for name in sorted(names)}
-
-
-def _greet(opened: Session, warnings: Iterable[str], report: Reporter) -> None:
-    if opened.reaped:
-        report.say(f"Removed what a run that died had left: {', '.join(opened.reaped)}.")
-    word = "Engine" if opened.engine.name == "docker" else "NO CONTAINERS. Engine"
-    report.say(f"{word}: {opened.engine.name} ({opened.engine.reason}).")
-    for warning in warnings:
-        report.say(f"Warning: {warning}")
-
-
-def _prepare(opened: Session, servers: Sequence[Server], placement: Placement, report: Reporter) -> _Prepared:
-    """Build the servers and try the database; what is not to be had fails its own trials, not the campaign."""
-    ready, errors, database = {}, {}, None
-    for server in servers:
-        report.say(f"Building {server.name} …")
-        try:
-            built = build(server)
-            ready[server.name] = Ready(server, opened.engine.prepare(server), built.sha256)
-        except LabError as error:
-            report.say(f"Error: {error}")
-            errors[server.name] = str(error)
-    if placement.database:
-        report.say("Trying the database …")
-        try:
-            database = try_database(opened.engine, placement.database)
-        except LabError as error:
-            report.say(f"Error: {error}")
-            errors[DATABASE] = str(error)
-    return _Prepared(ready, database, errors)
-
-
 def _run_trials(
-    bench: Bench, run: RunFolder, trials: Sequence[Trial], prepared: _Prepared, report: Reporter
+    bench: Bench, run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: Reporter
 ) -> tuple[str, ...]:
     """Run the trials in order; return a sentence for each that failed."""
     machine.raise_open_files()
@@ -250,7 +209,7 @@ def _run_trials(
 
 
 def _run_trial(
-    bench: Bench, run: RunFolder, trial: Trial, prepared: _Prepared, step: Callable[[str], None]
+    bench: Bench, run: RunFolder, trial: Trial, prepared: Prepared, step: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure, digest and record one trial; return its record. An interruption is recorded and goes on up."""
     run.trial(trial.trial_id).mkdir(parents=True)
@@ -282,7 +241,7 @@ def _run_trial(
 
 
 def _measure(
-    bench: Bench, trial: Trial, prepared: _Prepared, run: RunFolder, step: Callable[[str], None]
+    bench: Bench, trial: Trial, prepared: Prepared, run: RunFolder, step: Callable[[str], None]
 ) -> Measurement:
     workload = load_workload(trial.cell.workload)
     error = prepared.error_for(trial.cell, workload)

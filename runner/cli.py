@@ -180,6 +180,40 @@ def run(
         raise typer.Exit(1)
 
 
+@app.command()
+def calibrate(
+    engine: EngineOption = "auto",
+    scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each load.")] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Find how fast k6 and wrk are on this machine; verdicts use it from then on."""
+    from runner.campaign import calibrate_machine
+    from runner.plan import choose
+
+    console = Console()
+    chosen = choose(catalog.load_campaign("calibrate"), [], repeats, scale)
+    with TrialProgress(console) as progress:
+        found = calibrate_machine(chosen, engine=_engine(engine), scale=scale, report=progress)
+    if json_:
+        _emit(asdict(found))
+        return
+    rows = [
+        (
+            c.tool,
+            c.load_model,
+            c.mode,
+            c.connections,
+            f"{'' if c.known else 'at least '}{c.rps:,.0f}",
+            c.server,
+            c.verdict,
+        )
+        for c in found.ceilings
+    ]
+    columns = ("tool", "load", "mode", "connections or users", "requests/s", "against", "verdict")
+    console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
+
+
 def _finish(console: Console, outcome: Any, json_: bool) -> None:
     from runner.present.summary import summary_rows
 

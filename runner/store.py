@@ -209,6 +209,16 @@ def published_csv() -> Path:
     return lab_root() / "data" / "published.csv"
 
 
+def calibration_file() -> Path:
+    """Path of what `bench calibrate` found on this machine."""
+    return lab_root() / "data" / "calibration.json"
+
+
+def overhead_file() -> Path:
+    """Path of what `bench overhead` measured on this machine."""
+    return lab_root() / "data" / "overhead.json"
+
+
 def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
     found = (folder / name for name in RAW_FILES)
@@ -229,6 +239,8 @@ def export_compact(run: RunFolder, destination: Path) -> None:
         shutil.copy(run.path / name, destination / name)
     for name in TABLES:
         shutil.copy(run.table(name), destination / "tables")
+    if (run.tables / "probe").is_dir():
+        shutil.copytree(run.tables / "probe", destination / "tables" / "probe")
     for record in sorted(run.path.glob("trials/*/trial.json")):
         target = destination / "trials" / record.parent.name
         target.mkdir(parents=True)

@@ -67,7 +67,9 @@ def probe(server, seconds, hz=40):
     time.sleep(seconds)
     out, _ = process.communicate('{"stop": true}\n', timeout=20)
     server.close()
-    return {name: np.array(values) for name, values in json.loads(out).items()}
+    answer = json.loads(out)
+    assert 0 < answer["cpu_ns"] < 0.2 * answer["lived_ns"]
+    return {name: np.array(values) for name, values in answer["samples"].items()}
 
 
 def test_a_known_delay_comes_back_and_the_schedule_is_kept():

@@ -42,6 +42,8 @@ class K6Summary:
     interrupted: int | None
     dropped: int
     requests: int
+    rps: float | None
+    """k6's own rate over its test run; None where it does not tell."""
     http_req_duration: TrendStats | None
     """None where no request was made."""
     iteration_max_ms: float | None
@@ -59,6 +61,7 @@ def read_summary(path: Path) -> K6Summary:
             interrupted=None,
             dropped=_count(metrics, "dropped_iterations"),
             requests=_count(metrics, "http_reqs"),
+            rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
             http_req_duration=None if trend is None else _trend(trend),
             iteration_max_ms=None if iteration is None else _number(iteration["max"]),
         )

@@ -28,6 +28,11 @@ class Probe:
     """0 where no answer came."""
     opened: npt.NDArray[np.int64]
     """1 where the request opened a connection."""
+    cpu_share: float | None = None
+    """What the probe itself used of a core while it was probing."""
+
+
+SAMPLES = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
 
 
 def read_probe(raw: Path) -> Probe | None:
@@ -36,8 +41,10 @@ def read_probe(raw: Path) -> Probe | None:
         return None
     try:
         table = pq.read_table(raw)
-        return Probe(**{name: table[name].to_numpy() for name in Probe.__dataclass_fields__})
-    except (OSError, pa.ArrowException, KeyError) as error:
+        cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
+        columns = {name: table[name].to_numpy() for name in SAMPLES}
+        return Probe(**columns, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
 
 
@@ -86,4 +93,9 @@ def probe_percentiles(probe: Probe | None, out: Path, zero_mono_ns: int, end_s: 
         f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
         for name, enough in ENOUGH.items()
     }
-    return {"probe_requests": int(within.sum()), "probe_failed": int((within & ~ok).sum()), **percentiles}
+    return {
+        "probe_requests": int(within.sum()),
+        "probe_failed": int((within & ~ok).sum()),
+        "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
+        **percentiles,
+    }

@@ -90,6 +90,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "pool_waiting_max",
     "pool_exhausted_pct",
     "sampler_cpu_mean_pct",
+    "probe_cpu_mean_pct",
     "host_steal_pct",
     "probe_requests",
     "probe_failed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from runner.model import Cell, LabError, Workload
 
@@ -17,6 +18,9 @@ SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
+
+Output = Literal["samples", "summary", "stock"]
+"""What k6 writes: every sample, its summary only, or the summary only and with none of the lab's settings."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,10 @@ class Shot:
         return cls(tool, workload.script, url, workload.method, workload.path, body)
 
 
-def measured(cell: Cell, shot: Shot, folder: Path) -> Command:
-    """Return the command of the measured load; its raw files go to `folder`."""
+def measured(cell: Cell, shot: Shot, folder: Path, output: Output = "samples") -> Command:
+    """Return the command of the measured load; its raw files go to `folder`. `output` is for k6 only."""
     if cell.tool == "k6":
-        return _k6_measured(cell, shot, folder)
+        return _k6_measured(cell, shot, folder, output)
     return _wrk(cell, shot, folder, duration_s=round(max(1.0, cell.duration_s or 1.0)))
 
 
@@ -92,21 +96,18 @@ def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder:
     }
 
 
-def _k6_measured(cell: Cell, shot: Shot, folder: Path) -> Command:
+def _k6_measured(cell: Cell, shot: Shot, folder: Path, output: Output) -> Command:
     scenario, limit_s = _scenario(cell)
-    argv = (
-        str(shot.tool),
-        "run",
-        "--no-usage-report",
-        "--quiet",
-        "--log-output=stderr",
-        f"--system-tags={K6_SYSTEM_TAGS}",
-        f"--summary-trend-stats={K6_TREND_STATS}",
-        f"--summary-export={folder / 'k6-summary.json'}",
-        f"--out=json={folder / 'k6.json.gz'}",
-        str(shot.script),
-    )
-    return Command(argv, _k6_environment(cell, shot, scenario, folder), limit_s + 90)
+    env = _k6_environment(cell, shot, scenario, folder)
+    argv = [str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr"]
+    argv += [f"--summary-export={folder / 'k6-summary.json'}"]
+    if output == "stock":
+        del env["GOGC"]
+    else:
+        argv += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
+    if output == "samples":
+        argv += [f"--out=json={folder / 'k6.json.gz'}"]
+    return Command((*argv, str(shot.script)), env, limit_s + 90)
 
 
 def _scenario(cell: Cell) -> tuple[dict[str, object], float]:

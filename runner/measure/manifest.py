@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from runner.calibration import Calibration
 from runner.measure import machine
 from runner.measure.database import DatabaseFacts
 from runner.measure.engine import Engine
@@ -30,6 +31,7 @@ def write_manifest(
     placement: Placement,
     prepared: Collection[Ready],
     database: DatabaseFacts | None,
+    calibration: Calibration | None,
     warnings: Sequence[str],
 ) -> None:
     """Write the manifest of a run that is about to begin."""
@@ -69,6 +71,7 @@ def write_manifest(
             "images": {each.server.name: each.image for each in prepared if each.image},
             "artifacts": {each.server.name: each.binary for each in prepared if each.binary},
             "database": asdict(database) if database else None,
+            "calibration": asdict(calibration) if calibration else None,
             "host_warnings": list(warnings),
         },
     )

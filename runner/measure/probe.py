@@ -1,8 +1,8 @@
 """Ask the server for its own response time beside a load: one kept connection, few requests, on a fixed schedule.
 
 Run as `python -m runner.measure.probe HZ CPUS PORT`. Commands come as JSON lines on standard input: the request
-(`method`, `path`, `body`) begins it, `stop` ends it and is answered with all samples; so does the end of input, without
-an answer. The runner's side of it is in probing.py.
+(`method`, `path`, `body`) begins it, `stop` ends it and is answered with all samples and what they cost; so does the
+end of input, without an answer. The runner's side of it is in probing.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).
@@ -112,13 +112,15 @@ def main() -> None:
     gc.disable()  # nothing here is cyclic, and a collection would be a spike of the instrument
     sys.stdout.write("ok\n")
     sys.stdout.flush()
-    due = time.monotonic_ns()
+    due = begun = time.monotonic_ns()
+    idle_ns = time.process_time_ns()
     while _wait_until(due):
         for name, value in zip(COLUMNS, (due, *client.ask()), strict=True):
             rows[name].append(value)
         due += period_ns
     if sys.stdin.readline():
-        sys.stdout.write(json.dumps({name: list(values) for name, values in rows.items()}) + "\n")
+        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun}
+        sys.stdout.write(json.dumps({"samples": {name: list(values) for name, values in rows.items()}, **cost}) + "\n")
         sys.stdout.flush()
 
 

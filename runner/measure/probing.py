@@ -32,9 +32,11 @@ class Probe:
         self._process.tell({"method": self._shot.method, "path": self._shot.path, "body": self._shot.body})
 
     def stop(self) -> None:
-        """End the probe and write its samples."""
-        rows = json.loads(self._process.tell({"stop": True}))
-        table = pa.table({name: pa.array(values, pa.int64()) for name, values in rows.items()})
+        """End the probe and write its samples; what it used of a CPU itself is in the file's metadata."""
+        answer = json.loads(self._process.tell({"stop": True}))
+        cost = {name: str(answer[name]) for name in ("cpu_ns", "lived_ns")}
+        columns = {name: pa.array(values, pa.int64()) for name, values in answer["samples"].items()}
+        table = pa.table(columns).replace_schema_metadata(cost)
         with replacing(self._out) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,31 +12,15 @@ from runner.measure import generators
 from runner.measure.contract import quick_check
 from runner.measure.counters import passive_opens, read_counters, settle
 from runner.measure.database import Database, serving
-from runner.measure.engine import Engine, Running
-from runner.measure.leftovers import Ledger
-from runner.measure.probing import probing
-from runner.measure.processes import pinned
+from runner.measure.engine import Running
+from runner.measure.loading import Bench, Subjects, load, warm_up
 from runner.measure.readiness import wait_ready
-from runner.measure.sampling import Sampler, sampling
-from runner.model import Cell, Counters, DatabaseUse, LabError, Measurement, Placement, Server, Workload
+from runner.model import Cell, Counters, DatabaseUse, LabError, Measurement, Server, Workload
 from runner.store import lab_root
 
 TAG = "load"
 """What the rows of the measured load carry as firmware; the cluster is the trial's own."""
 PROBE_TAG = "probe"
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What all trials of a run share."""
-
-    engine: Engine
-    placement: Placement
-    tools: Mapping[str, Path]
-    sample_hz: float
-    ledger: Ledger
-    environment: Mapping[str, Mapping[str, str]]
-    """Variables beyond the contract's, by server."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +31,6 @@ class Ready:
     image: str | None
     binary: str | None
     """SHA-256 of the binary that the host built."""
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """The measured load's own times and exit code."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    exit_code: int
-    started_wall_ns: int
-    started_mono_ns: int
-    ended_wall_ns: int
-    ended_mono_ns: int
-
-
-@dataclass(frozen=True)
-class _Subjects:
-    """What a load is sampled with: the server under it, and the database behind that."""
-
-    server: Server
-    running: Running
-    database: Database | None
 
 
 def measure(
@@ -97,19 +54,21 @@ def measure(
         _verify(server, workload, running, nonce)
         tool = bench.tools[cell.tool]
         on_step("warm up")
-        _warm_up(bench, cell, generators.Shot.of(workload, tool, running.port, "warm-up"), folder)
+        warm_up(bench, cell, generators.Shot.of(workload, tool, running.port, "warm-up"), folder)
         on_step("load")
-        command = generators.measured(cell, generators.Shot.of(workload, tool, running.port, TAG), folder)
+        shot = generators.Shot.of(workload, tool, running.port, TAG)
+        command = generators.measured(cell, shot, folder, bench.observers.output)
         before = settle(running.port)
         _require_alive(server, running)
         stored = database.counters(TAG) if database else None
         probe = generators.Shot.of(workload, tool, running.port, PROBE_TAG)
-        loaded = _load(bench, command, probe, folder, _Subjects(server, running, database))
+        loaded = load(bench, command, probe, folder, Subjects(server, running, database))
         died = running.exit_code()
         after = read_counters(running.port) if died is None else Counters(None, None, passive_opens())
         on_step("stop")
         server_exit = running.stop()
         use = DatabaseUse(TAG, database.version, stored, database.counters(TAG)) if database and stored else None
+    ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     return Measurement(
         engine=bench.engine.name,
         placement=bench.placement,
@@ -129,6 +88,7 @@ def measure(
         server_sha256=ready.binary,
         died=died,
         database=use,
+        generator_ceiling_rps=ceiling.rps if ceiling else None,
     )
 
 
@@ -161,54 +121,3 @@ def _require_alive(server: Server, running: Running) -> None:
     code = running.exit_code()
     if code is not None:
         raise LabError(f"{server.name} died in the warm-up with exit code {code}.", exit_code=1)
-
-
-def _warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
-        bench.ledger.add("folder", path=scratch)
-        _generate(bench, generators.warmup(cell, shot, Path(scratch)), folder / "generator.log", None)
-
-
-def _load(
-    bench: Bench, command: generators.Command, probe: generators.Shot, folder: Path, subjects: _Subjects
-) -> _Loaded:
-    """Run the measured load with the sampler and the probe beside it."""
-    resources = folder / "resources.parquet"
-    cpus, port = bench.placement.generator, subjects.running.port
-    with (
-        sampling(resources, bench.sample_hz, cpus, bench.ledger) as sampler,
-        probing(folder / "probe.parquet", port, cpus, bench.ledger, shot=probe) as prober,
-    ):
-        sampler.add("server", subjects.running.pid)
-        if subjects.database is not None:
-            sampler.add("database", subjects.database.running.pid)
-        if "stats" in subjects.server.implements:
-            sampler.poll(port)
-        prober.begin()
-        loaded = _generate(bench, command, folder / "generator.log", sampler)
-        prober.stop()
-        sampler.stop()
-    return loaded
-
-
-def _generate(bench: Bench, command: generators.Command, log: Path, sampler: Sampler | None) -> _Loaded:
-    """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
-    cpus = bench.placement.generator
-    folder = Path(tempfile.gettempdir())
-    with pinned("load", command.argv, cpus=cpus, env=env, folder=folder, log=log, ledger=bench.ledger) as process:
-        if sampler is not None:
-            sampler.add("generator", process.pid)
-        started = time.time_ns(), time.monotonic_ns()
-        process.release()
-        try:
-            if command.interrupt_after_s is not None:
-                time.sleep(command.interrupt_after_s)
-                process.popen.send_signal(signal.SIGINT)
-            code = process.popen.wait(timeout=command.timeout_s)
-        except subprocess.TimeoutExpired:
-            name = Path(command.argv[0]).name
-            raise LabError(
-                f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
-            ) from None
-        return _Loaded(command.argv, command.env, code, *started, time.time_ns(), time.monotonic_ns())

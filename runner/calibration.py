@@ -1,0 +1,94 @@
+"""How fast the load generators are on this machine: the ceilings that `bench calibrate` found, and their file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runner.fingerprint import fingerprint
+from runner.model import Cell, LabError
+from runner.store import calibration_file, read_json, write_json
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The most requests a second that a generator reached, against the fastest of the servers it was tried with."""
+
+    tool: str
+    load_model: str
+    mode: str
+    connections: int
+    """Connections of wrk, virtual users of k6."""
+    rps: float
+    """Median of the trials; of an open load the highest rate of a step."""
+    rps_min: float
+    rps_max: float
+    trials: int
+    server: str
+    verdict: str
+    """`generator-bound` where it is the generator's ceiling; anything else makes it a lower bound."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the generator itself was the limit."""
+        return self.verdict == "generator-bound"
+
+    @property
+    def in_words(self) -> str:
+        """The rate as it may be said: `12,300`, or `at least 12,300` where something else was the limit."""
+        return f"{'' if self.known else 'at least '}{self.rps:,.0f}"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The ceilings found by one run, and what they are valid for."""
+
+    run_id: str
+    made_at: str
+    fingerprint: str
+    tools: dict[str, str]
+    generator_cpus: int
+    ceilings: tuple[Ceiling, ...]
+
+    def valid_for(self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int) -> bool:
+        """Return whether it was made on such a machine, with these versions of the tools, on as many CPUs."""
+        same_tools = all(self.tools.get(name, version) == version for name, version in tools.items())
+        return self.fingerprint == fingerprint(facts) and same_tools and self.generator_cpus == generator_cpus
+
+    def ceiling_of(self, cell: Cell) -> Ceiling | None:
+        """Return the ceiling for a cell's tool, load model and mode, at the number of connections nearest to its own.
+
+        None where the generator's own limit was not seen: a lower bound says nothing about a rate above it.
+        """
+        alike = [
+            ceiling
+            for ceiling in self.ceilings
+            if (ceiling.tool, ceiling.load_model, ceiling.mode) == (cell.tool, cell.load_model, cell.mode)
+        ]
+        if not alike or not cell.sockets:
+            return None
+        nearest = min(alike, key=lambda ceiling: abs(math.log(ceiling.connections / cell.sockets)))
+        return nearest if nearest.known else None
+
+
+def save_calibration(calibration: Calibration) -> None:
+    """Write the machine's calibration; the one before is replaced."""
+    write_json(calibration_file(), asdict(calibration))
+
+
+def load_calibration() -> Calibration | None:
+    """Return the machine's calibration; None where there is none, LabError where the file is damaged."""
+    path = calibration_file()
+    if not path.is_file():
+        return None
+    return calibration_from(read_json(path))
+
+
+def calibration_from(data: Any) -> Calibration:
+    """Return a calibration as it was written to its file or into a manifest."""
+    try:
+        return Calibration(**{**data, "ceilings": tuple(Ceiling(**ceiling) for ceiling in data["ceilings"])})
+    except (TypeError, KeyError) as error:
+        raise LabError(f"The calibration cannot be read ({error}): make it anew with `bench calibrate`.") from None

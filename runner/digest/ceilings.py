@@ -1,0 +1,81 @@
+"""The ceilings of the generators, from the tables of a calibrating run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from runner.calibration import Calibration, Ceiling
+from runner.fingerprint import fingerprint
+from runner.model import LabError
+from runner.store import RunFolder
+
+_Kind = tuple[str, str, str, int]
+"""Tool, load model, mode, connections or virtual users."""
+
+
+def calibrate(run: RunFolder) -> Calibration:
+    """Return the ceilings that a run's sealed trials show: of each load the server with the highest median rate.
+
+    LabError where no trial was sealed.
+    """
+    manifest = run.manifest()
+    rows = [row for row in pq.read_table(run.table("trials")).to_pylist() if row["status"] == "sealed"]
+    if not rows:
+        raise LabError(f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.", exit_code=1)
+    answered = _answered(run)
+    loads: dict[_Kind, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        load = (row["tool"], row["load_model"], row["mode"], int(row["connections"] or row["vus"]))
+        loads[load][row["server"]].append((_rate(row, answered), row["verdict"]))
+    return Calibration(
+        run_id=run.run_id,
+        made_at=manifest["started_at"],
+        fingerprint=fingerprint(manifest["machine"]),
+        tools={name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")},
+        generator_cpus=len(manifest["placement"]["generator"]),
+        ceilings=tuple(
+            _ceiling(load, servers) for load, servers in sorted(loads.items(), key=lambda item: str(item[0]))
+        ),
+    )
+
+
+def _ceiling(load: _Kind, servers: dict[str, list[tuple[float, str]]]) -> Ceiling:
+    server, trials = max(servers.items(), key=lambda item: median(rate for rate, _ in item[1]))
+    rates, verdicts = [rate for rate, _ in trials], [verdict for _, verdict in trials]
+    tool, load_model, mode, connections = load
+    return Ceiling(
+        tool=tool,
+        load_model=load_model,
+        mode=mode,
+        connections=connections,
+        rps=median(rates),
+        rps_min=min(rates),
+        rps_max=max(rates),
+        trials=len(rates),
+        server=server,
+        verdict=max(sorted(set(verdicts)), key=verdicts.count),
+    )
+
+
+def _answered(run: RunFolder) -> dict[str, list[tuple[float, int]]]:
+    """Return (t_s, requests) of each bin by trial."""
+    table = pq.read_table(run.table("throughput"), columns=["trial_id", "t_s", "requests"]).to_pydict()
+    found: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for trial_id, t_s, requests in zip(table["trial_id"], table["t_s"], table["requests"], strict=True):
+        found[trial_id].append((t_s, requests))
+    return found
+
+
+def _rate(row: dict[str, Any], answered: dict[str, list[tuple[float, int]]]) -> float:
+    """Return a closed load's mean rate; of a ramp the highest mean rate over one of its steps."""
+    if row["load_model"] == "closed":
+        return float(row["rps"])
+    t_s, requests = (np.asarray(column, dtype=np.float64) for column in zip(*answered[row["trial_id"]], strict=True))
+    step = np.floor((t_s + 1e-6) / row["step_s"]).astype(int)
+    per_step = np.bincount(step[step < row["steps"]], requests[step < row["steps"]])
+    return float(per_step.max() / row["step_s"])
