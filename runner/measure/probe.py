@@ -1,4 +1,4 @@
-"""Ask the server for its own response time beside a load: one kept connection, few requests, on a fixed schedule.
+"""Ask the server for its own response time beside a load: few requests on a fixed schedule, over kept connections.
 
 Run as `python -m runner.measure.probe HZ CPUS PORT`. Commands come as JSON lines on standard input: the request
 (`method`, `path`, `body`) begins it, `stop` ends it and is answered with all samples and what they cost; so does the
@@ -13,66 +13,126 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import select
 import socket
 import sys
 import time
 from array import array
+from collections.abc import Iterable
 
 from runner.measure.precedence import take_precedence
 
 COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
 """Times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a connection."""
-GIVE_UP_S = 10.0
+GIVE_UP_NS = 10_000_000_000
 """Longer than the slowest answer that the contract allows."""
+MOST_CONNECTIONS = 100
 CHUNK = 65_536
 
 
-class Client:
-    """One kept connection to the server, opened anew where the server has closed it."""
+class Connection:
+    """One kept connection to the server, with at most one request under way."""
 
-    def __init__(self, port: int, request: bytes) -> None:
-        self._port = port
-        self._request = request
-        self._channel: socket.socket | None = None
+    def __init__(self, port: int) -> None:
+        self.channel = socket.create_connection(("127.0.0.1", port), timeout=1.0)
+        self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.row = -1
+        """Number of the request under way."""
+        self._data = b""
 
-    def ask(self) -> tuple[int, int, int, int]:
-        """Send the request and wait for its answer; return sent_ns, received_ns, status and opened."""
-        opened = int(self._channel is None)
-        sent = time.monotonic_ns()
-        try:
-            channel = self._channel or self._open()
-            channel.sendall(self._request)
-            status, kept = _read_answer(channel)
-            received = time.monotonic_ns()
-        except OSError:
-            status, kept, received = 0, False, time.monotonic_ns()
-        if not kept:
-            self._close()
-        return sent, received, status, opened
+    def send(self, row: int, request: bytes) -> None:
+        """Send a request; a few hundred bytes fit into an idle connection's buffer."""
+        self.row, self._data = row, b""
+        self.channel.sendall(request)
 
-    def _open(self) -> socket.socket:
-        self._channel = socket.create_connection(("127.0.0.1", self._port), timeout=GIVE_UP_S)
-        self._channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._channel
+    def read(self) -> tuple[int, bool] | None:
+        """Take what has come; return the answer's status and whether the connection is kept, None while it is short.
 
-    def _close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        self._channel = None
-
-
-def _read_answer(channel: socket.socket) -> tuple[int, bool]:
-    """Read one answer that says its length; return its status, and whether the connection is kept."""
-    data = b""
-    while True:
-        received = channel.recv(CHUNK)
+        OSError where the server has closed it.
+        """
+        received = self.channel.recv(CHUNK)
         if not received:
             raise ConnectionResetError
-        data += received
-        head, blank, body = data.partition(b"\r\n\r\n")
-        if blank and len(body) >= content_length(head):
-            return int(head[9:12]), b"\nconnection: close" not in head.lower()
+        self._data += received
+        head, blank, body = self._data.partition(b"\r\n\r\n")
+        if not blank or len(body) < content_length(head):
+            return None
+        return int(head[9:12]), b"\nconnection: close" not in head.lower()
+
+
+class Schedule:
+    """Requests at fixed times, each on a connection that has no other under way.
+
+    There is one in every period, at a random place in it: a load with a fixed rate has a beat, and requests at a fixed
+    distance would always meet the same part of it.
+
+    One connection serves while answers come before the next request is due. A second one is opened where they do not:
+    on one alone the requests of a slow server would queue here, in the probe, and their wait would look like the
+    server's.
+    """
+
+    def __init__(self, port: int, request: bytes, period_ns: int) -> None:
+        self.rows = {name: array("q") for name in COLUMNS}
+        self._port, self._request, self._period_ns = port, request, period_ns
+        self._idle: list[Connection] = []
+        self._busy: dict[int, Connection] = {}
+        self._begin_ns = time.monotonic_ns()
+        self._random = random.Random(1)  # noqa: S311 - reproducible on purpose
+        self.due_ns = self._begin_ns
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """File descriptors of the connections whose answer has not come."""
+        return tuple(self._busy)
+
+    def send_due(self) -> None:
+        """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
+        while self.due_ns <= time.monotonic_ns() and len(self._busy) < MOST_CONNECTIONS:
+            row = len(self.rows["status"])
+            opened, sent = int(not self._idle), time.monotonic_ns()
+            for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, opened), strict=True):
+                self.rows[name].append(value)
+            self.due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
+            try:
+                connection = self._idle.pop() if self._idle else Connection(self._port)
+                self._busy[connection.channel.fileno()] = connection
+                connection.send(row, self._request)
+            except OSError:
+                self.rows["received_ns"][row] = time.monotonic_ns()
+                self._drop(row)
+
+    def receive(self, ready: Iterable[int]) -> None:
+        """Take answers from connections that are ready."""
+        for descriptor in ready:
+            connection = self._busy[descriptor]
+            try:
+                answer = connection.read()
+            except OSError:
+                self.rows["received_ns"][connection.row] = time.monotonic_ns()
+                self._drop(connection.row)
+                continue
+            if answer is None:
+                continue
+            self.rows["received_ns"][connection.row] = time.monotonic_ns()
+            self.rows["status"][connection.row], kept = answer
+            if kept:
+                self._idle.append(self._busy.pop(descriptor))
+            else:
+                self._drop(connection.row)
+
+    def give_up(self, before_ns: int) -> None:
+        """Drop the connections whose request was due before a time: their rows keep status 0."""
+        for connection in list(self._busy.values()):
+            if self.rows["scheduled_ns"][connection.row] < before_ns:
+                self.rows["received_ns"][connection.row] = time.monotonic_ns()
+                self._drop(connection.row)
+
+    def _drop(self, row: int) -> None:
+        for descriptor, connection in list(self._busy.items()):
+            if connection.row == row:
+                self._busy.pop(descriptor)
+                connection.channel.close()
 
 
 def content_length(head: bytes) -> int:
@@ -93,35 +153,41 @@ def request_bytes(method: str, path: str, body: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + payload
 
 
-def _wait_until(due_ns: int) -> bool:
-    """Sleep until a scheduled time; return False as soon as a command has come."""
-    while (left := due_ns - time.monotonic_ns()) > 0:
-        if select.select([sys.stdin], [], [], left / 1e9)[0]:
-            return False
-    return not select.select([sys.stdin], [], [], 0)[0]
+def _probe(schedule: Schedule) -> str:
+    """Send and receive until a command comes on standard input; return it once every answer is there, or given up."""
+    command = ""
+    while not command or schedule.waiting:
+        now = time.monotonic_ns()
+        wait_s = 0.5 if command else max(0.0, (schedule.due_ns - now) / 1e9)
+        watched = schedule.waiting if command else (0, *schedule.waiting)
+        ready = select.select(watched, [], [], min(wait_s, 0.5))[0]
+        if 0 in ready:
+            ready.remove(0)
+            command = sys.stdin.readline() or "end"
+        schedule.receive(ready)
+        if not command:
+            schedule.send_due()
+        schedule.give_up(now - GIVE_UP_NS)
+    return command
 
 
 def main() -> None:
-    """Probe on an absolute schedule until told to stop; a request that is due while another waits follows at once."""
+    """Probe on an absolute schedule until told to stop."""
     period_ns = round(1e9 / float(sys.argv[1]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     take_precedence()
-    request = json.loads(sys.stdin.readline())
-    client = Client(int(sys.argv[3]), request_bytes(request["method"], request["path"], request["body"]))
-    rows = {name: array("q") for name in COLUMNS}
+    given = json.loads(sys.stdin.readline())
     gc.disable()  # nothing here is cyclic, and a collection would be a spike of the instrument
     sys.stdout.write("ok\n")
     sys.stdout.flush()
-    due = begun = time.monotonic_ns()
-    idle_ns = time.process_time_ns()
-    while _wait_until(due):
-        for name, value in zip(COLUMNS, (due, *client.ask()), strict=True):
-            rows[name].append(value)
-        due += period_ns
-    if sys.stdin.readline():
-        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun}
-        sys.stdout.write(json.dumps({"samples": {name: list(values) for name, values in rows.items()}, **cost}) + "\n")
-        sys.stdout.flush()
+    begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
+    schedule = Schedule(int(sys.argv[3]), request_bytes(given["method"], given["path"], given["body"]), period_ns)
+    if _probe(schedule) == "end":
+        return
+    cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
+    samples = {name: list(values) for name, values in schedule.rows.items()}
+    sys.stdout.write(json.dumps({"samples": samples, **cost}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
