@@ -87,6 +87,11 @@ class Server:
     def __post_init__(self) -> None:
         check_name("Server", self.name)
 
+    @property
+    def implementation(self) -> str:
+        """The folder's name, which the server says of itself; a copy has another `name`."""
+        return self.folder.name
+
 
 @dataclass(frozen=True)
 class Workload:

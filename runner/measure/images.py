@@ -36,7 +36,7 @@ def ensure_image(client: DockerClient, server: Server) -> str:
             client,
             server.name,
             context=_shared_context(server) if server.shared else _context(server.folder, ()),
-            dockerfile=f"{server.name}/Dockerfile" if server.shared else "Dockerfile",
+            dockerfile=f"{server.implementation}/Dockerfile" if server.shared else "Dockerfile",
             target="prebuilt" if server.artifact and binary else "",
             arguments={"BASE": debian_base(client)} if server.base == "debian" else {},
         )
@@ -80,7 +80,7 @@ def _context(folder: Path, others: Sequence[str]) -> IO[bytes]:
 def _shared_context(server: Server) -> IO[bytes]:
     """Return servers/ with this server and the code that servers share, but no other server."""
     servers = server.folder.resolve().parent
-    others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent.name != server.name]
+    others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent.name != server.implementation]
     return _context(servers, others)
 
 

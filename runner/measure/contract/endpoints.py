@@ -75,7 +75,7 @@ def check_health(target: Target, server: Server, nonce: str) -> Check:
 
     def step() -> Result:
         answer = fetch(target, "GET", "/health")
-        expected = {"status": "ok", "server": server.name, "nonce": nonce}
+        expected = {"status": "ok", "server": server.implementation, "nonce": nonce}
         return compare(answer, 200, expected, "GET /health")
 
     return check("health", step)

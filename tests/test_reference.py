@@ -1,0 +1,185 @@
+"""The reference server proves the numbers: what it is told to do comes back through generators, probe and tables."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import real_lab
+
+from runner.measure.tools import find_tool
+from runner.present.stats import histogram_quantile, window_means
+from runner.search import bracket
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
+]
+
+# Each percentile lies well inside one step of the distribution, so that its exact rank does not matter.
+STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
+MEAN_MS = 154.0
+CAMPAIGN = """title = "known behaviour"
+servers = ["mixed", "duty", "limited", "burning", "plain"]
+
+[copies]
+mixed = "reference"
+duty = "reference"
+limited = "reference"
+burning = "reference"
+plain = "reference"
+
+[environment.mixed]
+REFERENCE_SERVICE_MS = "70:100,22:200,6:400,2:800"
+
+[environment.duty]
+REFERENCE_CPU_PCT = "30"
+
+[environment.limited]
+REFERENCE_MAX_RPS = "600"
+
+[environment.burning]
+REFERENCE_CPU_MS_PER_REQUEST = "1"
+
+[[load]]
+workload = "rates"
+servers = ["mixed"]
+rates_rps = [100]
+duration_s = 16
+vus = 100
+
+[[load]]
+workload = "wrk-matrix"
+servers = ["mixed"]
+connections = 50
+duration_s = 8
+warmup_s = 0.2
+
+[[load]]
+workload = "rates"
+servers = ["duty"]
+rates_rps = [20]
+duration_s = 6
+vus = 10
+warmup_s = 0.2
+
+[[load]]
+workload = "wrk-matrix"
+servers = ["limited", "burning"]
+connections = 20
+duration_s = 3
+warmup_s = 0.2
+
+[[load]]
+workload = "rates"
+servers = ["limited"]
+objective = "p99 <= 50 ms"
+from_rps = 100
+to_rps = 3200
+bisections = 5
+duration_s = 2
+vus = 400
+warmup_s = 0.2
+
+[[load]]
+workload = "experiments"
+servers = ["plain"]
+vus = 1000
+iterations = 20000
+warmup_s = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp("reference"))
+    done, trials = real_lab.run(root, CAMPAIGN, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    tables = next(root.glob("data/runs/*/tables"))
+    return SimpleNamespace(trials=trials.set_index("trial_id"), tables=tables)
+
+
+def allowed(known_ms):
+    return max(0.01 * known_ms, 0.2)
+
+
+@pytest.mark.parametrize("name", STEPS_MS)
+def test_known_service_times_come_back_from_k6_wrk_and_the_probe(run, name):
+    known_ms = STEPS_MS[name]
+    open_loop, closed = run.trials.loc["b01-mixed-rates-r100"], run.trials.loc["b01-mixed-wrk-matrix-c50-keepalive"]
+    assert open_loop[f"latency_{name}_ms"] == pytest.approx(known_ms, abs=allowed(known_ms))
+    assert closed[f"latency_{name}_ms"] == pytest.approx(known_ms, abs=allowed(known_ms))
+    if name != "p90":  # the probe's columns are p50, p95 and p99
+        assert open_loop[f"probe_{name}_ms"] == pytest.approx(known_ms, abs=allowed(known_ms))
+
+
+@pytest.mark.parametrize("name", STEPS_MS)
+def test_the_tables_that_figures_are_drawn_from_say_the_same(run, name):
+    trial, q, known_ms = "b01-mixed-rates-r100", float(name[1:]) / 100, STEPS_MS[name]
+    requests = pd.read_parquet(run.tables / "requests" / f"{trial}.parquet")
+    assert np.quantile(requests["latency_ms"], q) == pytest.approx(known_ms, abs=allowed(known_ms))
+    latency = pd.read_parquet(run.tables / "latency.parquet").query("trial_id == @trial")
+    drawn = histogram_quantile(latency["lower_ms"], latency["upper_ms"], latency["count"], q)[0]
+    assert drawn == pytest.approx(known_ms, rel=0.01 + allowed(known_ms) / known_ms)  # a bucket is 1 % wide
+    probe = pd.read_parquet(run.tables / "probe" / f"{trial}.parquet")
+    assert probe["service_ms"].quantile(q) == pytest.approx(known_ms, abs=allowed(known_ms))
+
+
+def test_an_open_load_that_nobody_limits_is_offered(run):
+    row = run.trials.loc["b01-mixed-rates-r100"]
+    assert row["verdict"] == "offered"
+    assert row["requests"] == pytest.approx(1600, abs=4)
+    assert row["in_flight_mean"] == pytest.approx(100 * MEAN_MS / 1000, rel=0.03)  # Little: rate x mean time
+
+
+def test_a_known_duty_cycle_comes_back_within_a_point_in_every_second(run):
+    """30 % of a core, and the little that 20 requests a second and the probe's 40 take."""
+    trial = "b01-duty-rates-r20"
+    server = pd.read_parquet(run.tables / "resources.parquet").query("trial_id == @trial and subject == 'server'")
+    inside = server[(server["t_s"] > 0) & (server["t_s"] < run.trials.loc[trial, "duration_s"])]
+    seconds = window_means(inside["t_s"], inside["dt_s"], inside["cpu_pct"], np.arange(0.2, 5.3, 1.0))
+    assert len(seconds) == 5
+    assert seconds == pytest.approx(30, abs=1.0)
+    assert run.trials.loc[trial, "server_cpu_mean_pct"] == pytest.approx(30, abs=1.0)
+
+
+LIMIT_RPS = 600 - 40
+"""The probe takes its share of what the server can do."""
+
+
+def test_a_known_maximum_rate_comes_back(run):
+    assert run.trials.loc["b01-limited-wrk-matrix-c20-keepalive", "rps"] == pytest.approx(LIMIT_RPS, rel=0.01)
+
+
+def test_the_search_brackets_a_known_maximum_rate(run):
+    """Five bisections of 100 to 3200 requests/s: a bracket of 11 %."""
+    steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
+    assert len(steps) == 5
+    found = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
+    assert found.kept_rps < LIMIT_RPS * 1.02  # above it by so little that the queue stays below 50 ms for 2 s
+    assert found.broken_rps > LIMIT_RPS * 0.99
+    assert found.broken_rps / found.kept_rps < 1.13
+
+
+def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
+    row = run.trials.loc["b01-burning-wrk-matrix-c20-keepalive"]
+    assert row["verdict"] == "server-bound"
+    assert row["rps"] == pytest.approx(1000, rel=0.1)
+    assert row["server_cpu_ms_per_request"] == pytest.approx(1.0, rel=0.05)
+
+
+def test_a_generator_that_measures_itself_is_called_so(run):
+    """k6 in a closed loop without think time: its median is its own queue, the probe's is the server's answer."""
+    row = run.trials.loc["b01-plain-experiments-vus1000"]
+    assert row["verdict"] == "generator-bound"
+    assert row["latency_p50_ms"] > 20 * row["probe_p50_ms"]
+    assert row["in_flight_mean"] == pytest.approx(1000, rel=0.05)
+
+
+def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
+    probed = run.trials[run.trials["probe_requests"].notna()]
+    assert len(probed) == len(run.trials)
+    assert (probed["probe_failed"] == 0).all()
+    due = probed["duration_s"] * 40
+    assert (probed["probe_requests"] - due).abs().max() <= 2
+    assert probed["probe_cpu_mean_pct"].median() < 2
