@@ -214,6 +214,43 @@ def calibrate(
     console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
 
 
+@app.command()
+def overhead(
+    engine: EngineOption = "auto",
+    server: Annotated[str, typer.Option(help="Which server is loaded.")] = "gin",
+    vus: Annotated[int, typer.Option(min=1, max=10_000, help="Virtual users of k6.")] = 3000,
+    iterations: Annotated[int, typer.Option(min=1, max=1_000_000, help="Requests of each load.")] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Loads under each variant.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Order of the loads.")] = 1,
+    json_: JsonFlag = False,
+) -> None:
+    """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
+    from runner.overhead import measure_overhead
+    from runner.present.overhead import costs
+
+    console = Console()
+    found = measure_overhead(
+        server, engine=_engine(engine), vus=vus, iterations=iterations, repeats=repeats, seed=seed, say=console.note
+    )
+    rows = costs([asdict(observation) for observation in found])
+    if json_:
+        _emit([asdict(row) for row in rows])
+        return
+    shown = [
+        {
+            "variant": row.variant,
+            "loads": row.trials,
+            "requests/s": f"{row.rps:,.0f}",
+            "p50, ms": f"{row.p50_ms:.3g}",
+            "the lab's rate / this": row.in_words,
+            "sampler, % of a core": "" if row.sampler_cpu_pct is None else f"{row.sampler_cpu_pct:.2f}",
+            "probe, % of a core": "" if row.probe_cpu_pct is None else f"{row.probe_cpu_pct:.2f}",
+        }
+        for row in rows
+    ]
+    console.rows(f"what the lab costs: {server}, N = {vus}, {iterations} requests", shown)
+
+
 def _finish(console: Console, outcome: Any, json_: bool) -> None:
     from runner.present.summary import summary_rows
 
