@@ -153,9 +153,8 @@ def _copies(top: Table, servers: tuple[str, ...]) -> tuple[tuple[str, str], ...]
     given = top.get("copies", kinds.environment, none)
     for label, server in given:
         check_name("Copy", label)
-        if label not in servers or label in server_names():
-            raise top.error(label, f"{label!r} must be one of the campaign's servers, and no folder of servers/")
-        _known("server", server, server_names())
+        if label not in servers or label == server:
+            raise top.error(label, f"{label!r} must be one of the campaign's servers, and another name than {server!r}")
     return given
 
 

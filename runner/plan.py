@@ -111,13 +111,19 @@ def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scal
     chosen = campaign.scaled(scale)
     if servers:
         chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
-    known = [*server_names(), *(label for label, _ in campaign.copies)]
+    known, copies = server_names(), dict(campaign.copies)
     for name in chosen.servers:
-        if name not in known:
-            raise LabError(f"There is no server {name!r} in servers/; there are {', '.join(known) or 'none'}.")
+        if name in copies and name in known:
+            raise LabError(f"The campaign's copy {name!r} has the name of a server in servers/: give it another one.")
+        if copies.get(name, name) not in known:
+            raise LabError(f"There is no server {copies.get(name, name)!r} in servers/; there are {_list(known)}.")
     if repeats is not None:
         chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
     return chosen
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def estimate_s(trial: Trial) -> float:

@@ -37,6 +37,11 @@ class Ready:
     server = load_server("gin")
 
 
+class NoRun:
+    def records(self):
+        return []
+
+
 def run(monkeypatch, trial, outcomes):
     """Run one trial whose attempts end as `outcomes` say: ok, disturbed or broken."""
     left = list(outcomes)
@@ -45,11 +50,17 @@ def run(monkeypatch, trial, outcomes):
         outcome = left.pop(0)
         error = None if outcome == "ok" else outcome
         number = attempt.attempt
-        return {"trial_id": attempt.trial_id, "attempt": number, "error": error, "disturbed": outcome == "disturbed"}
+        return {
+            "trial_id": attempt.trial_id,
+            "attempt": number,
+            "cell": vars(attempt.cell),
+            "error": error,
+            "disturbed": outcome == "disturbed",
+        }
 
     monkeypatch.setattr(campaign, "_run_trial", fake)
     report = Silence()
-    failed = campaign._run_trials(None, None, [trial], [Ready()], report)
+    failed = campaign._run_trials(None, NoRun(), [trial], [Ready()], report)
     assert left == []
     return failed, report
 

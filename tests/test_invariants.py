@@ -1,0 +1,186 @@
+"""A canary for each invariant: the violation is injected, and the check that is named after it fails, alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from runner.digest.k6 import K6Points, K6Summary, TrendStats
+from runner.digest.reconcile import k6_checks, lived, resource_checks, wrk_checks
+from runner.digest.resources import Counter
+from runner.digest.steady import Steady
+from runner.digest.wrk import WrkResult
+from runner.model import Cell, Counters, Measurement, Placement
+
+REQUEST_METRICS = ["duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving"]
+CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
+TREND = TrendStats(count=1000, mean=10.0, min=1.0, p50=9.0, p90=15.0, p95=20.0, p99=30.0, p999=40.0, max=50.0)
+SUMMARY = K6Summary(1000, None, 0, 1000, 5000.0, TREND, 50.5)
+POINTS = K6Points(
+    points={"http_reqs": 1000, **{f"http_req_{name}": 1000 for name in REQUEST_METRICS}, "http_req_failed": 1000},
+    requests=1000,
+    failed=0,
+    failed_points=0,
+    with_status=1000,
+    iterations=1000,
+    dropped_iterations=0,
+    script_runs=1000,
+    first_start_ns=0,
+    last_end_ns=10**9,
+    latency_mean_ms=10.0,
+    latency_min_ms=1.0,
+    latency_p50_ms=9.0,
+    latency_p90_ms=15.0,
+    latency_p95_ms=20.0,
+    latency_p99_ms=30.0,
+    latency_p999_ms=40.0,
+    latency_max_ms=50.0,
+    worst_residual_ms=0.0,
+    iteration_max_ms=50.5,
+    steady=Steady(seconds=0.9, in_flight=50.0, iteration_mean_ms=10.0),
+    salvaged=False,
+    lines_lost=0,
+)
+
+
+def measurement(counted=1000, accepted=50, **changes):
+    counters = {"counters_before": Counters(100, 5, 7), "counters_after": Counters(100 + counted, 5 + accepted, 7)}
+    whole = Measurement(
+        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, **counters, sample_hz=20.0, server_exit=0
+    )
+    return replace(whole, **changes)
+
+
+def broken(checks):
+    return [check.name for check in checks if not check.ok]
+
+
+def test_a_right_k6_trial_keeps_every_invariant():
+    checks = k6_checks(CELL, POINTS, SUMMARY, measurement())
+    assert broken(checks) == []
+    assert {check.name[0] for check in checks} == set("123458")
+
+
+OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "summary", "counted"),
+    [
+        ("1 iterations asked = completed + interrupted + dropped", {}, {"iterations": 999}, 1000),
+        (
+            "1 the load ran to its end",
+            {"dropped_iterations": 10, "iterations": 990, "script_runs": 990},
+            {"iterations": 990, "dropped": 10},
+            1000,
+        ),
+        ("2 requests of the summary = points of every request metric", {}, {"requests": 999}, 1000),
+        ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
+        ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
+        ("4 quantiles from raw = quantiles of the summary", {"latency_p99_ms": 30.002}, {}, 1000),
+        ("5 requests that the server counted = requests sent", {}, {}, 999),
+        ("5 requests that the server counted = requests sent", {}, {}, 1001),
+        ("8 rate x mean iteration = virtual users", {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
+        ("8 rate x mean iteration = virtual users", {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
+    ],
+)
+def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
+    checks = k6_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
+    assert broken(checks) == [name]
+
+
+def test_a_metric_that_lost_a_point_is_caught():
+    points = {**POINTS.points, "http_req_waiting": 999}
+    checks = k6_checks(CELL, replace(POINTS, points=points), SUMMARY, measurement())
+    assert broken(checks) == ["2 requests of the summary = points of every request metric"]
+    assert "999 http_req_waiting" in next(check.detail for check in checks if not check.ok)
+
+
+def test_littles_law_needs_a_closed_loop_and_a_steady_part():
+    idle = replace(POINTS, steady=Steady(0.9, 20.0, 10.0))
+    short = replace(POINTS, steady=Steady(0.04, 20.0, 10.0))
+    assert broken(k6_checks(CELL, idle, SUMMARY, measurement())) == ["8 rate x mean iteration = virtual users"]
+    assert broken(k6_checks(CELL, short, SUMMARY, measurement())) == []
+    assert broken(k6_checks(OPEN, idle, SUMMARY, measurement())) == []
+
+
+@pytest.mark.parametrize(("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)])
+def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
+    """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be late."""
+    points = dict.fromkeys(POINTS.points, completed)
+    found = replace(
+        POINTS, points=points, requests=completed, with_status=completed, iterations=completed, script_runs=completed
+    )
+    said = replace(SUMMARY, iterations=completed, requests=completed)
+    checks = k6_checks(OPEN, found, said, measurement(completed))
+    assert broken(checks) == ([] if ok else ["1 iterations asked = completed + interrupted + dropped"])
+
+
+# --- wrk --------------------------------------------------------------------------------------------------
+
+WRK_CELL = replace(CELL, workload="wrk-matrix", tool="wrk", vus=None, iterations=None, connections=50, duration_s=1.0)
+HISTOGRAM = (np.array([1000.0]), np.array([1000]))
+WRK = WrkResult(
+    requests=1000,
+    duration_s=1.0,
+    threads=5,
+    connections=50,
+    errors={"connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0},
+    ended_wall_ns=0,
+    reported=HISTOGRAM,
+    raw=HISTOGRAM,
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "counted", "accepted", "names"),
+    [
+        ("keepalive", {}, 1000, 50, []),
+        ("close", {}, 1000, 1000, []),
+        ("keepalive", {"raw": (np.array([1000.0]), np.array([999]))}, 1000, 50, ["7 sum of raw buckets"]),
+        ("keepalive", {"errors": {**WRK.errors, "read": 1}}, 1000, 50, ["7 every error counter"]),
+        ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
+        ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
+        ("close", {}, 1000, 50, ["7 close mode proven"]),
+        ("keepalive", {}, 999, 50, ["5 requests that the server counted"]),
+        ("keepalive", {}, 1051, 50, ["5 requests that the server counted"]),
+    ],
+)
+def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted, names):
+    cell = replace(WRK_CELL, mode=mode)
+    found = broken(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)))
+    assert len(found) == len(names)
+    assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
+
+
+# --- resources --------------------------------------------------------------------------------------------
+
+
+def counters(begin=-1.0, end=2.0):
+    t_s = np.arange(begin, end + 0.01, 0.05)
+    zeros = np.zeros(t_s.size)
+    return {"server": Counter(t_s, t_s, zeros.astype(np.int64), zeros, zeros)}
+
+
+@pytest.mark.parametrize(
+    ("server", "generator", "coverage", "seen", "names"),
+    [
+        (99.0, 100.0, 1.0, (-1.0, 2.0), []),
+        (103.0, 100.0, 1.0, (-1.0, 2.0), ["9 CPU used by the server"]),
+        (99.0, 103.0, 1.0, (-1.0, 2.0), ["9 CPU used by the generator"]),
+        (-1.0, 100.0, 1.0, (-1.0, 2.0), ["9 CPU used by the server"]),
+        (99.0, 100.0, 0.98, (-1.0, 2.0), ["9 the sampler took"]),
+        (99.0, 100.0, 1.0, (0.2, 2.0), ["9 the samples cover the whole load"]),
+        (99.0, 100.0, 1.0, (-1.0, 0.8), ["9 the samples cover the whole load"]),
+    ],
+)
+def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(server, generator, coverage, seen, names):
+    metrics = {"server_cpu_mean_pct": server, "generator_cpu_mean_pct": generator, "host_steal_pct": 0.0}
+    found = broken(resource_checks(measurement(), metrics, counters(*seen), 1.0, coverage))
+    assert len(found) == len(names)
+    assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
+
+
+def test_a_server_that_died_breaks_its_trial():
+    assert lived(measurement()).ok
+    assert not lived(measurement(died=3)).ok
