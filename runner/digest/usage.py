@@ -104,6 +104,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
     peak = mean if peak is None or math.isnan(peak) else peak
     full = 100 * min(len(placement.generator), int(metrics.get("threads") or len(placement.generator)))
     ceiling_rps = measurement.generator_ceiling_rps
+    cpus = len({*placement.server, *placement.generator, *placement.database})
     return Evidence(
         (metrics["server_cpu_mean_pct"] or 0.0) / (100 * len(placement.server)),
         mean / full,
@@ -114,7 +115,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         _database_evidence(measurement, metrics),
         waits=tuple(_waits(metrics)),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
-        stolen_share=(metrics.get("host_steal_pct") or 0.0) / 100,
+        stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
     )
 

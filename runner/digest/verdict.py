@@ -15,8 +15,8 @@ THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
 """A rate above this share of what the generator reached against the fastest server may be the generator's own."""
-STOLEN = 0.10
-"""Share of a core that the hypervisor took: response times are then its own, and a server may only look idle."""
+STOLEN = 0.05
+"""Share of the CPUs' time that the hypervisor took: response times are then its own, and a server may only look idle."""
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
@@ -46,7 +46,7 @@ class Evidence:
     """Percentiles that both generator and probe have."""
     throttled_share: float = 0.0
     stolen_share: float = 0.0
-    """Of one core, taken by the hypervisor."""
+    """Of the time of all CPUs, taken by the hypervisor."""
     ceiling_share: float | None = None
     """The rate as a share of the generator's ceiling on this machine; None where that was not calibrated."""
 
@@ -159,5 +159,5 @@ def _said(evidence: Evidence) -> str:
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     if evidence.stolen_share >= STOLEN:
-        parts.append(f"the hypervisor took {100 * evidence.stolen_share:.0f} % of a core")
+        parts.append(f"the hypervisor took {100 * evidence.stolen_share:.0f} % of the CPUs' time")
     return ", ".join(parts)
