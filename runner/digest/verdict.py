@@ -16,7 +16,7 @@ THROTTLED = 0.01
 NEAR_CEILING = 0.90
 """A rate above this share of what the generator reached against the fastest server may be the generator's own."""
 STOLEN = 0.05
-"""Share of the CPUs' time that the hypervisor took: response times are then its own, and a server may only look idle."""
+"""Share of the CPUs' time that the hypervisor took: response times are then its own; a server may only look idle."""
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
