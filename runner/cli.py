@@ -300,6 +300,50 @@ def report(
 
 
 @app.command()
+def compare(
+    run_a: Annotated[str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")],
+    run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
+    force: Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")] = False,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above",
+            metavar="PCT",
+            min=0,
+            help="Exit with 1 where B is worse by more than this, interval and all.",
+        ),
+    ] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
+    from runner.campaign import ensure_tables
+    from runner.present.compare import compare_runs, notes, table
+    from runner.present.conditions import word
+
+    console = Console()
+    folders = find_run(run_a), find_run(run_b)
+    for folder in folders:
+        ensure_tables(folder, console.note)
+    found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
+    if json_:
+        _emit(asdict(found))
+    else:
+        console.note(f"A: run {found.run_a}\nB: run {found.run_b}")
+        if found.differences:
+            rows = [(each.what, word(each.a), word(each.b)) for each in found.differences]
+            console.table("compared by force", ("the runs differ in", "A", "B"), rows)
+        for load in dict.fromkeys(comparison.load for comparison in found.comparisons):
+            console.rows(load, table(found, load))
+        for sentence in notes(found):
+            console.note(sentence)
+    if found.regressions:
+        console.error(
+            f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by more than {fail_above:g} %."
+        )
+        raise typer.Exit(1)
+
+
+@app.command()
 def export(run: Run, out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run.")]) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
     from pathlib import Path

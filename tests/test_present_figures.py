@@ -189,7 +189,7 @@ def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
 def test_a_run_whose_k6_trials_all_failed_says_so(tables: Tables) -> None:
     trials = tables.trials.assign(status="failed")
     failed = Tables(tables.manifest, trials, tables.latency, tables.throughput, tables.resources)
-    assert "No constant-load k6 trial of this run was sealed" in words(latency.spectrum(failed))
+    assert "No closed-load k6 trial of this run was sealed" in words(latency.spectrum(failed))
 
 
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
+from scipy import stats
 
 from runner.present import published, summary
 from runner.present.frames import Tables, read_tables
@@ -50,8 +51,6 @@ def test_spread_is_exact_and_skips_nan() -> None:
     assert spread([3, 1, np.nan, 2]) == Spread(3, 2.0, 1.0, 3.0)
     assert spread([4, 1]).median == 2.5
     assert spread([]).n == 0 and np.isnan(spread([]).median)
-    assert Spread(2, 2, 1, 3).overlaps(Spread(2, 3.5, 3, 4))
-    assert not Spread(2, 2, 1, 3).overlaps(Spread(2, 4, 3.5, 5))
 
 
 def test_carried_quantile() -> None:
@@ -93,6 +92,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("run"))))
 
 
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Six trials a cell of wrk: block b of a server has 0.96 + 0.02 b of its known rate."""
+    return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("six"), k6=(), trials=6)))
+
+
 def changed(tables: Tables, trials: pd.DataFrame, **manifest: object) -> Tables:
     return Tables({**tables.manifest, **manifest}, trials, tables.latency, tables.throughput, tables.resources)
 
@@ -111,17 +116,96 @@ def test_summary_leaves_out_a_p99_that_the_sample_cannot_carry(tables: Tables) -
     assert summary.summarize(few)["p99_ms"].isna().all()
 
 
-def test_throughput_is_ranked_only_where_every_trial_was_server_bound(tables: Tables) -> None:
-    findings = summary.answer(tables).findings
-    by_load = {text.split(": requests/s")[0]: text for text in findings if ": requests/s" in text}
-    assert "rank nobody" in by_load["experiments, N = 3000"]
-    assert "axum 78,000 > gin 73,320" in by_load["wrk-matrix, keep-alive, 100 connections"]
-    assert "Not ranked: nginx (generator-bound 3 of 3)" in by_load["wrk-matrix, keep-alive, 100 connections"]
-    one = tables.trials["trial_id"] == "axum-wrk-matrix-c100-keepalive-b1"
-    mixed = changed(tables, tables.trials.assign(verdict=tables.trials["verdict"].mask(one, "inconclusive")))
-    text = next(f for f in summary.answer(mixed).findings if f.startswith("wrk-matrix, keep-alive, 100 "))
-    assert "only gin was the limit" in text
-    assert "axum (server-bound 2 of 3, inconclusive 1 of 3)" in text
+HUNDRED = "wrk-matrix, keep-alive, 100 connections"
+
+
+def finding(tables: Tables, load: str = HUNDRED, quantity: str = "requests/s") -> str:
+    return next(text for text in summary.answer(tables).findings if text.startswith(f"{load}: {quantity}"))
+
+
+def with_rates(tables: Tables, server: str, rates: list[float], load: str = HUNDRED) -> Tables:
+    trials = tables.trials.copy()
+    trials.loc[(trials["load"] == load) & (trials["server"] == server), "rps"] = rates
+    return changed(tables, trials)
+
+
+def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six: Tables) -> None:
+    assert finding(six) == (
+        f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 [0.940–0.940]). "
+        "Not ranked: nginx (generator-bound 6 of 6)."
+    )
+    assert "rank nobody" in finding(six, "wrk-matrix, keep-alive, 1 connection")
+    one = six.trials["trial_id"] == "axum-wrk-matrix-c100-keepalive-b1"
+    mixed = changed(six, six.trials.assign(verdict=six.trials["verdict"].mask(one, "inconclusive")))
+    assert "only gin was the limit" in finding(mixed)
+    assert "axum (server-bound 5 of 6, inconclusive 1 of 6)" in finding(mixed)
+
+
+AXUM = 78_000 * np.arange(0.98, 1.09, 0.02)
+
+
+def test_blocks_that_the_servers_share_do_not_hide_a_difference(six: Tables) -> None:
+    """Both range over 10 %, but axum wins each block by 1 %."""
+    near = with_rates(six, "gin", list(AXUM * 0.99))
+    assert summary.answer(near).findings[0].startswith("How to read an order")
+    assert "axum 80,340 > gin 79,537 (×0.990 [0.990–0.990])" in finding(near)
+    elsewhere = near.trials["block"] + 100 * (near.trials["server"] == "gin")
+    assert "axum 80,340 ≈ gin 79,537" in finding(changed(near, near.trials.assign(block=elsewhere)))
+
+
+def test_servers_that_cannot_be_told_apart_are_a_tie_and_it_says_what_could_not_be_told(six: Tables) -> None:
+    gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
+    text = finding(with_rates(six, "gin", gin))
+    difference = np.log(AXUM / gin)
+    low, high = np.exp(stats.ttest_1samp(difference, 0).confidence_interval())
+    assert f"gin 80,450 ≈ axum 80,340 (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
+    told = float(text.split("; differences below ")[1].split(" %")[0])
+    # 80 % power with five degrees of freedom takes a noncentrality of 3.5.
+    assert told == pytest.approx(100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05)
+
+
+def test_cpu_per_request_is_ranked_whatever_was_the_limit(six: Tables) -> None:
+    text = finding(six, quantity="CPU ms per request")
+    assert "nginx 0.00986 < axum 0.0123 (×1.250 [1.250–1.250]) < gin 0.0131 (×1.064 [1.064–1.064])." in text
+    assert text.endswith("The cost of gin is ×1.330 [1.330–1.330] that of nginx.")
+
+
+def test_the_table_has_ranks_where_servers_are_ranked(six: Tables, tables: Tables) -> None:
+    table = summary.summarize(six).set_index(["load", "server"])["rank"]
+    assert table[HUNDRED].to_dict() == {"axum": "1 a", "gin": "2 b", "nginx": ""}
+    printed = summary.printable(summary.summarize(six))
+    assert set(printed[summary.RANK]) == {"1 a", "2 b", "–"}
+    assert summary.RANK not in summary.printable(summary.summarize(tables))
+
+
+def test_fewer_than_five_trials_are_values_and_no_ranking(tables: Tables, six: Tables) -> None:
+    assert finding(tables) == (
+        f"{HUNDRED}: requests/s where the server was the limit, not enough trials for a ranking: "
+        "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx (generator-bound 3 of 3)."
+    )
+    text = " ".join(summary.answer(tables).findings)
+    assert " > " not in text and " < " not in text and "≈" not in text and "×" not in text
+    assert any("not enough trials for an interval or a ranking" in w for w in summary.answer(tables).warnings)
+    late = six.trials["server"].eq("gin") & six.trials["block"].gt(4)
+    some = changed(six, six.trials.assign(status=six.trials["status"].mask(late, "failed")))
+    cpu = finding(some, quantity="CPU ms per request")
+    assert "nginx 0.00986 < axum 0.0123" in cpu
+    assert "not enough trials for a rank: gin 0.0134 [0.0130–0.0138]" in cpu
+
+
+def test_two_labels_of_one_server_are_the_noise_floor(six: Tables) -> None:
+    near = with_rates(six, "gin", list(AXUM * 0.99))
+    again = near.trials[near.trials["server"].eq("axum") & near.trials["load"].eq(HUNDRED)]
+    noise = np.array([0.985, 1.02, 1.01, 0.98, 1.0, 1.01])
+    again = again.assign(server="axum-b", rps=again["rps"] * noise, trial_id="again-" + again["trial_id"])
+    campaign = {**six.manifest["campaign"], "copies": [["axum-b", "axum"]]}
+    text = finding(changed(near, pd.concat([near.trials, again]), campaign=campaign))
+    low, high = np.exp(stats.ttest_1samp(np.log(noise), 0).confidence_interval())
+    floor = 100 * (max(high, 1 / low) - 1)
+    assert f"axum and axum-b are one server, so differences up to {floor:.2g} % count as noise" in text
+    assert ">" not in text and text.count("≈") == 2
+    tuned = campaign | {"environment": [["axum-b", "TOKIO_WORKER_THREADS", "2"]]}
+    assert "are one server" not in finding(changed(near, pd.concat([near.trials, again]), campaign=tuned))
 
 
 def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
@@ -133,14 +217,6 @@ def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
     )
 
 
-def test_overlapping_ranges_are_not_an_order(tables: Tables) -> None:
-    trials = tables.trials.copy()
-    load = trials["load"] == "wrk-matrix, keep-alive, 100 connections"
-    trials.loc[load & (trials["server"] == "gin"), "rps"] = [77_000.0, 77_900.0, 79_000.0]
-    text = next(f for f in summary.answer(changed(tables, trials)).findings if "keep-alive, 100 " in f)
-    assert "axum 78,000 ≈ gin 77,900" in text
-
-
 def test_single_trials_rank_nobody(tmp_path: Path) -> None:
     single = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
     text = " ".join(summary.answer(single).findings)
@@ -148,7 +224,7 @@ def test_single_trials_rank_nobody(tmp_path: Path) -> None:
 
 
 def test_response_times_are_compared_only_where_offered(tables: Tables) -> None:
-    assert "Response times rank nobody" in summary.answer(tables).findings[-1]
+    assert any("Response times rank nobody" in text for text in summary.answer(tables).findings)
     load = tables.trials["workload"] == "experiments"
     offered = changed(
         tables,
@@ -157,7 +233,47 @@ def test_response_times_are_compared_only_where_offered(tables: Tables) -> None:
             load_model=tables.trials["load_model"].mask(load, "open"),
         ),
     )
-    assert summary.answer(offered).findings[-1].startswith("Response times may be compared on: experiments")
+    assert any(
+        text.startswith("Response times may be compared on: experiments") for text in summary.answer(offered).findings
+    )
+
+
+def test_the_steps_of_a_search_are_no_load_of_the_summary(six: Tables) -> None:
+    search = six.trials["load"] == HUNDRED
+    trials = six.trials.assign(objective=six.trials["objective"].mask(search, "p99 <= 10 ms"))
+    assert HUNDRED not in set(summary.summarize(changed(six, trials))["load"])
+    assert not any(text.startswith(HUNDRED) for text in summary.answer(changed(six, trials)).findings)
+
+
+def test_response_times_are_ranked_where_every_trial_was_offered(six: Tables) -> None:
+    load = six.trials["load"] == HUNDRED
+    trials = six.trials.assign(
+        verdict=six.trials["verdict"].mask(load, "offered"), load_model=six.trials["load_model"].mask(load, "open")
+    )
+    p50 = finding(changed(six, trials), quantity="p50, ms")
+    p99 = finding(changed(six, trials), quantity="p99, ms")
+    assert p50.count(" < ") == 2 and "nginx" in p50.split(" < ")[0] and "gin" in p50.split(" < ")[2]
+    assert "(×1.250 [1.250–1.250])" in p99  # nginx is 1.25 times as fast as axum
+    few = changed(six, trials.assign(requests=9_999.0))
+    assert not any("p99, ms" in text for text in summary.answer(few).findings)
+
+
+def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six: Tables) -> None:
+    rng = np.random.default_rng(1)
+    steady = six.trials.groupby("load")["rps"].transform("mean") * rng.lognormal(0, 0.02, len(six.trials))
+    slower = steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
+    calm, drifting = changed(six, six.trials.assign(rps=steady)), changed(six, six.trials.assign(rps=slower))
+    assert not any("drift" in warning for warning in summary.answer(calm).warnings)
+    said = next(warning for warning in summary.answer(drifting).warnings if "drift" in warning)
+    assert said.startswith("The run drifted: later trials were slower (Spearman's rho")
+
+
+def test_how_sure_p99_is_depends_on_the_shortest_trial(six: Tables) -> None:
+    enough = changed(six, six.trials.assign(requests=262_742.0))
+    assert not any("How sure p99 is" in text for text in summary.answer(enough).findings)
+    few = changed(six, six.trials.assign(requests=10_000.0))
+    text = next(text for text in summary.answer(few).findings if "How sure p99 is" in text)
+    assert "10,000 requests" in text and "off by 26 % of its 1 %" in text and "262,742" in text
 
 
 def test_engine_fallback_is_the_first_warning(tables: Tables) -> None:

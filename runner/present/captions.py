@@ -12,7 +12,7 @@ from runner.present.frames import Tables, offered_words
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Say how the trials of one k6 load were driven and what `quantity` therefore means.
+    """Say how the trials of one load were driven and what `quantity` therefore means.
 
     A closed loop without think time is always at saturation: its mean response time is N / X (Little's law).
     """
@@ -21,7 +21,8 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     pool = "" if math.isnan(size) else f", pool of {size:.0f}"
     if first["load_model"] == "open":
         return f"open loop, {offered_words(first)}{pool}: {quantity}"
-    return f"closed loop, N = {first['vus']:.0f}{pool}, zero think time: {quantity} at saturation"
+    users = first["connections"] if first.get("tool") == "wrk" else first["vus"]
+    return f"closed loop, N = {users:.0f}{pool}, zero think time: {quantity} at saturation"
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
@@ -81,6 +82,30 @@ def machine(manifest: dict[str, Any]) -> str:
     return f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
 
 
+def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the facts of a manifest that a reader asks for, as rows of `what` and `value`."""
+    campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
+    facts, place = manifest.get("machine") or {}, manifest.get("placement") or {}
+    dirty = ", with uncommitted changes" if git.get("dirty") else ""
+    memory = facts.get("memory_bytes")
+    values = {
+        "Run": manifest.get("run_id"),
+        "Started": manifest.get("started_at"),
+        "Campaign": f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})",
+        "Seed": manifest.get("seed"),
+        "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
+        "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
+        "CPUs": ", ".join(f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)),
+        "Database": durability(manifest),
+        "Machine": machine(manifest),
+        "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
+        "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),
+        "CPU governor": facts.get("governor"),
+        "Tools": ", ".join(f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()),
+    }
+    return [{"what": what, "value": str(value)} for what, value in values.items() if value not in (None, "")]
+
+
 def database_place(manifest: dict[str, Any]) -> str:
     """Say which CPUs PostgreSQL has, and whether it shares them with the load generator; empty where unknown."""
     place = manifest.get("placement") or {}
@@ -135,7 +160,7 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
 def nothing(tables: Tables, tool: str) -> str:
     """Say why there is no figure of `tool`'s trials."""
-    return unsealed(tables.of(tool), f"constant-load {tool} trial")
+    return unsealed(tables.of(tool), f"closed-load {tool} trial")
 
 
 def unsealed(trials: pd.DataFrame, noun: str) -> str:

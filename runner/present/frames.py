@@ -36,10 +36,19 @@ YOUNGER = {
         *("first_rate_rps", "steps", "step_s", "dropped", "pool_size", "inserts", "rows_inserted"),
         *("database_cpu_mean_pct", "database_cpu_ms_per_request", "database_sessions"),
         *("pool_in_use_max", "pool_waiting_max", "pool_exhausted_pct"),
+        *("bisection", "sustained", "objective_kept", "iteration_mean_ms", "in_flight_mean"),
+        *("probe_requests", "probe_failed", "probe_cpu_mean_pct", "probe_p50_ms", "probe_p95_ms", "probe_p99_ms"),
+        *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
+        *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct"),
     ),
     "resources": ("pool_size", "pool_in_use", "pool_waiting"),
 }
-"""Numbers that a run without open loads and databases may lack, or have only nulls in: they are then NaN."""
+"""Numbers that a run without open loads, databases or a probe may lack, or have only nulls in: they are then NaN.
+
+What is true or false is 1 or 0."""
+PROBE = ("t_s", "latency_ms", "service_ms", "status", "ok")
+
+YOUNGER_TEXT = {"trials": ("objective",)}
 
 MODES = {"keepalive": "keep-alive", "close": "close"}
 
@@ -49,7 +58,7 @@ class Tables:
     """One run as the figures see it: its manifest and four frames.
 
     `trials` has two columns more than the file: `load`, the load without the server in words, and
-    `load_order`, which sorts the loads of a run.
+    `load_order`, which sorts the loads of a run. The steps of a search, whose rates differ, are one load.
     """
 
     manifest: dict[str, Any]
@@ -57,15 +66,17 @@ class Tables:
     latency: pd.DataFrame
     throughput: pd.DataFrame
     resources: pd.DataFrame
+    folder: RunFolder | None = None
+    """Where the probe's samples lie, a file a trial."""
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at one constant load, failed ones too, sorted by load.
+        """Return a tool's trials at a closed load, failed ones too, sorted by load.
 
-        Not among them are calibration servers, which no figure has, and what has figures of its own: ramps of arrival
-        rates, and wrk's inserts, which are about the size of the pool rather than the number of connections.
+        Not among them are calibration servers, which no figure has, and what has figures of its own: open loads, and
+        wrk's inserts, which are about the size of the pool rather than the number of connections.
         """
         trials = self.trials
-        own = (trials["steps"] > 1) | ((trials["tool"] == "wrk") & trials["pool_size"].notna())
+        own = trials["load_model"].eq("open") | ((trials["tool"] == "wrk") & trials["pool_size"].notna())
         return self._compared(trials["tool"].eq(tool) & ~own)
 
     def sealed(self, tool: str) -> pd.DataFrame:
@@ -78,8 +89,17 @@ class Tables:
 
         With a database a constant rate counts too, as a ramp of one step: what it needs of the pool is seen over time.
         """
-        offered, stored = self.trials["load_model"].eq("open"), self.trials["pool_size"].notna()
+        offered, stored = self._offered & self.trials["objective"].eq(""), self.trials["pool_size"].notna()
         return self._compared(offered & (stored if database else ~stored & (self.trials["steps"] > 1)))
+
+    def sweeps(self) -> pd.DataFrame:
+        """Return the trials at constant arrival rates without a database, failed ones too, sorted by load and rate."""
+        ramps = (self.trials["steps"] > 1) | self.trials["pool_size"].notna()
+        return self._compared(self._offered & self.trials["objective"].eq("") & ~ramps)
+
+    def searches(self) -> pd.DataFrame:
+        """Return the steps of the searches for the highest rate that keeps an objective, failed ones too."""
+        return self._compared(self._offered & self.trials["objective"].ne(""))
 
     def pools(self) -> pd.DataFrame:
         """Return the closed-loop trials with a database, failed ones too, sorted by load."""
@@ -89,6 +109,18 @@ class Tables:
     def has_database(self) -> bool:
         """Whether the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
+
+    def probe(self, trial_id: str) -> pd.DataFrame | None:
+        """Return the probe's samples beside a trial (columns `PROBE`, a row a request); None where there are none.
+
+        LabError for a file that cannot be read or lacks a column.
+        """
+        path = None if self.folder is None else self.folder.tables / "probe" / f"{trial_id}.parquet"
+        return _parquet(path, PROBE, "") if path is not None and path.is_file() else None
+
+    @property
+    def _offered(self) -> pd.Series[bool]:
+        return self.trials["load_model"].eq("open")
 
     def _compared(self, chosen: pd.Series[bool]) -> pd.DataFrame:
         ranked = self.trials["tier"] != CALIBRATION
@@ -100,25 +132,36 @@ def read_tables(run: RunFolder) -> Tables:
     manifest = run.manifest()
     frames = {name: _read(run, name) for name in COLUMNS}
     frames["trials"] = _with_loads(frames["trials"])
-    return Tables(manifest, **frames)
+    return Tables(manifest, **frames, folder=run)
 
 
 def _read(run: RunFolder, name: str) -> pd.DataFrame:
-    path = run.table(name)
-    remedy = f"`bench report {_name(run.path)}` rebuilds the tables"
+    frame = _parquet(run.table(name), COLUMNS[name], f": `bench report {_name(run.path)}` rebuilds the tables")
+    younger = YOUNGER.get(name, ())
+    missing = [column for column in (*younger, *YOUNGER_TEXT.get(name, ())) if column not in frame.columns]
+    whole = frame.reindex(columns=[*frame.columns, *missing])
+    return whole.assign(**{column: _numbers(whole[column]) for column in younger})
+
+
+def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
+    """Return a column as floats: what is true or false, perhaps with nulls among it, as 1 and 0."""
+    if pd.api.types.is_bool_dtype(column.dropna().infer_objects()):
+        return column.map({True: 1.0, False: 0.0}).astype(float)
+    return pd.to_numeric(column).astype(float)
+
+
+def _parquet(path: Path, columns: tuple[str, ...], remedy: str) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path, engine="pyarrow")
     except FileNotFoundError:
-        raise LabError(f"{path} is missing: {remedy}.", exit_code=1) from None
+        raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
     except (OSError, ValueError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LabError(f"{path} cannot be read ({first}): {remedy}.", exit_code=1) from None
-    missing = [column for column in COLUMNS[name] if column not in frame.columns]
+        raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
+    missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise LabError(f"{path} lacks the column {', '.join(missing)}: {remedy}.", exit_code=1)
-    younger = YOUNGER.get(name, ())
-    whole = frame.reindex(columns=[*frame.columns, *(column for column in younger if column not in frame.columns)])
-    return whole.assign(**{column: pd.to_numeric(whole[column]).astype(float) for column in younger})
+        raise LabError(f"{path} lacks the column {', '.join(missing)}{remedy}.", exit_code=1)
+    return frame
 
 
 def _name(path: Path) -> str:
@@ -127,9 +170,10 @@ def _name(path: Path) -> str:
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     """Give every column its type (a column of nulls has none in Parquet) and name the loads."""
+    texts = (*TEXT, *YOUNGER_TEXT["trials"])
     typed = trials.assign(
         **{name: pd.to_numeric(trials[name]).astype(float) for name in NUMBERS},
-        **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in TEXT},
+        **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts},
     )
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
@@ -145,7 +189,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _load(row: dict[Any, Any]) -> str:
-    """Return a load in words: `experiments, N = 3000` or `wrk-matrix, keep-alive, 100 connections`."""
+    """Return a load in words: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
     parts = [str(row["workload"])]
     if row["tool"] == "wrk":
         parts.append(MODES.get(row["mode"], str(row["mode"])))
@@ -154,7 +198,9 @@ def _load(row: dict[Any, Any]) -> str:
     if not np.isnan(row["connections"]):
         number = int(row["connections"])
         parts.append(f"{number} connection{'s' * (number != 1)}")
-    if row["load_model"] == "open":
+    if row["objective"]:
+        parts.append(f"search for {row['objective']}")
+    elif row["load_model"] == "open":
         parts.append(offered_words(row))
     elif not np.isnan(row["vus"]):
         parts.append(f"N = {int(row['vus'])}")

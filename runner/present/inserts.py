@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from runner.present import captions, style, summary
+from runner.present.caveats import warnings_of
 from runner.present.frames import Tables
+from runner.present.inference import FEWEST, Sample
 from runner.present.offered import kept_rps
 from runner.present.palette import CALIBRATION, identities
 from runner.present.pool_sweep import sweeps
-from runner.present.stats import Spread, spread
+from runner.present.ranking import rank
+from runner.present.standings import NOTHING, READING, percent
+from runner.present.stats import spread
 from runner.present.summary import Answer
 
 NO_DATABASE = "This run has no workload with a database behind its servers: there is nothing to show here."
@@ -25,18 +31,19 @@ def answer(tables: Tables) -> Answer:
     sealed = sealed[sealed["tier"] != CALIBRATION]
     if sealed.empty:
         left = captions.plural(int(table["left_out"].sum()), "trial")
-        return Answer(tuple(summary.warnings_of(tables, table)), (f"No number: {left} failed or stopped early.",))
+        return Answer(tuple(warnings_of(tables, table)), (f"No number: {left} failed or stopped early.",))
     findings = [
-        *_most(table[table["load_model"] == "closed"]),
+        *_most(tables, table[table["load_model"] == "closed"]),
         _limits(sealed),
         *_ramps(tables),
-        *_cpu(table),
+        *_cpu(tables, table),
         *_pools(tables, table),
         _database(table),
         captions.rows_equal_answers(sealed),
         " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
     ]
-    return Answer(tuple(summary.warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
+    findings = [READING if any("×" in finding for finding in findings) else "", *findings]
+    return Answer(tuple(warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
 
 
 def printable(tables: Tables) -> pd.DataFrame:
@@ -57,21 +64,21 @@ def printable(tables: Tables) -> pd.DataFrame:
 # --- who inserts most -------------------------------------------------------------------------------------
 
 
-def _most(table: pd.DataFrame) -> list[str]:
-    """Rank the servers on the load with the highest rate among those where two of them were the limit in all trials."""
+def _most(tables: Tables, table: pd.DataFrame) -> list[str]:
+    """Say who is fastest on the load with the highest rate, of those where two servers were the limit in all trials."""
     loads = list(table[table["trials"] > 0].groupby("load", sort=False))
-    ranked = [(load, rows) for load, rows in loads if _rankable(rows)]
-    rest = [(load, rows) for load, rows in loads if not _rankable(rows)]
+    compared = [(load, rows) for load, rows in loads if rows["server_bound"].sum() > 1]
+    rest = [(load, rows) for load, rows in loads if rows["server_bound"].sum() < 2]
     sentences = []
-    if ranked:
-        load, rows = max(ranked, key=lambda pair: float(pair[1].loc[pair[1]["server_bound"], "rps"].max()))
-        sentences.append(_ranking(str(load), rows))
-        others = "; ".join(str(other) for other, _ in ranked if other != load)
+    if compared:
+        load, rows = max(compared, key=lambda pair: float(pair[1].loc[pair[1]["server_bound"], "rps"].max()))
+        sentences.append(_ranking(tables, str(load), rows))
+        others = "; ".join(str(other) for other, _ in compared if other != load)
         if others:
-            sentences.append(f"Servers can be ranked on these loads too, see the table: {others}.")
+            sentences.append(f"Servers can be compared on these loads too, see the table: {others}.")
     elif loads:
         sentences.append(
-            "Inserts per second rank nobody: no closed loop has two servers that were the limit in each of two or more "
+            "Inserts per second rank nobody: no closed loop has two servers that were the limit in each of their "
             "trials."
         )
     if rest:
@@ -80,18 +87,15 @@ def _most(table: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _rankable(rows: pd.DataFrame) -> bool:
-    bound = rows[rows["server_bound"]]
-    return len(bound) > 1 and bound["trials"].min() > 1
-
-
-def _ranking(load: str, rows: pd.DataFrame) -> str:
+def _ranking(tables: Tables, load: str, rows: pd.DataFrame) -> str:
     bound = rows[rows["server_bound"]].sort_values("rps", ascending=False).to_dict("records")
-    order = summary.order({str(row["server"]): summary.spread_of(row, "rps") for row in bound}, ">")
+    order = summary.by_throughput(tables, rows).words(
+        f"Most inserts per second, where the server was the limit ({load})"
+    )
     cpu = ", ".join(f"{row['server']} {style.number(row['cpu_pct'])} %" for row in bound)
     rest = rows[~rows["server_bound"]].to_dict("records")
     others = "; ".join(f"{row['server']} ({row['verdicts']})" for row in rest)
-    text = f"Most inserts per second, where the server was the limit ({load}): {order}. Server CPU, of a core: {cpu}."
+    text = f"{order}. Server CPU, of a core: {cpu}."
     return f"{text} Not ranked: {others}." if others else text
 
 
@@ -149,11 +153,12 @@ def _ramp(load: str, trials: pd.DataFrame, tables: Tables) -> str:
 # --- cost -------------------------------------------------------------------------------------------------
 
 
-def _cpu(table: pd.DataFrame) -> list[str]:
+def _cpu(tables: Tables, table: pd.DataFrame) -> list[str]:
     """Order the servers by CPU per insert, which needs no verdict: on the ramps, else on all loads."""
     open_ = table[table["load_model"] == "open"]
     chosen = open_ if len(open_) else table
-    return [text for load, rows in chosen.groupby("load", sort=False) if (text := summary.cpu_order(load, rows))]
+    loads = chosen.groupby("load", sort=False)
+    return [text for load, rows in loads if (text := summary.cpu_order(tables, load, rows))]
 
 
 def _database(table: pd.DataFrame) -> str:
@@ -184,35 +189,51 @@ def _pools(tables: Tables, table: pd.DataFrame) -> list[str]:
 
 
 def _enough(loop: str, trials: pd.DataFrame, tables: Tables) -> str:
-    """Say which pool size is the smallest whose range of rates reaches that of the fastest size."""
+    """Say which pool size is the smallest that is not told apart from the fastest size."""
     by_size: dict[float, list[str]] = {}
-    untold = []
+    untold, detectable = [], 1.0
     for server in identities(tables.trials):
         own = trials[trials["server"] == server]
         if own.empty:
             continue
-        smallest = smallest_pool(own)
-        if smallest is None:
+        found = smallest_pool(own)
+        if found is None:
             untold.append(server)
         else:
-            by_size.setdefault(smallest, []).append(server)
+            by_size.setdefault(found.size, []).append(server)
+            detectable = max(detectable, found.detectable)
     parts = [f"{size:.0f} for {', '.join(servers)}" for size, servers in sorted(by_size.items())]
-    why = "single trials, or the limit was the generator or is not told"
+    why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is not told"
     if not parts:
         return f"{loop}: no pool size can be advised ({why})."
+    within = f" (differences below {percent(detectable)} could not be told)" if detectable > NOTHING else ""
     rest = f"; not to be told: {', '.join(untold)} ({why})" if untold else ""
-    return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{rest}."
+    return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
-def smallest_pool(trials: pd.DataFrame) -> float | None:
-    """Return the smallest pool size whose range of rates overlaps that of the size with the highest median.
+@dataclass(frozen=True)
+class SmallestPool:
+    """A pool size, and the ratio by which the fastest size could be faster without being told apart from it."""
 
-    `trials` are those of one server and loop. None where the generator was the limit at that size, or could have been,
-    or trials are single: then a larger pool could have been faster.
+    size: float
+    detectable: float
+
+
+def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
+    """Return the smallest pool size whose rates are not told apart from those of the fastest size.
+
+    `trials` are sealed ones of one server and loop. None where a size has too few trials, or the generator was the
+    limit at the fastest size, or could have been: then a larger pool could have been faster.
     """
-    sizes = {float(str(size)): own for size, own in trials.groupby("pool_size")}
-    rates: dict[float, Spread] = {size: spread(own["rps"]) for size, own in sizes.items()}
-    best = max(rates, key=lambda size: rates[size].median)
-    if rates[best].n < 2 or captions.limits(sizes[best]).isin(["generator", "not told"]).any():
+    sizes = {str(size): own for size, own in trials.groupby("pool_size")}
+    ranking = rank({size: Sample.of(own["rps"], own["block"]) for size, own in sizes.items()})
+    if ranking is None or ranking.few:
         return None
-    return min(size for size, of in rates.items() if of.overlaps(rates[best]))
+    best = ranking.places[0].name
+    if captions.limits(sizes[best]).isin(["generator", "not told"]).any():
+        return None
+    even = [pair for pair in ranking.pairs if pair.first == best and not pair.told_apart]
+    smallest = min(even, key=lambda pair: float(pair.second), default=None)
+    if smallest is None or float(smallest.second) > float(best):
+        return SmallestPool(float(best), 1.0)
+    return SmallestPool(float(smallest.second), smallest.detectable)

@@ -21,12 +21,23 @@ from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
 from runner.present.frames import read_tables
-from runner.present.session import COMPLETE, DATABASE_FIGURES, RAMP_FIGURES, has_loads
+from runner.present.session import (
+    COMPLETE,
+    DATABASE_FIGURES,
+    RAMP_FIGURES,
+    RATES_FIGURES,
+    VERDICT_FIGURES,
+    has_loads,
+)
 from runner.present.summary import summarize
 from runner.store import RunFolder, figures_folder, lab_root, replacing
 
-POSTGRES = "postgres"
-"""The notebook about inserts into a database, and ramps."""
+NEEDED = {
+    "postgres": (*DATABASE_FIGURES, *RAMP_FIGURES),
+    "rates": tuple(RATES_FIGURES),
+    "verdict": tuple(VERDICT_FIGURES),
+}
+"""Notebook that is not about every run -> its figures, for one of which a run must have loads."""
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -131,12 +142,11 @@ def export_html(executed: Path, html: Path) -> None:
 def build_report(run: RunFolder) -> Report:
     """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
 
-    The one about inserts is left out where the run has nothing for it. LabError where there is no such notebook or
-    one of them fails.
+    One that the run has nothing for is left out. LabError where there is no such notebook or one of them fails.
     """
     folder, tables = figures_folder(run), read_tables(run)
     summary = summarize(tables)
-    left_out = set() if any(has_loads(tables, name) for name in (*DATABASE_FIGURES, *RAMP_FIGURES)) else {POSTGRES}
+    left_out = {stem for stem, names in NEEDED.items() if not any(has_loads(tables, name) for name in names)}
     paths = sorted(path for path in (lab_root() / "notebooks").glob("*.ipynb") if path.stem not in left_out)
     notebooks = [path for path in paths if "run" in parameters(path)]
     if not notebooks:

@@ -17,7 +17,24 @@ from IPython.display import Image, display
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present import captions, cpu, inserts, latency, pool_sweep, published, ramp, summary, throughput, wrk_matrix
+from runner.present import (
+    captions,
+    clients,
+    cpu,
+    evidence,
+    inserts,
+    latency,
+    little,
+    objectives,
+    pool_sweep,
+    published,
+    ramp,
+    rates,
+    summary,
+    throughput,
+    wrk_matrix,
+)
+from runner.present.case import Case, choose, probed
 from runner.present.frames import Tables, read_tables
 from runner.present.markup import NOT_RANKED, to_html, to_markdown
 from runner.present.style import save
@@ -51,6 +68,26 @@ RAMP_FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "static-server-cpu": ramp.static_server_cpu,
 }
 """Figures of runs that have a ramp of arrival rates without a database."""
+RATES_FIGURES: dict[str, Callable[[Tables], Figure]] = {
+    "rates-latency": rates.latency,
+    "rates-objective": objectives.kept,
+}
+"""Figures of runs that have loads at constant arrival rates, or searches for the highest that keeps an objective."""
+VERDICT_FIGURES: dict[str, Callable[[Case], Figure]] = {
+    "verdict-two-clients": clients.two_clients,
+    "verdict-cpu": clients.cpu,
+}
+"""Figures of one trial."""
+VERDICT_PARTS: dict[str, tuple[Callable[[Case], str | pd.DataFrame], ...]] = {
+    "trial": (evidence.trial_words,),
+    "generator": (evidence.generator_said,),
+    "probe": (evidence.probe_saw, evidence.percentile_table),
+    "law": (little.words,),
+    "cpu": (evidence.cpu_words,),
+    "servers": (evidence.servers_table, evidence.price_words),
+    "verdict": (evidence.verdict_words, evidence.evidence_table),
+}
+"""What is told of one trial, in words and tables."""
 
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in every trial, or the "
@@ -60,20 +97,23 @@ COMPLETE = "lab_complete"
 """Key of the output metadata by which a notebook proves that its last cell ran."""
 
 
-def open_report(run: str) -> Report:
-    """Open a run (an id, a path, `latest` or `sample`) for a notebook.
+def open_report(run: str, trial: str | None = None) -> Report:
+    """Open a run (an id, a path, `latest` or `sample`) for a notebook, and for one about a trial that `trial` too.
 
-    LabError where papermill injected a parameter that the notebook does not have, and where there is no such
-    run; in a notebook a LabError shows as one sentence.
+    An empty `trial` is the one in which generator and probe differ most. LabError where papermill injected a parameter
+    that the notebook does not have, and where there is no such run or trial; in a notebook a LabError shows as one
+    sentence.
     """
     shell = get_ipython()
     if shell is not None:
         shell.set_custom_exc((LabError,), _show_sentence)
-        _check_parameters(shell)
-    if not isinstance(run, str):
-        raise LabError(f"The parameter run must be text, such as sample or latest, not {run!r}.")
+        _check_parameters(shell, ("run",) if trial is None else ("run", "trial"))
+    for name, value in {"run": run, "trial": trial or ""}.items():
+        if not isinstance(value, str):
+            raise LabError(f"The parameter {name} must be text, not {value!r}.")
     folder = find_run(run)
-    return Report(folder, read_tables(folder), figures_folder(folder))
+    tables = read_tables(folder)
+    return Report(folder, tables, figures_folder(folder), None if trial is None else choose(tables, trial))
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
@@ -81,7 +121,7 @@ def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
-def _check_parameters(shell: Any) -> None:
+def _check_parameters(shell: Any, known: tuple[str, ...]) -> None:
     """Raise LabError for plain values that are not parameters: papermill only warns of them.
 
     A cell run again in an open notebook finds the reader's own variables, so only a fresh kernel is checked.
@@ -92,9 +132,10 @@ def _check_parameters(shell: Any) -> None:
         for name, value in shell.user_ns.items()
         if not name.startswith("_") and name not in shell.user_ns_hidden and isinstance(value, plain)
     }
-    unknown = sorted(names - {"run"})
+    unknown = sorted(names - set(known))
     if unknown and not any(isinstance(value, Report) for value in shell.user_ns.values()):
-        raise LabError(f"Unknown parameter {', '.join(unknown)}: this notebook has the parameter run only.")
+        has = f"parameter{'s' * (len(known) > 1)} {' and '.join(known)}"
+        raise LabError(f"Unknown parameter {', '.join(unknown)}: this notebook has the {has} only.")
 
 
 @dataclass(frozen=True)
@@ -104,6 +145,8 @@ class Report:
     folder: RunFolder
     tables: Tables
     figures: Path
+    case: Case | None = None
+    """The trial that the notebook is about."""
     shown: list[str] = field(default_factory=list)
 
     def answer(self) -> None:
@@ -131,17 +174,41 @@ class Report:
         _show_table(inserts.printable(self.tables), "Loads with a database, median of the trials")
         _show_text(DAGGER)
 
+    def rates(self) -> None:
+        """Show what open loads at constant rates say: the knees, and the highest rates that keep an objective."""
+        if not any(has_loads(self.tables, name) for name in RATES_FIGURES):
+            _show_text("This run has no load at a constant arrival rate, and no search for an objective.")
+            return
+        _show_list(tuple(summary.answer(self.tables).warnings), strong=True)
+        _show_list(tuple(objectives.findings(self.tables)))
+        _show_table(objectives.printable(objectives.answers(self.tables)), "The highest rate that keeps the objective")
+        _show_table(rates.knee_table(self.tables), "Response times by offered rate, medians of the trials")
+
+    def tell(self, part: str) -> None:
+        """Show one of VERDICT_PARTS of the notebook's trial; without a trial the first of them says so."""
+        if self.case is None:
+            if part == next(iter(VERDICT_PARTS)):
+                _show_text(evidence.NOTHING)
+            return
+        for say in VERDICT_PARTS[part]:
+            said = say(self.case)
+            _show_text(said) if isinstance(said, str) else _show_table(said)
+
     def show(self, name: str) -> None:
         """Draw a figure by its name, save it as PNG and SVG in the run's figures folder, and show it.
 
         Nothing happens where the run has no load of the kind that the figure is about.
         """
-        known = FIGURES | DATABASE_FIGURES | RAMP_FIGURES
-        if name not in known:
-            raise LabError(f"There is no figure {name!r}: choose from {', '.join(known)}.")
-        if not has_loads(self.tables, name):
-            return
-        figure = known[name](self.tables)
+        of_run = FIGURES | DATABASE_FIGURES | RAMP_FIGURES | RATES_FIGURES
+        if name not in of_run | VERDICT_FIGURES:
+            raise LabError(f"There is no figure {name!r}: choose from {', '.join(of_run | VERDICT_FIGURES)}.")
+        if name in VERDICT_FIGURES:
+            if self.case is not None:
+                self._display(name, VERDICT_FIGURES[name](self.case))
+        elif has_loads(self.tables, name):
+            self._display(name, of_run[name](self.tables))
+
+    def _display(self, name: str, figure: Figure) -> None:
         png, _ = save(figure, self.figures, name)
         self.shown.append(name)
         alt = " ".join(text.get_text().replace("\n", " ") for text in figure.texts[:3])
@@ -184,7 +251,7 @@ class Report:
 
     def machine(self) -> None:
         """Show where and how the run was made, from its manifest."""
-        _show_table(pd.DataFrame(manifest_rows(self.tables.manifest)))
+        _show_table(pd.DataFrame(captions.manifest_rows(self.tables.manifest)))
 
     def finish(self) -> None:
         """Say that the notebook reached its end; `notebooks.execute` looks for this."""
@@ -196,34 +263,16 @@ def has_loads(tables: Tables, name: str) -> bool:
     """Return whether a run has a load of the kind that a figure is about, as the figures of every run always do."""
     if name in DATABASE_FIGURES:
         return tables.has_database
-    return name not in RAMP_FIGURES or not tables.ramps(database=False).empty
-
-
-def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the facts of a manifest that a reader asks for, as rows of `what` and `value`."""
-    campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
-    facts, place = manifest.get("machine") or {}, manifest.get("placement") or {}
-    dirty = ", with uncommitted changes" if git.get("dirty") else ""
-    memory = facts.get("memory_bytes")
-    values = {
-        "Run": manifest.get("run_id"),
-        "Started": manifest.get("started_at"),
-        "Campaign": f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})",
-        "Seed": manifest.get("seed"),
-        "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
-        "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
-        "CPUs": ", ".join(f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)),
-        "Database": captions.durability(manifest),
-        "Machine": captions.machine(manifest),
-        "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
-        "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),
-        "CPU governor": facts.get("governor"),
-        "Tools": ", ".join(f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()),
-    }
-    return [{"what": what, "value": str(value)} for what, value in values.items() if value not in (None, "")]
+    if name in RAMP_FIGURES:
+        return not tables.ramps(database=False).empty
+    if name in RATES_FIGURES:
+        return not (tables.sweeps() if name == "rates-latency" else tables.searches()).empty
+    return name not in VERDICT_FIGURES or probed(tables)
 
 
 def _show_table(table: pd.DataFrame, words: str = "") -> None:
+    if table.empty:
+        return
     lead = f"<p><strong>{escape(words)}</strong></p>\n" if words else ""
     plain = f"**{words}**\n\n" if words else ""
     markdown = plain + to_markdown(table)

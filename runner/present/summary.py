@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from runner.present import captions, style
+from runner.present.caveats import tail_error, warnings_of
 from runner.present.frames import Tables, read_tables
 from runner.present.markup import NOT_RANKED
 from runner.present.palette import CALIBRATION, identities
-from runner.present.stats import Spread, carried_quantile, spread
+from runner.present.standings import READING, Standing, standing, times
+from runner.present.stats import carried_quantile, spread
 from runner.store import RunFolder
 
 COLUMNS = (
     *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
     *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
     *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
-    *("database_cpu_ms_per_request", "database_cpu_pct", "limit"),
+    *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
 )
 MEDIANS = {
     "cpu_pct": "server_cpu_mean_pct",
@@ -31,8 +33,7 @@ MEDIANS = {
     "database_cpu_pct": "database_cpu_mean_pct",
 }
 """Column of the summary -> column of the trials whose median it is."""
-ENOUGH_TRIALS = 5
-"""Trials a side below which no interval of a ratio is given."""
+RANK = "rank by requests/s (same letter: a tie)"
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
@@ -41,12 +42,42 @@ def summarize(tables: Tables) -> pd.DataFrame:
     Columns are `COLUMNS`: trials counts sealed ones, left_out the rest; p99_ms is NaN where a trial has fewer
     than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every trial was, and
     the load was a closed one: only then throughput may be ranked. Calibration servers are in the table, and never are.
-    Values are the median of the trials, low and high their minimum and maximum.
+    Values are the median of the trials, low and high their minimum and maximum; rank is rank and letters by requests/s,
+    empty for who is not ranked. The steps of a search are no load of this kind: each has a rate of its own.
     """
     servers = list(identities(tables.trials))
-    ordered = tables.trials.assign(rank=tables.trials["server"].map(servers.index))
-    groups = ordered.groupby(["load_order", "rank"], sort=True)
-    return pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
+    trials = tables.trials[tables.trials["objective"] == ""]
+    ordered = trials.assign(place=trials["server"].map(servers.index))
+    groups = ordered.groupby(["load_order", "place"], sort=True)
+    table = pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
+    ranks = {
+        (load, server): rank
+        for load, rows in table.groupby("load", sort=False)
+        for server, rank in by_throughput(tables, rows).ranks().items()
+    }
+    keys = zip(table["load"], table["server"], strict=True)
+    return table.assign(rank=[ranks.get(key, "") for key in keys])
+
+
+def by_throughput(tables: Tables, rows: pd.DataFrame) -> Standing:
+    """Return how the servers of one load stand by requests/s, of those that were the limit in each of their trials."""
+    return _standing(tables, rows[rows["server_bound"].astype(bool)], "rps", more_is_better=True)
+
+
+def _standing(tables: Tables, rows: pd.DataFrame, column: str, *, more_is_better: bool) -> Standing:
+    """Return how the servers in `rows` of the summary, all of one load, stand by a column of their trials."""
+    trials = tables.trials[tables.trials["load"].isin(rows["load"])]
+    servers = list(rows["server"])
+    programs = _programs(tables.manifest, servers)
+    return standing(trials, column, servers, more_is_better=more_is_better, programs=programs)
+
+
+def _programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return what ran under each name: the server that it is a copy of, and the variables that it was given."""
+    campaign = manifest.get("campaign") or {}
+    copies, given = dict(campaign.get("copies") or ()), campaign.get("environment") or ()
+    variables = {server: sorted(f"{name}={value}" for of, name, value in given if of == server) for server in servers}
+    return {server: (copies.get(server, server), *variables[server]) for server in servers}
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
@@ -66,7 +97,7 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
         "server_bound": captions.server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
         "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
-        "limit": captions.limit_words(sealed),
+        "limit": captions.limit_words(sealed), "rank": "",
         **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
 
@@ -81,15 +112,17 @@ def summary_rows(run: RunFolder) -> list[dict[str, str]]:
 def printable(table: pd.DataFrame) -> pd.DataFrame:
     """Return the summary as texts; rates that may not be ranked carry a dagger.
 
-    What only some runs have, the database's cost and requests that could not be sent in time, has a column there.
+    What only some runs have, a rank, the database's cost, requests that could not be sent in time, has a column there.
     """
     stored, dropped = table["database_cpu_ms_per_request"].notna().any(), table["dropped"].fillna(0).any()
+    ranked = table["rank"].ne("").any()
     rows = [
         {
             "load": row["load"],
             "server": label(row),
             "trials": str(row["trials"]),
             "requests/s": _rate(row),
+            **({RANK: row["rank"] or "–"} if ranked else {}),
             "p50, ms": style.number(row["p50_ms"]),
             "p99, ms": style.number(row["p99_ms"]),
             "CPU ms/request": style.number(row["cpu_ms_per_request"]),
@@ -143,9 +176,12 @@ def answer(tables: Tables) -> Answer:
     """Return the run's warnings and findings as sentences, all computed from its tables and manifest."""
     table = summarize(tables)
     loads = list(table[table["tier"] != CALIBRATION].groupby("load", sort=False))
-    findings = [(_offered if _open(rows) else _throughput)(load, rows) for load, rows in loads]
-    findings += [sentence for load, rows in loads if (sentence := cpu_order(load, rows))]
+    findings = [_offered(load, rows) if _open(rows) else _throughput(tables, load, rows) for load, rows in loads]
+    findings += [sentence for load, rows in loads if (sentence := cpu_order(tables, load, rows))]
     findings += _response_times(tables, [rows for _, rows in loads])
+    findings += [sentence for sentence in (tail_error(tables),) if sentence]
+    if any("×" in finding for finding in findings):
+        findings.insert(0, READING)
     return Answer(tuple(warnings_of(tables, table)), tuple(findings))
 
 
@@ -153,29 +189,7 @@ def _open(rows: pd.DataFrame) -> bool:
     return bool(rows["load_model"].iloc[0] == "open")
 
 
-def warnings_of(tables: Tables, table: pd.DataFrame) -> list[str]:
-    """Return what a reader must know before any number, as sentences; `table` is the summary of the run."""
-    manifest, warnings = tables.manifest, []
-    if manifest.get("engine") == "process":
-        reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
-        warnings.append(f"Not in containers: the servers ran as local processes, because: {reason}.")
-    if not (manifest.get("placement") or {}).get("disjoint", True):
-        warnings.append("Server and load generator shared CPUs, so each slowed the other down.")
-    left_out = int(table["left_out"].sum())
-    if left_out:
-        total = captions.plural(len(tables.trials), "trial")
-        warnings.append(f"{left_out} of {total} failed or stopped early and took no part in any figure.")
-    few = table[table["trials"] < ENOUGH_TRIALS]
-    if len(few):
-        warnings.append(
-            f"{len(few)} of {len(table)} combinations of load and server have fewer than {ENOUGH_TRIALS} trials: not "
-            "enough trials for an interval. Ranges are minimum to maximum; ≈ joins servers whose ranges overlap."
-        )
-    warnings += [str(warning) for warning in manifest.get("host_warnings") or []]
-    return warnings
-
-
-def _throughput(load: object, rows: pd.DataFrame) -> str:
+def _throughput(tables: Tables, load: object, rows: pd.DataFrame) -> str:
     """Say how servers rank by throughput on one load: only where each trial of them was server-bound."""
     bound, rest = rows[rows["server_bound"]], rows[~rows["server_bound"]]
     others = "; ".join(
@@ -188,12 +202,8 @@ def _throughput(load: object, rows: pd.DataFrame) -> str:
     if len(bound) == 1:
         only = bound.iloc[0]
         text = f"{load}: requests/s rank nobody; only {only['server']} was the limit ({style.number(only['rps'])})"
-    elif bound["trials"].min() < 2:
-        values = ", ".join(f"{row['server']} {style.number(row['rps'])}" for row in bound.to_dict("records"))
-        text = f"{load}: requests/s of single trials, which rank nobody: {values}"
     else:
-        spreads = {row["server"]: spread_of(row, "rps") for row in bound.to_dict("records")}
-        text = f"{load}: requests/s where the server was the limit: {order(spreads, '>')}"
+        text = f"{load}: {by_throughput(tables, bound).words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
@@ -208,35 +218,18 @@ def _offered(load: object, rows: pd.DataFrame) -> str:
     return f"{load}: the rate was set, and ranks nobody{dropped}."
 
 
-def cpu_order(load: object, rows: pd.DataFrame) -> str:
+def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
     """Say how servers rank by CPU per request on one load, whatever was the limit; empty for less than two."""
     known = rows[rows["cpu_ms_per_request"].notna()]
     if len(known) < 2:
         return ""
-    known = known.rename(columns={"cpu_ms_per_request": "cpu"})
-    if known["trials"].min() < 2:
-        values = ", ".join(f"{row['server']} {style.number(row['cpu'])}" for row in known.to_dict("records"))
-        return f"{load}: CPU ms per request of single trials, which rank nobody: {values}."
-    spreads = {row["server"]: spread_of(row, "cpu") for row in known.to_dict("records")}
-    least, most = known["cpu"].min(), known["cpu"].max()
-    factor = f" The dearest costs {most / least:.2f} times the cheapest." if least > 0 else ""
-    return f"{load}: CPU ms per request: {order(spreads, '<')}.{factor}"
-
-
-def spread_of(row: Mapping[Any, Any], name: str) -> Spread:
-    """Return the trials' spread of a quantity from a row of the summary."""
-    return Spread(row["trials"], row[name], row[f"{name}_low"], row[f"{name}_high"])
-
-
-def order(spreads: dict[str, Spread], sign: str) -> str:
-    """Return `nginx 61,200 > axum 50,000 ≈ gin 49,900`: by median, with ≈ where neighbours' ranges overlap."""
-    ranked = sorted(spreads.items(), key=lambda pair: (pair[1].median * (-1 if sign == ">" else 1), pair[0]))
-    text = ""
-    for place, (server, of) in enumerate(ranked):
-        if place:
-            text += f" {'≈' if of.overlaps(ranked[place - 1][1]) else sign} "
-        text += f"{server} {style.number(of.median)}"
-    return text
+    found = _standing(tables, known, "server_cpu_ms_per_request", more_is_better=False)
+    text = f"{load}: {found.words('CPU ms per request')}."
+    if found.ranking is None or len(found.ranking.places) < 3:
+        return text
+    ends = found.ranking.places[0], found.ranking.places[-1]
+    extremes = found.ranking.pair(ends[0].name, ends[1].name)
+    return f"{text} The cost of {ends[1].name} is {times(extremes.ratio, inverse=True)} that of {ends[0].name}."
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
@@ -244,16 +237,29 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     sealed = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
-    compared = []
+    compared, orders = [], []
     for rows in loads:
-        kept = [row["server"] for row in rows.to_dict("records") if row["limit"] == captions.LIMITS["offered"]]
-        if kept:
-            compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept)})")
+        kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+        if len(kept):
+            compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept['server'])})")
+            orders += _latency_order(tables, kept)
     if compared:
-        return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered."]
+        return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered.", *orders]
     return [
         "Response times rank nobody: every load was a closed loop, whose mean response time is N divided by "
         "the throughput (Little's law) and shows the queue, not the server."
         if (sealed["load_model"] == "closed").all()
         else "Response times rank nobody: on no load has a server the verdict offered in all its trials."
     ]
+
+
+def _latency_order(tables: Tables, rows: pd.DataFrame) -> list[str]:
+    """Say how servers that all kept an offered rate rank by response time; nothing where the trials are too few."""
+    found = []
+    for quantile, column in ((0.5, "latency_p50_ms"), (0.99, "latency_p99_ms")):
+        trials = tables.trials[tables.trials["load"].isin(rows["load"]) & tables.trials["server"].isin(rows["server"])]
+        sealed = trials[trials["status"] == "sealed"]
+        order = _standing(tables, rows, column, more_is_better=False)
+        if order.ranking is not None and carried_quantile(float(sealed["requests"].min())) >= quantile:
+            found.append(f"{rows['load'].iloc[0]}: {order.words(f'p{100 * quantile:.0f}, ms')}.")
+    return found

@@ -1,0 +1,92 @@
+"""One trial in full: its row, the probe's samples beside it, and which trial a reader is shown first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.model import LabError
+from runner.present.frames import Tables
+from runner.present.palette import CALIBRATION
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One sealed trial and its probe's samples within the load; None where there was no probe."""
+
+    tables: Tables
+    row: dict[str, Any]
+    probe: pd.DataFrame | None
+
+    @property
+    def trial_id(self) -> str:
+        """The trial's name."""
+        return str(self.row["trial_id"])
+
+    @property
+    def tool(self) -> str:
+        """The load generator's name."""
+        return str(self.row["tool"])
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The trial as a table of one row."""
+        return self.tables.trials.loc[self.tables.trials["trial_id"] == self.trial_id]
+
+    @property
+    def peers(self) -> pd.DataFrame:
+        """All sealed trials of its servers' kind under the same load, this one too: calibration stands for itself."""
+        trials = self.tables.trials
+        kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
+        rate = trials["rate_rps"].fillna(0) == self.frame["rate_rps"].fillna(0).iloc[0]
+        alike: pd.DataFrame = trials[trials["load"].eq(self.row["load"]) & trials["status"].eq("sealed") & kind & rate]
+        return alike
+
+    def given(self, subject: str) -> float:
+        """Return the CPU that a subject was given, in % of a core; NaN where the manifest does not say.
+
+        Of it, wrk can use as many cores as it has threads.
+        """
+        cpus = len((self.tables.manifest.get("placement") or {}).get(subject) or ())
+        threads = float(self.row["threads"]) if subject == "generator" else math.nan
+        return 100.0 * (min(cpus, int(threads)) if math.isfinite(threads) else cpus) if cpus else math.nan
+
+
+def candidates(tables: Tables) -> pd.DataFrame:
+    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the probe's."""
+    trials = tables.sealed("k6")
+    return trials.assign(times=trials["latency_p50_ms"] / trials["probe_p50_ms"])
+
+
+def probed(tables: Tables) -> bool:
+    """Return whether a run has a closed load by k6 with a probe beside it."""
+    return bool(candidates(tables)["times"].notna().any())
+
+
+def choose(tables: Tables, trial: str = "") -> Case | None:
+    """Return the trial named, or the closed load by k6 in which generator and probe differ most.
+
+    None where a run has no closed load by k6. LabError for a trial that the run does not have, or that was not sealed.
+    """
+    if trial:
+        known = tables.trials[tables.trials["trial_id"] == trial]
+        if known.empty:
+            raise LabError(f"This run has no trial {trial!r}.")
+        if known["status"].iloc[0] != "sealed":
+            raise LabError(f"The trial {trial!r} was not sealed: {known['error'].iloc[0]}")
+        return _case(tables, known.iloc[0])
+    chosen = candidates(tables)
+    if chosen.empty:
+        return None
+    column = "times" if chosen["times"].notna().any() else "latency_p50_ms"
+    return _case(tables, chosen.sort_values(column, ascending=False, na_position="last").iloc[0])
+
+
+def _case(tables: Tables, row: pd.Series[Any]) -> Case:
+    samples = tables.probe(str(row["trial_id"]))
+    if samples is not None:
+        samples = samples[(samples["t_s"] >= 0) & (samples["t_s"] < row["duration_s"])].reset_index(drop=True)
+    return Case(tables, {str(key): value for key, value in row.items()}, samples)

@@ -1,0 +1,170 @@
+"""A small run folder with sweeps, searches and a probe beside every load; its numbers are known beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import lognorm
+from synthetic_run import NINE, SIGMA, Maker, add_k6, manifest, quantiles, write
+
+RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
+STEP_S = 10.0
+THREE = {name: NINE[name] for name in ("axum", "gin", "echo")}
+CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
+"""Of one queue with random arrivals and service times (M/M/1); 20,000 where none is given, beyond all rates."""
+LIMITED_BY_K6 = "echo"
+OBJECTIVE = "p99 <= 10 ms"
+LOW_RPS, HIGH_RPS, BISECTIONS = 250.0, 16_000.0, 7
+PROBE_RPS, PROBE_MS = 40, 0.5
+MEDIAN_MS = 280.0
+FACTOR = {"axum": 1.1, "gin": 1.0, "echo": 0.9}
+CPU_MS = {"axum": 0.05, "gin": 0.1, "echo": 0.08}
+USERS = round(9000 * MEDIAN_MS / 1000 * np.exp(SIGMA**2 / 2))
+"""Of the closed loads: their rate times the mean of a log-normal response time, whatever the server (Little's law)."""
+CALIBRATION = {"reference": ("Rust", "hyper", 20.0, 200.0)}
+
+
+def capacity(server: str) -> float:
+    """Requests/s that server or generator reach at most."""
+    return CAPACITY_RPS.get(server, 20_000.0)
+
+
+def quantile_ms(server: str, rate_rps: float, q: float) -> float:
+    """The exact quantile of the time in an M/M/1 system: exponential with the rate that is left over."""
+    return 1000 * -np.log(1 - q) / (capacity(server) - rate_rps)
+
+
+def factor(block: int) -> float:
+    """What a block multiplies its response times with; the median of an odd number of blocks is 1."""
+    return 1.0 + 0.02 * ((block % 3) - 1)
+
+
+def judged(server: str, rate_rps: float) -> dict[str, Any]:
+    """The verdict at a rate: offered up to 80 % of the capacity, then the server's or the generator's limit."""
+    limit = "generator" if server == LIMITED_BY_K6 else "server"
+    if rate_rps < 0.8 * capacity(server):
+        return {"verdict": "offered", "verdict_reason": f"{rate_rps:g} requests/s were sustained: server used 60 %"}
+    return {"verdict": f"{limit}-bound", "verdict_reason": "server used 97 % of its CPUs, generator 50 % of its own"}
+
+
+def add_rate(maker: Maker, server: str, block: int, rate_rps: float, cell: str, **values: Any) -> dict[str, Any]:
+    """One trial at a constant arrival rate."""
+    kept = rate_rps < 0.98 * capacity(server)
+    scale = factor(block)
+    named = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+    ms = {f"latency_{name}_ms": 1500.0 if not kept else scale * quantile_ms(server, rate_rps, q)
+          for name, q in named.items()}  # fmt: skip
+    requests = round(rate_rps * STEP_S * (1.0 if kept else 0.9))
+    row = {
+        "workload": "rates", "tool": "k6", "load_model": "open", "vus": 400, "first_rate_rps": rate_rps,
+        "rate_rps": rate_rps, "steps": 1, "step_s": STEP_S, "requests": requests, "sustained": kept,
+        "dropped": round(rate_rps * STEP_S) - requests, "duration_s": STEP_S, "rps": requests / STEP_S, **ms,
+        "latency_mean_ms": 2.0, "latency_max_ms": 1600.0, "latency_p999_ms": 1550.0, "server_cpu_mean_pct": 50.0,
+        "server_cpu_peak_1s_pct": 55.0, "server_cpu_peak_100ms_pct": 60.0, "server_cpu_ms_per_request": 0.1,
+        **probed(PROBE_MS * scale), **judged(server, rate_rps),
+    }  # fmt: skip
+    return maker.trial(server, cell, block, **row | values)
+
+
+def probed(median_ms: float, requests: int = 400) -> dict[str, Any]:
+    """What a trial's row says of its probe: log-normal times."""
+    law = quantiles(median_ms)
+    return {
+        "probe_requests": requests, "probe_failed": 0, "probe_cpu_mean_pct": 0.9,
+        **{f"probe_{name}_ms": law[f"latency_{name}_ms"] for name in ("p50", "p95", "p99")},
+    }  # fmt: skip
+
+
+def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> list[tuple[float, bool]]:
+    """The steps of one search, bisecting on a logarithmic scale around `limit_rps`; they are returned."""
+    low, high = LOW_RPS, HIGH_RPS
+    steps = []
+    for bisection in range(1, BISECTIONS + 1):
+        rate = float(round(np.sqrt(low * high)))
+        kept = rate <= limit_rps
+        low, high = (rate, high) if kept else (low, rate)
+        verdict = {} if kept else broken(server)
+        add_rate(
+            maker, server, block, rate, f"rates-p99le10ms-s{bisection}", objective=OBJECTIVE, bisection=bisection,
+            sustained=True, objective_kept=kept, **verdict,
+        )  # fmt: skip
+        steps.append((rate, kept))
+    return steps
+
+
+def broken(server: str) -> dict[str, Any]:
+    """The verdict of a step that broke the objective."""
+    return {"verdict": "generator-bound" if server == LIMITED_BY_K6 else "server-bound", "verdict_reason": "busy"}
+
+
+def limit(server: str, block: int) -> float:
+    """The highest rate that keeps the objective in a block."""
+    return 0.9 * capacity(server) * (0.97 + 0.01 * block)
+
+
+def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
+    """One closed load that obeys Little's law, its probe's samples too; the probe was answered in PROBE_MS.
+
+    A server with a larger FACTOR answers more requests, each in less time, and CPU_MS each.
+    """
+    maker.servers = {**maker.servers, server: (*maker.servers[server][:2], CPU_MS[server] * 900, MEDIAN_MS)}
+    add_k6(maker, server, "experiments", block, FACTOR[server])
+    row = maker.trials[-1]
+    row |= {
+        "vus": USERS, "iteration_mean_ms": row["latency_mean_ms"], "in_flight_mean": USERS - 4.0,
+        "host_steal_pct": 0.4, "server_throttled_pct": 0.0,
+        **probed(probe_ms(server), round(row["duration_s"] * PROBE_RPS)),
+    }  # fmt: skip
+    count = round(row["duration_s"] * PROBE_RPS)
+    t_s = (np.arange(count) + 0.5) / PROBE_RPS
+    law = lognorm(SIGMA, scale=probe_ms(server))
+    ms = maker.rng.permutation(law.ppf((np.arange(count) + 0.5) / count))
+    before = pd.DataFrame({"t_s": [-0.5], "latency_ms": [900.0]})  # of the time before the load: not to be counted
+    samples = pd.concat([before, pd.DataFrame({"t_s": t_s, "latency_ms": ms})], ignore_index=True)
+    samples = samples.assign(service_ms=samples["latency_ms"], status=200, ok=True)
+    (folder / "tables" / "probe").mkdir(parents=True, exist_ok=True)
+    samples.to_parquet(folder / "tables" / "probe" / f"{row['trial_id']}.parquet")
+
+
+def probe_ms(server: str) -> float:
+    """The probe's median beside a closed load: with gin it differs most from the generator's."""
+    return PROBE_MS * (0.5 if server == "gin" else 1.0)
+
+
+def build(
+    folder: Path,
+    servers: dict[str, tuple[str, str, float, float]] = THREE,
+    blocks: int = 6,
+    sweep: bool = True,
+    search: bool = True,
+    closed: bool = True,
+) -> Path:
+    """Write run.json and tables/ into `folder` and return it."""
+    maker = Maker({**servers, **CALIBRATION}, np.random.default_rng(3))
+    for block in range(1, blocks + 1):
+        for server in servers:
+            for rate in RATES_RPS if sweep else ():
+                add_rate(maker, server, block, rate, f"rates-r{rate:g}")
+            if search:
+                add_search(maker, server, block, limit(server, block))
+            if closed and block <= 2 and server in FACTOR:
+                add_closed(maker, folder, server, block)
+        if sweep:
+            add_rate(maker, "reference", block, 500.0, "rates-r500", tier="calibration")
+    campaign = manifest()["campaign"] | {
+        "loads": [{"workload": "rates", "objective": OBJECTIVE, "from_rps": LOW_RPS, "to_rps": HIGH_RPS}]
+    }
+    write(folder, maker, "docker", campaign=campaign)
+    return folder
+
+
+def forget(folder: Path, *columns: str) -> Path:
+    """Take columns out of a run's table of trials, and its probes' samples, as runs of earlier versions lack them."""
+    path = folder / "tables" / "trials.parquet"
+    pd.read_parquet(path).drop(columns=list(columns), errors="ignore").to_parquet(path)
+    for samples in (folder / "tables" / "probe").glob("*.parquet"):
+        samples.unlink()
+    return folder

@@ -1,0 +1,283 @@
+"""Sweeps and searches: the knee where it was put, brackets and their medians, and who was the limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_rates
+import synthetic_run
+from figure_checks import lines, readable, words
+from matplotlib.figure import Figure
+
+from runner.present import latency, objectives, rates
+from runner.present.frames import Tables, read_tables
+from runner.present.knee import knee
+from runner.present.objectives import Outcome
+from runner.present.session import RATES_FIGURES, has_loads
+from runner.store import RunFolder
+
+RATES = np.array(synthetic_rates.RATES_RPS)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Three servers, six blocks, no closed loads."""
+    return read_tables(RunFolder(synthetic_rates.build(tmp_path_factory.mktemp("rates"), closed=False)))
+
+
+@pytest.fixture(scope="module")
+def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    folder = synthetic_rates.build(tmp_path_factory.mktemp("nine"), synthetic_run.NINE, blocks=3, closed=False)
+    return read_tables(RunFolder(folder))
+
+
+def changed(tables: Tables, rows: pd.Series[bool], **columns: object) -> Tables:
+    trials = tables.trials.copy()
+    for name, value in columns.items():
+        trials.loc[rows, name] = value
+    return replace(tables, trials=trials)
+
+
+def own(tables: Tables, server: str) -> pd.DataFrame:
+    trials = rates.swept(tables)
+    return trials[(trials["server"] == server) & (trials["status"] == "sealed")]
+
+
+# --- the knee ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
+def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
+    # Kleinrock 1979: power is greatest where an M/M/1 system holds one request on the average, at half of the load.
+    offered = np.linspace(capacity / 100, capacity * 0.99, 99)
+    for quantile in (0.5, 0.9, 0.99):
+        ms = 1000 * -np.log(1 - quantile) / (capacity - offered)
+        assert knee(offered, ms, np.ones(99)).rate_rps == pytest.approx(capacity / 2, rel=0.011)
+
+
+def test_a_flat_curve_that_collapses_has_its_knee_at_the_last_rate_that_was_sustained() -> None:
+    ms = np.where(RATES <= 4000, 2.0, 900.0)
+    assert knee(RATES, ms, RATES <= 4000).rate_rps == 4000
+    # A higher rate that was sustained all the same is noise: a user meets the lower one first.
+    assert knee(RATES, ms, (RATES <= 4000) | (RATES == 8000)).rate_rps == 4000
+
+
+@pytest.mark.parametrize(
+    ("offered", "ms", "sustained", "why"),
+    [
+        (RATES, np.full(9, 2.0), np.ones(9), "none up to 8,000/s"),
+        (RATES, RATES**2, np.ones(9), "at or below 250/s"),
+        (RATES, np.full(9, 900.0), np.zeros(9), "below 250/s"),
+        (RATES, np.full(9, np.nan), np.ones(9), "too few requests"),
+        ([500.0, 1000.0], [1.0, 2.0], [1, 1], "not told by 2 rates"),
+    ],
+)
+def test_no_knee_is_an_answer(offered: list[float], ms: list[float], sustained: list[float], why: str) -> None:
+    found = knee(offered, ms, sustained)
+    assert math.isnan(found.rate_rps) and found.why == why
+
+
+def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
+    """The table in the docstring of runner/present/knee.py, its first line."""
+    rng, capacity, near, made = np.random.default_rng(7), 5500.0, [], []
+    load = np.minimum(RATES / capacity, 0.98)
+    stable = RATES / capacity < 0.98
+    shapes = [
+        0.2 + 2.3 / (capacity * (1 - load)) * 1000,
+        0.6 * (1 + 0.6 * load**8 / (1 - load)),
+        (0.2 + 2.3 / (capacity * (1 - load)) * 1000) * (1 + 1.5 * np.exp(-RATES / 400)),
+        0.6 * (1 + 2 * load**3 / (1 - load)),
+    ]
+    for shape in shapes:
+        exact = int(np.flatnonzero(knee(RATES, shape, stable).rate_rps == RATES)[0])
+        for _ in range(500):
+            noise = np.exp(0.15 * rng.standard_normal((3, 9))) * np.where(rng.random((3, 9)) < 0.1, 2.0, 1.0)
+            ms = np.median(shape * noise, axis=0)
+            near.append(abs(int(np.flatnonzero(knee(RATES, ms, stable).rate_rps == RATES)[0]) - exact) <= 1)
+            made.append(math.isfinite(knee(RATES[:4], ms[:4], stable[:4]).rate_rps))
+    assert np.mean(near) > 0.99
+    assert np.mean(made) < 0.03
+
+
+def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
+    table = rates.knee_table(tables).set_index("server")
+    # Of rate x (capacity - rate): axum 14 million at 4,000 (13.5 at 3,000, 12.5 at 5,000), and so on.
+    assert table["knee, requests/s"].to_dict() == {"axum": "4,000", "gin": "2,000", "echo": "2,000"}
+    assert table["knee by block"].to_dict() == dict.fromkeys(("axum", "gin", "echo"), "") | {
+        "axum": "4,000–4,000 (6)", "gin": "2,000–2,000 (6)", "echo": "2,000–2,000 (6)",
+    }  # fmt: skip
+    assert table["limit beyond the knee"].to_dict() == {"axum": "none", "gin": "none", "echo": "generator"}
+    assert table["sustained up to"].to_dict() == {"axum": "6,000", "gin": "4,000", "echo": "3,000"}
+    assert table["limit beyond"].to_dict() == {"axum": "server", "gin": "server", "echo": "generator"}
+    assert table["response times compare up to"].to_dict() == {"axum": "5,000", "gin": "3,000", "echo": "2,000"}
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+
+def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables: Tables) -> None:
+    curve = rates.points(own(tables, "axum")).set_index(["series", "rate_rps"])
+    for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert curve.loc[(series, 3000.0), "median"] == pytest.approx(1000 * -np.log(1 - quantile) / 4500)
+    assert curve.loc[("probe p50", 3000.0), "median"] == pytest.approx(synthetic_rates.PROBE_MS)
+    # Blocks are 2 % slower or faster in turn: the median's interval of six trials is their range.
+    low, high = curve.loc[("p50", 3000.0), ["low", "high"]]
+    assert (low, high) == pytest.approx((1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02))
+    # 2,500 requests a trial have 25 beyond p99: six trials carry it, three do not.
+    assert ("p99", 250.0) in curve.index
+    few = own(tables, "axum")[lambda rows: rows["block"] <= 3]
+    assert ("p99", 250.0) not in rates.points(few).set_index(["series", "rate_rps"]).index
+
+
+def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
+    axum = own(tables, "axum")
+    at = axum["rate_rps"] == 2000
+    for unsustained, kept in ((2, True), (3, False)):
+        trials = axum.copy()
+        trials.loc[trials[at].index[:unsustained], ["sustained", "verdict"]] = [0.0, "inconclusive"]
+        row = rates.outcomes(trials).set_index("rate_rps").loc[2000.0]
+        assert bool(row["sustained"]) is kept and not row["offered"] and row["letter"] == "?"
+
+
+def containers(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, str, str]]:
+    """Rate -> value, marker and fill of the points of one curve."""
+    marks = [c.lines[0] for c in figure.axes[panel].containers if c.get_label() == label]
+    return {
+        float(m.get_xdata()[0]): (float(m.get_ydata()[0]), str(m.get_marker()), str(m.get_markerfacecolor()))
+        for m in marks
+    }
+
+
+def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) -> None:
+    figure = rates.latency(tables)
+    names = [text.get_text() for text in figure.texts]
+    assert [name for name in names if name in synthetic_rates.THREE] == ["axum", "echo", "gin"]
+    points = containers(figure, 0, "p90")
+    assert points[5000.0][1:] == ("o", points[250.0][2]) and points[5000.0][2] != "white"
+    assert points[6000.0][1:] == ("o", "white")
+    assert points[8000.0][:2] == (1500.0, "x")
+    assert points[4000.0][0] == pytest.approx(1000 * np.log(10) / 3500)
+    ((x, _),) = lines(figure, 0, "knee")
+    assert x[0] == 4000
+    assert [text.get_text() for text in figure.axes[1].texts if text.get_text() in {"S", "G"}] == ["G", "G", "G"]
+    assert "knee at 2,000/s, the generator's" in words(figure) and "sustained to 6,000/s; then: server" in words(figure)
+    assert containers(figure, 0, "probe p95").keys() == set(RATES)
+    assert "162 trials, 6 per server and load" in words(figure) and "Verdicts: offered" in words(figure)
+    assert "reference" not in words(figure)
+
+
+# --- searches ---------------------------------------------------------------------------------------------
+
+
+def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
+    rows = [
+        {"rate_rps": rate, "objective_kept": float(kept), "verdict": verdict, "verdict_reason": "", "probe_p95_ms": 3.0}
+        for rate, kept, verdict in found
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "high"),
+    [("server-bound", 2000), ("offered", 2000), ("generator-bound", np.inf), ("inconclusive", np.inf),
+     ("database-bound", np.inf)],
+)  # fmt: skip
+def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: float) -> None:
+    found = objectives.outcome(
+        steps((4000, False, "server-bound"), (1000, True, "offered"), (2000, False, verdict), (1500, True, "offered"))
+    )
+    assert (found.low_rps, found.high_rps, found.probe_p95_ms) == (1500, high, 3.0)
+
+
+def test_brackets_at_the_edges_of_the_search() -> None:
+    assert objectives.outcome(steps((4000, True, "offered"))).high_rps == np.inf
+    assert objectives.outcome(steps((4000, True, "offered"))).limit == objectives.RANGE_ENDS
+    assert objectives.outcome(steps((500, False, "server-bound"))) == Outcome(0.0, 500.0, "server", 3.0)
+
+
+def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(tables: Tables) -> None:
+    table = objectives.answers(tables).set_index("server")
+    for server in ("axum", "gin"):
+        limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
+        row = table.loc[server]
+        # A bracket of 7 bisections of 250 to 16,000 is (16,000 / 250) ** (1 / 128) = 3.3 % wide.
+        assert row["kept_rps"] <= np.median(limits) < row["broken_rps"] <= row["kept_rps"] * 1.04
+        assert row["low_rps"] <= min(limits) and max(limits) < row["high_rps"]
+        assert row["confidence"] == pytest.approx(1 - 2 / 2**6) and row["limit"] == "server"
+    echo = table.loc["echo"]
+    assert echo["kept_rps"] <= 0.9 * 3500 * 1.03 and echo["broken_rps"] == np.inf and echo["limit"] == "generator"
+    assert objectives.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
+    assert objectives.findings(tables) == [
+        "rates, search for p99 <= 10 ms: the highest rate that kept it, requests/s, median of the searches: "
+        f"axum {table.loc['axum', 'kept_rps']:,.0f}; gin {table.loc['gin', 'kept_rps']:,.0f}; "
+        f"echo at least {echo['kept_rps']:,.0f} (k6 was the limit)."
+    ]
+
+
+def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tables) -> None:
+    searches = tables.searches()
+    gin = searches[(searches["server"] == "gin") & (searches["objective_kept"] == 0)]
+    broken = tables.trials.index.isin(gin.index)
+    whole = objectives.answers(tables).set_index("server").loc["gin"]
+    for blocks, known in (((5, 6), True), ((1, 2), True), ((1, 2, 3), False)):
+        rows = broken & tables.trials["block"].isin(blocks)
+        row = objectives.answers(changed(tables, rows, verdict="generator-bound")).set_index("server").loc["gin"]
+        assert row["kept_rps"] == whole["kept_rps"] and row["high_rps"] == np.inf
+        assert math.isfinite(row["broken_rps"]) is known and row["broken_rps"] >= whole["broken_rps"]
+        assert row["limit"] in {"server 4, generator 2", "generator 3, server 3"}
+
+
+def test_few_searches_have_no_interval_and_failed_steps_do_not_count(nine: Tables, tables: Tables) -> None:
+    table = objectives.printable(objectives.answers(nine)).set_index("server")
+    assert table["95 % interval"].str.contains("not enough trials").all()
+    assert table.loc["hyper", "highest rate that kept it, requests/s"].endswith("(the search ended there)")
+    assert "not enough trials for an interval" in objectives.findings(nine)[0]
+    kept = (tables.trials["server"] == "gin") & (tables.trials["objective_kept"] == 1)
+    lost = changed(tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive")
+    words_ = objectives.printable(objectives.answers(lost)).set_index("server")
+    assert words_.loc["gin", "highest rate that kept it, requests/s"].startswith("less than ")
+
+
+def test_the_figure_of_searches_marks_medians_and_open_ends(tables: Tables) -> None:
+    figure = objectives.kept(tables)
+    table = objectives.answers(tables).set_index("server")
+    for server in synthetic_rates.THREE:
+        ((x, _),) = lines(figure, 0, server)
+        assert x[0] == table.loc[server, "kept_rps"]
+    assert len(lines(figure, 0, "search")) == 18 and len(lines(figure, 0, "open")) == 1
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert any(text.startswith("≥ 3,") and text.endswith("k6 was the limit") for text in texts)
+
+
+# --- apart from other loads -------------------------------------------------------------------------------
+
+
+def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables, tmp_path: Path) -> None:
+    assert tables.of("k6").empty and tables.sealed("k6").empty
+    assert tables.ramps(database=False).empty and tables.ramps(database=True).empty
+    assert len(tables.sweeps()) == 3 * 9 * 6 and len(tables.searches()) == 3 * 7 * 6
+    assert "no closed-load k6 trials" in words(latency.spectrum(tables))
+    assert all(has_loads(tables, name) for name in RATES_FIGURES)
+    plain = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
+    assert not any(has_loads(plain, name) for name in RATES_FIGURES)
+    for draw in RATES_FIGURES.values():
+        assert "This run has no" in words(draw(plain))
+
+
+def test_what_is_true_false_or_not_known_is_read_as_numbers(tables: Tables) -> None:
+    assert set(tables.sweeps()["sustained"]) == {0.0, 1.0}
+    assert tables.sweeps()["objective_kept"].isna().all()
+
+
+@pytest.mark.parametrize("name", RATES_FIGURES)
+def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables, nine: Tables) -> None:
+    one = replace(nine, trials=nine.trials[(nine.trials["server"] == "gin") & (nine.trials["block"] == 1)])
+    for each in (tables, nine, one):
+        readable(RATES_FIGURES[name](each))
+    failed = changed(one, one.trials["server"] == "gin", status="failed", verdict="inconclusive")
+    assert "was sealed" in words(RATES_FIGURES[name](failed))

@@ -1,0 +1,300 @@
+"""The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the run's tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_rates
+from figure_checks import lines, readable, words
+from synthetic_rates import PROBE_MS, USERS
+
+from runner.model import LabError
+from runner.present import clients, evidence, little, notebooks
+from runner.present.case import Case, choose, probed
+from runner.present.frames import Tables, read_tables
+from runner.present.session import FIGURES, RATES_FIGURES, VERDICT_FIGURES, VERDICT_PARTS
+from runner.present.style import number
+from runner.store import RunFolder, find_run
+
+ROOT = Path(__file__).parents[1]
+NEWER = (
+    *("probe_p50_ms", "probe_p95_ms", "probe_p99_ms", "probe_requests", "probe_failed", "probe_cpu_mean_pct"),
+    *("iteration_mean_ms", "in_flight_mean", "objective", "bisection", "sustained", "objective_kept"),
+)
+"""Columns that runs of earlier versions lack."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("verdict")
+    return RunFolder(synthetic_rates.build(folder, blocks=2, sweep=False, search=False))
+
+
+@pytest.fixture(scope="module")
+def tables(run: RunFolder) -> Tables:
+    return read_tables(run)
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """A run of an earlier version, without a probe."""
+    folder = tmp_path_factory.mktemp("old")
+    synthetic_rates.build(folder, blocks=2, sweep=False, search=False)
+    return read_tables(RunFolder(synthetic_rates.forget(folder, *NEWER)))
+
+
+@pytest.fixture(scope="module")
+def case(tables: Tables) -> Case:
+    found = choose(tables)
+    assert found is not None
+    return found
+
+
+def chosen(tables: Tables, trial: str = "") -> Case:
+    found = choose(tables, trial)
+    assert found is not None
+    return found
+
+
+def with_row(case: Case, **values: Any) -> Case:
+    return replace(case, row=case.row | values)
+
+
+def trial_table(run: RunFolder) -> pd.DataFrame:
+    """The trials as they are on disk, by trial id: what the words must agree with."""
+    return pd.read_parquet(run.table("trials")).set_index("trial_id")
+
+
+# --- which trial ------------------------------------------------------------------------------------------
+
+
+def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(run: RunFolder, case: Case) -> None:
+    stored = trial_table(run)
+    times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
+    assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
+
+
+def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence(tables: Tables) -> None:
+    name = "echo-experiments-vus3000-b2"
+    assert chosen(tables, name).trial_id == name
+    with pytest.raises(LabError, match="This run has no trial 'nope'"):
+        choose(tables, "nope")
+    failed = tables.trials.assign(status="failed", error="k6 ended with exit code 107.")
+    with pytest.raises(LabError, match=r"was not sealed: k6 ended with exit code 107\."):
+        choose(replace(tables, trials=failed), name)
+    assert choose(replace(tables, trials=failed)) is None and not probed(replace(tables, trials=failed))
+
+
+def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named(tmp_path: Path) -> None:
+    tables = read_tables(RunFolder(synthetic_rates.build(tmp_path, blocks=1, closed=False)))
+    assert choose(tables) is None
+    found = chosen(tables, "reference-rates-r500-b1")
+    assert set(found.peers["server"]) == {"reference"}
+    assert "This load is open" in little.words(found)
+    assert "requests not sent in time" in set(evidence.evidence_table(found)["evidence"])
+    assert "experiments" not in evidence.trial_words(found) and "500 requests/s offered" in evidence.trial_words(found)
+
+
+# --- two clients ------------------------------------------------------------------------------------------
+
+
+def test_the_words_about_two_clients_have_the_tables_numbers(run: RunFolder, case: Case) -> None:
+    row = trial_table(run).loc[case.trial_id]
+    said, saw = evidence.generator_said(case), evidence.probe_saw(case)
+    for name in ("p50", "p95", "p99"):
+        assert f"took longer than {number(row[f'latency_{name}_ms'])} ms" in said
+    assert f"{number(row['rps'])} requests/s" in said
+    assert f"{row['probe_requests']:,.0f} of the same requests" in saw
+    assert f"longer than {number(row['probe_p50_ms'])} ms" in saw
+    assert f"{number(row['latency_p50_ms'] / row['probe_p50_ms'])} times that" in saw
+    table = evidence.percentile_table(case).set_index("percentile")
+    assert list(table["k6, ms"]) == [number(row[f"latency_{name}_ms"]) for name in table.index]
+    assert list(table["probe, ms"]) == [number(row[f"probe_{name}_ms"]) for name in table.index]
+
+
+def test_a_percentile_that_the_trial_does_not_carry_is_not_said(case: Case) -> None:
+    few = with_row(case, requests=2000.0)
+    assert "one in 20" in evidence.generator_said(few) and "one in 100" not in evidence.generator_said(few)
+
+
+def test_a_probe_that_waited_longer_is_not_said_to_be_spared(case: Case) -> None:
+    slow = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] * 2))
+    assert "0.500 times that, so the probe waited longer than k6's requests" in slow and "not needed" not in slow
+    alike = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] / 1.5))
+    assert "1.50 times that" in alike and "not needed" not in alike
+
+
+def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) -> None:
+    figure = clients.two_clients(case)
+    ((ours, _),) = lines(figure, 0, "median of k6")
+    ((probes, _),) = lines(figure, 0, "median of probe")
+    assert ours[0] == pytest.approx(synthetic_rates.MEDIAN_MS)
+    assert probes[0] == pytest.approx(PROBE_MS / 2, rel=0.01)
+    ((t_s, ms),) = lines(figure, 1, "probe")
+    assert len(t_s) == 30 * synthetic_rates.PROBE_RPS and t_s.min() >= 0 and ms.max() < 900
+    ((_, medians),) = lines(figure, 1, "k6")
+    assert np.allclose(medians, synthetic_rates.MEDIAN_MS, rtol=0.05)
+    for name in ("k6", "probe"):
+        ((x, share),) = lines(figure, 0, name)
+        # In the logarithm of latency a log-normal is symmetric: its mode there is its median.
+        assert x[np.argmax(share)] == pytest.approx({"k6": 280, "probe": 0.25}[name], rel=0.12)
+
+
+# --- Little's law -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", synthetic_rates.FACTOR)
+def test_users_by_rate_are_the_mean_whatever_the_server(tables: Tables, server: str) -> None:
+    found = chosen(tables, f"{server}-experiments-vus3000-b1")
+    of = little.little(found.row, tables.throughput)
+    assert of is not None and of.users == USERS
+    assert of.rate_rps == pytest.approx(9000 * synthetic_rates.FACTOR[server], rel=0.01)
+    assert of.expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
+    said = little.words(found)
+    assert f"{USERS:,} / {of.rate_rps:,.0f} s = {number(of.expected_ms)} ms" in said
+    assert f"Measured: {number(found.row['iteration_mean_ms'])} ms" in said
+    assert f"(counted: {number(USERS - 4)} on the average)" in said
+
+
+def test_a_load_without_a_steady_part_or_timeline_has_no_law(case: Case) -> None:
+    assert "too short" in little.words(with_row(case, iteration_mean_ms=29_000.0))
+    nothing = replace(case, tables=replace(case.tables, throughput=case.tables.throughput.iloc[:0]))
+    assert "too short" in little.words(nothing)
+
+
+# --- CPU and the verdict ----------------------------------------------------------------------------------
+
+
+def test_servers_differ_in_cpu_per_request(case: Case) -> None:
+    table = evidence.servers_table(case).set_index("server")
+    assert {name: text.split()[0] for name, text in table["CPU ms per request"].items()} == {
+        "axum": "0.0500", "echo": "0.0800", "gin": "0.100",
+    }  # fmt: skip
+    for server in table.index:
+        expected, mean = (float(table.loc[server, name].split()[0]) for name in ("users / rate, ms", "k6's mean, ms"))
+        assert expected == pytest.approx(mean, rel=0.01)
+    assert "CPU ms per request" in evidence.price_words(case) and "axum" in evidence.price_words(case)
+
+
+def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
+    figure = clients.cpu(case)
+    ((_, server),) = lines(figure, 0, "server")
+    assert np.median(server) == pytest.approx(90, rel=0.01)  # 0.1 ms for each of 9,000 requests/s
+    assert all(lines(figure, panel, "given")[0][1][0] == 100 for panel in (0, 1))
+    assert "Server: gin" in words(figure) and "Generator: k6" in words(figure)
+
+
+def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(run: RunFolder, case: Case) -> None:
+    row = trial_table(run).loc[case.trial_id]
+    table = evidence.evidence_table(case).set_index("evidence")
+    assert table.loc["CPU of the server", "value"].startswith(f"{number(row['server_cpu_mean_pct'])} % of 100 %")
+    assert table.loc["CPU of the server", "what it says"] == "10 % of its CPU was left"
+    assert number(row["probe_p95_ms"]) in table.loc["response time, p95", "value"]
+    assert table.loc["response time, p50", "what it says"] == "99.9 % of it the probe did not see"
+    assert "requests not sent in time" not in table.index  # the load is closed
+    said = evidence.verdict_words(case)
+    assert said.startswith(f"Verdict: {row['verdict']}: ") and row["verdict_reason"] in said
+    known = evidence.evidence_table(with_row(case, generator_ceiling_rps=10_000.0)).set_index("evidence")
+    assert known.loc["what k6 reached against the fastest server", "what it says"] == "this load ran at 90 % of it"
+
+
+def test_every_verdict_of_the_lab_has_a_meaning() -> None:
+    listed = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "method.md").read_text(), flags=re.MULTILINE)
+    assert listed and set(listed) == set(evidence.MEANINGS)
+
+
+# --- without a probe --------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
+    found = chosen(old)
+    assert not probed(old) and found.probe is None
+    assert evidence.probe_saw(found) == evidence.NO_PROBE
+    assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
+    assert "probe's p50, ms" not in evidence.servers_table(found).columns
+    assert "Measured: " in little.words(found) and "counted" not in little.words(found)
+    figure = clients.two_clients(found)
+    assert "There was no probe" in words(figure) and "another client" not in words(figure)
+    assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")
+    assert {"CPU of the server", "CPU of the generator"} <= set(evidence.evidence_table(found)["evidence"])
+    readable(figure)
+
+
+@pytest.mark.parametrize("name", VERDICT_FIGURES)
+def test_figures_can_be_read(name: str, case: Case, tables: Tables) -> None:
+    readable(VERDICT_FIGURES[name](case))
+    untimed = tables.latency[tables.latency["trial_id"] == case.trial_id].assign(second=np.nan)
+    readable(VERDICT_FIGURES[name](replace(case, tables=replace(tables, latency=untimed))))
+
+
+# --- notebooks --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lab = tmp_path_factory.mktemp("lab")
+    (lab / "servers").mkdir()
+    shutil.copytree(ROOT / "notebooks", lab / "notebooks")
+    synthetic_rates.build(lab / "data" / "runs" / "rates", blocks=2)
+    plain = synthetic_rates.build(lab / "data" / "sample", blocks=1, sweep=False, search=False)
+    synthetic_rates.forget(plain, *NEWER)
+    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
+    return lab
+
+
+@pytest.fixture
+def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BENCH_ROOT", str(lab))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return lab
+
+
+def outputs(executed: Path) -> str:
+    cells = json.loads(executed.read_text())["cells"]
+    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    return "\n".join("".join(data.get("text/plain", "")) for data in found if "image/png" not in data)
+
+
+def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
+    report = notebooks.build_report(find_run("rates"))
+    assert [page.name for page in report.pages] == ["report.html", "rates.html", "verdict.html"]
+    named = {path.name for path in report.figures}
+    assert named == {f"{n}.{k}" for n in (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES) for k in ("png", "svg")}
+    sweeps, verdict = (page.read_text() for page in report.pages[1:])
+    assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
+    assert verdict.count('alt="') == 2 and 'alt="One server, one moment' in verdict
+    assert "Verdict: generator-bound" in verdict
+
+
+def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    assert [page.name for page in notebooks.build_report(find_run("sample")).pages] == ["report.html"]
+    notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", "sample", out)
+    assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
+    notebooks.execute(ROOT / "notebooks" / "rates.ipynb", "sample", out)
+    assert "no load at a constant arrival rate" in outputs(out) and notebooks.figures_shown(out) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("rates", [*(f'report.show("{name}")' for name in RATES_FIGURES), "report.rates()"]),
+        ("verdict", [*(f'report.show("{name}")' for name in VERDICT_FIGURES),
+                     *(f'report.tell("{part}")' for part in VERDICT_PARTS)]),
+    ],
+)  # fmt: skip
+def test_notebooks_show_everything_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert set(calls) <= set(code)
+    prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))
+    assert not [verdict for verdict in evidence.MEANINGS if verdict != "offered" and verdict in prose]

@@ -1,0 +1,169 @@
+"""Tests of two servers, their correction, Cliff's delta and drift, against scipy and hand-made examples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from runner.present.inference import Sample
+from runner.present.significance import (
+    cliffs_delta,
+    difference_test,
+    drift,
+    holm,
+    magnitude,
+    mann_whitney_p,
+    permutation_p,
+)
+
+RNG = np.random.default_rng(12)
+
+
+def sample(values, first_block: int = 1) -> Sample:
+    return Sample.of(values, range(first_block, first_block + len(values)))
+
+
+def mean_difference(a, b, axis):
+    return np.mean(a, axis=axis) - np.mean(b, axis=axis)
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 7, 10])
+def test_the_permutation_test_within_blocks_is_scipys(n: int) -> None:
+    for shift in (0.0, 0.8):
+        a, b = RNG.normal(shift, 1, n), RNG.normal(0, 1, n)
+        theirs = stats.permutation_test(
+            (a, b), mean_difference, permutation_type="samples", vectorized=True, n_resamples=np.inf
+        )
+        assert float(permutation_p(a - b)) == pytest.approx(theirs.pvalue, abs=1e-12)
+
+
+def test_five_blocks_cannot_reach_five_percent_by_permutation() -> None:
+    assert float(permutation_p(np.array([0.5, 0.6, 0.7, 0.5, 0.6]))) == 2 / 32
+    assert float(permutation_p(np.zeros(5))) == 1
+
+
+def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain() -> None:
+    a = RNG.normal(0.4, 1, 20)
+    exact = stats.permutation_test(
+        (a, np.zeros(20)), mean_difference, permutation_type="samples", vectorized=True, n_resamples=99_999, rng=1
+    ).pvalue
+    assert float(permutation_p(a)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 9_999))
+    assert float(permutation_p(a)) == float(permutation_p(a))
+    assert float(permutation_p(np.full(20, 9.0) + RNG.normal(0, 0.1, 20))) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (6, 9), (12, 10)])
+def test_mann_whitney_is_scipys_exact_one(n: int, m: int) -> None:
+    a, b = RNG.normal(0.5, 1, n), RNG.normal(0, 1, m)
+    theirs = stats.permutation_test(
+        (a, b),
+        lambda x, y, axis: stats.mannwhitneyu(x, y, axis=axis).statistic,
+        vectorized=True,
+        n_resamples=np.inf if math.comb(n + m, n) < 6000 else 20_000,
+        rng=2,
+    )
+    assert mann_whitney_p(a, b) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 12 else 0.02)
+
+
+def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error() -> None:
+    assert mann_whitney_p([1, 1, 2, 3, 3], [1, 1, 2, 3, 3]) == pytest.approx(1, abs=0.02)
+    assert mann_whitney_p([1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("n", "common", "pairs", "method"),
+    [
+        (5, True, 1, "t test within blocks"),
+        (10, True, 1, "permutation within blocks"),
+        (10, True, 36, "t test within blocks"),
+        (20, True, 36, "permutation within blocks"),
+        (5, False, 1, "Welch's t test"),
+        (6, False, 1, "Mann-Whitney"),
+        (6, False, 36, "Welch's t test"),
+        (10, False, 36, "Mann-Whitney"),
+    ],
+)
+def test_the_test_that_asks_for_no_distribution_is_taken_where_it_has_the_resolution(
+    n: int, common: bool, pairs: int, method: str
+) -> None:
+    a, b = RNG.lognormal(1, 0.1, n), RNG.lognormal(1, 0.1, n)
+    found = difference_test(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
+    assert found is not None and found.method == method
+    expected = {
+        "t test within blocks": lambda: stats.ttest_rel(np.log(a), np.log(b)).pvalue,
+        "permutation within blocks": lambda: float(permutation_p(np.log(a) - np.log(b))),
+        "Welch's t test": lambda: stats.ttest_ind(np.log(a), np.log(b), equal_var=False).pvalue,
+        "Mann-Whitney": lambda: mann_whitney_p(a, b),
+    }[method]()
+    assert found.p == pytest.approx(expected, rel=1e-9)
+
+
+def test_too_few_trials_have_no_test() -> None:
+    assert difference_test(sample([1, 2, 3, 4]), sample([1, 2, 3, 4, 5])) is None
+
+
+def test_holm_is_that_of_the_textbook() -> None:
+    # p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") of R 4.3, and in another order.
+    assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
+    assert holm([0.04, 0.01, 0.9]) == pytest.approx([0.08, 0.03, 0.9])
+    assert holm([0.6, 0.7]) == pytest.approx([1, 1])
+    both = holm(np.array([[0.04, 0.01, 0.9], [0.5, 0.5, 0.001]]))
+    assert both.tolist() == [pytest.approx([0.08, 0.03, 0.9]), pytest.approx([1, 1, 0.003])]
+
+
+# --- effect size ------------------------------------------------------------------------------------------
+
+
+def test_cliffs_delta_counts_pairs() -> None:
+    assert cliffs_delta([3, 4], [1, 2]) == 1 and cliffs_delta([1, 2], [3, 4]) == -1
+    assert cliffs_delta([1, 2, 3], [1, 2, 3]) == 0
+    assert cliffs_delta([1, 3], [2, 2]) == 0
+    assert math.isnan(cliffs_delta([], [1]))
+    a, b = RNG.normal(0.3, 1, 15), RNG.normal(0, 1, 9)
+    u = stats.mannwhitneyu(a, b).statistic
+    assert cliffs_delta(a, b) == pytest.approx(2 * u / (15 * 9) - 1)
+
+
+@pytest.mark.parametrize(
+    ("delta", "word"),
+    [(0, "negligible"), (-0.146, "negligible"), (0.147, "small"), (0.33, "medium"), (-0.474, "large"), (1, "large")],
+)
+def test_words_for_cliffs_delta_are_romanos(delta: float, word: str) -> None:
+    assert magnitude(delta) == word
+
+
+# --- drift ------------------------------------------------------------------------------------------------
+
+
+def test_drift_is_spearmans_rho_of_order_and_residual() -> None:
+    cells = np.tile(["a", "b", "c"], 8)
+    order = np.arange(24)
+    values = np.where(cells == "a", 100, np.where(cells == "b", 5000, 7)) * RNG.lognormal(0, 0.1, 24)
+    found = drift(order, values, cells)
+    medians = {name: np.median(np.log(values[cells == name])) for name in "abc"}
+    residuals = np.log(values) - [medians[name] for name in cells]
+    assert found is not None and found.n == 24
+    assert found.rho == pytest.approx(stats.spearmanr(order, np.round(residuals, 12)).statistic)
+
+
+def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not() -> None:
+    cells, order = np.tile(["a", "b", "c", "d"], 6), np.arange(24)
+    steady = np.tile([10, 20, 30, 40], 6) * np.random.default_rng(1).lognormal(0, 0.02, 24)
+    slower = drift(order, steady * np.linspace(1, 0.85, 24), cells)
+    assert slower is not None and slower.rho < -0.7 and slower.p < 0.001
+    assert slower == drift(order, steady * np.linspace(1, 0.85, 24), cells)
+    calm = drift(order, steady, cells)
+    assert calm is not None and calm.p > 0.05
+
+
+def test_what_cannot_tell_of_drift_is_left_out() -> None:
+    assert drift([1, 2, 3], [1, 2, 3], ["a", "a", "b"]) is None
+    assert drift(range(6), [1.0, 1, 1, 1, 1, 1], ["a"] * 6) is None
+    some = drift(range(8), [1, 2, np.nan, 3, 4, 0.0, 9, 5], ["a"] * 6 + ["alone", "a"])
+    assert some is not None and some.n == 5
