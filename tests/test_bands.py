@@ -10,9 +10,13 @@ import pytest
 import synthetic_run
 from scipy import stats
 
-from runner.present.bands import band, latency_band, trial_curves
+from runner.present.bands import band, trial_curves
 
 Q = np.array([0.5, 0.9, 0.99])
+
+
+def curve_of(latency, q):
+    return band(trial_curves(latency, q), q)
 
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
@@ -37,7 +41,7 @@ def test_each_trial_has_its_known_curve_with_or_without_seconds(seconds: int | N
 
 def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
     medians = [10.0, 11.0, 12.0, 10.5, 13.0, 9.0]
-    found = latency_band(cell(medians), Q)
+    found = curve_of(cell(medians), Q)
     curves = np.log([known(median) for median in medians])
     ends = stats.ttest_1samp(curves, 0).confidence_interval()
     assert found.ms == pytest.approx(np.exp(curves.mean(axis=0)), rel=0.01)
@@ -47,17 +51,17 @@ def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
 
 
 def test_fewer_than_five_trials_have_a_curve_and_no_band() -> None:
-    found = latency_band(cell([10.0] * 4), Q)
+    found = curve_of(cell([10.0] * 4), Q)
     assert found.ms == pytest.approx(known(10), rel=0.01)
     assert np.isnan(found.low_ms).all() and np.isnan(found.high_ms).all()
 
 
 def test_a_quantile_counts_only_the_trials_that_carry_it() -> None:
     many, few = cell([10.0] * 5), cell([10.0], requests=5_000).assign(trial_id="few")
-    found = latency_band(pd.concat([many, few]), [*Q, 0.9999])
+    found = curve_of(pd.concat([many, few]), [*Q, 0.9999])
     assert found.trials.tolist() == [6, 6, 5, 0]
     assert np.isnan(found.ms[-1]) and np.isfinite(found.ms[:-1]).all()
-    assert latency_band(many.head(0), Q).trials.tolist() == [0, 0, 0]
+    assert curve_of(many.head(0), Q).trials.tolist() == [0, 0, 0]
 
 
 def test_equal_trials_have_a_band_without_width() -> None:
@@ -71,5 +75,5 @@ def test_ten_trials_of_a_minute_take_less_than_two_seconds() -> None:
     table = pd.DataFrame({"trial_id": trial, "second": second, "count": rng.poisson(20, trial.size)})
     table = table.assign(lower_ms=1.01**bucket / 1000, upper_ms=1.01 ** (bucket + 1) / 1000)
     started = time.perf_counter()
-    latency_band(table, 1 - np.logspace(-0.5, -3.5, 100))
+    curve_of(table, 1 - np.logspace(-0.5, -3.5, 100))
     assert time.perf_counter() - started < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,8 +12,10 @@ from runner.model import Cell, LabError, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
-K6_GOGC = "400"
-"""k6 at thousands of virtual users is bound by its garbage collector; 400 costs memory and buys rate."""
+_GIB = 2**30
+K6_MEMORY_BYTES = 4 * _GIB
+"""k6 at thousands of virtual users is bound by its garbage collector. Where there is memory for it, that runs only when
+k6 has used this much; else at four times the live heap rather than two."""
 WRK_TIMEOUT_S = 10
 SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
@@ -91,9 +94,17 @@ def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder:
         "BODY": shot.body,
         "MODE": cell.mode,
         "SCENARIO": json.dumps(scenario),
-        "GOGC": K6_GOGC,
+        **_garbage_collector(),
         "HOME": str(folder),  # k6 reads its configuration from there: none, on every machine
     }
+
+
+def _garbage_collector() -> dict[str, str]:
+    """Return the settings of Go's garbage collector for k6 on a machine of this memory."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if memory_bytes < 3 * K6_MEMORY_BYTES:
+        return {"GOGC": "400"}
+    return {"GOGC": "off", "GOMEMLIMIT": str(K6_MEMORY_BYTES)}
 
 
 def _k6_measured(cell: Cell, shot: Shot, folder: Path, output: Output) -> Command:
@@ -102,7 +113,7 @@ def _k6_measured(cell: Cell, shot: Shot, folder: Path, output: Output) -> Comman
     argv = [str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr"]
     argv += [f"--summary-export={folder / 'k6-summary.json'}"]
     if output == "stock":
-        del env["GOGC"]
+        env = {name: value for name, value in env.items() if name not in _garbage_collector()}
     else:
         argv += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
     if output == "samples":

@@ -45,17 +45,12 @@ class Band:
     trials: Floats
 
 
-def latency_band(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Band:
-    """Return the percentile curve of one cell from its rows of the `latency` table, at the quantiles `q`.
+def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
+    """Return the quantiles `q` of each trial, one row a trial, in ms; NaN where a trial does not carry one.
 
     `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows, which have none,
-    serve as well. A trial takes part at the quantiles above which it has `beyond` requests.
+    serve as well. A trial carries the quantiles above which it has `beyond` requests.
     """
-    return band(trial_curves(latency, q, beyond), q)
-
-
-def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
-    """Return the quantiles `q` of each trial, one row a trial, in ms; NaN where a trial does not carry one."""
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
     rows = [

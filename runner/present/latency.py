@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from runner.present import captions, style
+from runner.present.bands import band, trial_curves
 from runner.present.frames import Tables
+from runner.present.inference import FEWEST
 from runner.present.palette import Identity, identities
-from runner.present.stats import BEYOND, carried_quantile, histogram_quantile
+from runner.present.stats import BEYOND
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
@@ -28,14 +30,10 @@ def spectrum_points(trials: pd.DataFrame, latency: pd.DataFrame) -> pd.DataFrame
     quantiles = 1 - 10.0 ** (-grid / POINTS_PER_DECADE)
     parts = []
     for (load, server, trial_id), buckets in _buckets(trials, latency):
-        carried = quantiles[quantiles <= carried_quantile(buckets["count"].sum()) + 1e-12]
-        ms = histogram_quantile(buckets["lower_ms"], buckets["upper_ms"], buckets["count"], carried)
-        parts.append(
-            pd.DataFrame(
-                {"load": load, "server": server, "trial_id": trial_id, "q": carried, "x": 1 / (1 - carried), "ms": ms}
-            )
-        )
-    columns = ["load", "server", "trial_id", "q", "x", "ms"]
+        (ms,) = trial_curves(buckets.assign(trial_id=trial_id), quantiles)
+        curve = pd.DataFrame({"load": load, "server": server, "trial_id": trial_id, "q": quantiles, "ms": ms})
+        parts.append(curve.assign(x=1 / (1 - quantiles)).dropna(subset=["ms"]))
+    columns = ["load", "server", "trial_id", "q", "ms", "x"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
@@ -60,8 +58,7 @@ def spectrum(tables: Tables) -> Figure:
         return style.no_data(title, captions.nothing(tables, "k6"))
     looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
     words = (
-        f"Line: median of the trials; band: minimum to maximum. A curve ends where fewer than {BEYOND} requests "
-        "of a trial lie beyond the percentile."
+        f"{_band_words(trials)} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
     )
     figure, axes = style.canvas(
         title,
@@ -83,10 +80,7 @@ def _draw_spectrum(ax: Axes, points: pd.DataFrame, looks: dict[str, Identity]) -
         own = points[points["server"] == server]
         if own.empty:
             continue
-        by_x = own.groupby("x")["ms"]
-        # Where some trials carry fewer requests their curves end earlier; the median needs all of them.
-        complete = by_x.count() == own["trial_id"].nunique()
-        middle, low, high = (side[complete] for side in (by_x.median(), by_x.min(), by_x.max()))
+        middle, low, high = _middle(own)
         ax.plot(middle.index, middle, color=look.color, ls=look.dash, label=server)
         ax.fill_between(middle.index, low, high, color=look.color, alpha=0.18, lw=0)
         last = float(middle.index[-1]), float(middle.iloc[-1])
@@ -105,6 +99,26 @@ def _draw_spectrum(ax: Axes, points: pd.DataFrame, looks: dict[str, Identity]) -
     ax.set_xlabel("requests that were faster (log scale of the rest)")
     ax.set_ylabel("latency, ms (log scale)")
     style.label_ends(ax, ends)
+
+
+def _band_words(trials: pd.DataFrame) -> str:
+    fewest = trials.groupby(["load", "server"])["trial_id"].nunique().min()
+    if fewest >= FEWEST:
+        return "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
+    return f"Line: median of the trials; band: minimum to maximum (from {FEWEST} trials on: mean, 95 % interval)."
+
+
+def _middle(own: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float], pd.Series[float]]:
+    """Return line, lower and upper end of a server's band, by x.
+
+    Where some trials carry fewer requests their curves end earlier; the line needs all of them.
+    """
+    curves = own.pivot(index="trial_id", columns="x", values="ms").dropna(axis="columns")
+    if len(curves) < FEWEST:
+        return curves.median(), curves.min(), curves.max()
+    found = band(curves.to_numpy(), 1 - 1 / curves.columns.to_numpy())
+    middle, low, high = (pd.Series(side, curves.columns) for side in (found.ms, found.low_ms, found.high_ms))
+    return middle, low, high
 
 
 def _percentile_ticks(ax: Axes) -> None:

@@ -31,7 +31,7 @@ SERIES = {
     "probe p95": ("probe_p95_ms", None),
 }
 """Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
-LETTERS = {"server-bound": "S", "generator-bound": "G", "database-bound": "D", "inconclusive": "?"}
+LETTERS = {"server-bound": "S", "generator-bound": "G", "inconclusive": "?"}
 PROBE = Identity(style.GREY, "", (0, (3.2, 1.4)))
 
 
