@@ -153,7 +153,7 @@ def _notes(trials: pd.DataFrame) -> list[str]:
     of, last = knee_of(trials), highest_sustained(outcomes(trials))
     beyond, rest = _limit_above(trials, of.rate_rps), _limit_above(trials, last)
     first = f"knee at {_rate(of.rate_rps)}/s" if math.isfinite(of.rate_rps) else f"knee: {of.why}"
-    if beyond == captions.LIMITS["generator-bound"]:
+    if beyond.startswith(captions.LIMITS["generator-bound"]):
         first += ", the generator's"
     if not math.isfinite(last):
         return [first, "not sustained at any rate"]
@@ -205,8 +205,8 @@ def _sheet(tables: Tables, trials: pd.DataFrame, shown: Sequence[Panel]) -> tupl
         TITLE,
         captions.caption(tables, trials, words),
         key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
-        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? not told). ×: most "
-        "trials did not sustain the rate. Upright line: the knee.",
+        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? not told). ×: the "
+        "rate was not sustained in half of the trials or more. Upright line: the knee.",
         rows=-(-len(shown) // columns),
         columns=columns,
         panel_in=2.1,
