@@ -176,7 +176,8 @@ def answer(tables: Tables) -> Answer:
     """Return the run's warnings and findings as sentences, all computed from its tables and manifest."""
     table = summarize(tables)
     loads = list(table[table["tier"] != CALIBRATION].groupby("load", sort=False))
-    findings = [_offered(load, rows) if _open(rows) else _throughput(tables, load, rows) for load, rows in loads]
+    findings = [_throughput(tables, load, rows) for load, rows in loads if not _open(rows)]
+    findings += _offered([(str(load), rows) for load, rows in loads if _open(rows)])
     findings += [sentence for load, rows in loads if (sentence := cpu_order(tables, load, rows))]
     findings += _response_times(tables, [rows for _, rows in loads])
     findings += [sentence for sentence in (tail_error(tables),) if sentence]
@@ -207,15 +208,25 @@ def _throughput(tables: Tables, load: object, rows: pd.DataFrame) -> str:
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
-def _offered(load: object, rows: pd.DataFrame) -> str:
-    """Say whose requests of an open load were not all sent in time; the rate is the generator's, and ranks nobody."""
+KEPT = "the rate was set, and ranks nobody; none was dropped"
+
+
+def _offered(loads: list[tuple[str, pd.DataFrame]]) -> list[str]:
+    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and ranks nobody."""
+    outcomes = {load: _outcome(rows) for load, rows in loads}
+    kept = [load for load, outcome in outcomes.items() if outcome == KEPT]
+    found = [f"{load}: {outcome}." for load, outcome in outcomes.items() if outcome != KEPT]
+    return [f"{'; '.join(kept)}: {KEPT}.", *found] if kept else found
+
+
+def _outcome(rows: pd.DataFrame) -> str:
     known = rows[rows["trials"] > 0]
     if known.empty:
-        return f"{load}: no number, since no trial was sealed."
+        return "no number, since no trial was sealed"
     late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
-    dropped = f"; dropped (median of the trials): {', '.join(late)}" if late else "; none was dropped"
-    dropped = "" if known["dropped"].isna().any() else dropped
-    return f"{load}: the rate was set, and ranks nobody{dropped}."
+    if known["dropped"].isna().any():
+        return "the rate was set, and ranks nobody"
+    return f"the rate was set, and ranks nobody; dropped (median of the trials): {', '.join(late)}" if late else KEPT
 
 
 def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
