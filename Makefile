@@ -64,6 +64,10 @@ format: setup ## Format all sources
 bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pandas
 	@$(BIN)/python benchmarks/digest.py
 
+.PHONY: bench-sampler
+bench-sampler: setup ## CPU that the sampler takes, by what it samples
+	@$(BIN)/python benchmarks/sampler.py
+
 .PHONY: sample
 sample: setup ## Make data/sample and figures/sample anew by a real quick run
 	@$(BIN)/bench run quick

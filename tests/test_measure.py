@@ -15,10 +15,11 @@ from runner.digest.resources import read_counters
 from runner.measure.leftovers import dead_ledgers, ledger, reap, session_members, start_ticks
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.processes import pinned
+from runner.measure.procfs import Memory
 from runner.measure.sampling import sampling
 from runner.measure.session import session
 from runner.measure.stats_poll import StatsPoll
-from runner.measure.subjects import HostSubject, ProcessSubject, _group_memory
+from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -245,8 +246,8 @@ def test_memory_that_processes_share_is_counted_once(root, tmp_path):
         process.release()
         assert wait_until(lambda: (tmp_path / "log").read_text().count("\n") == 4)
         pids = session_members(process.pid, process.started)
-        alone, _ = _group_memory([process.pid])
-        together, threads = _group_memory(pids)
+        alone, _ = Memory(lambda: [process.pid], 0).at(0)
+        together, threads = Memory(lambda: pids, 0).at(0)
     assert threads == 4
     mib = 2**20
     assert alone > 110 * mib

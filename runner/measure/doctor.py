@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.catalog import load_server, server_names
+from runner.fingerprint import fingerprint
 from runner.measure import machine
+from runner.measure.conntrack import CLOSE_RPS
 from runner.measure.tools import find_program, find_tool, remedy
 from runner.model import LabError
+
+CLOSE_OPENS = 4 * CLOSE_RPS
+"""What a close-mode load of 3 s and its warm-up may open."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +25,15 @@ class Finding:
     text: str
 
 
-def examine(server_cpus: int = 1, connections: int = 3000) -> list[Finding]:
-    """Return what matters for a campaign of this size, most important first."""
+def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_OPENS) -> list[Finding]:
+    """Return what matters for a campaign of this size, most important first; the sizes are machine.examine's."""
     return [
         *_tools(),
         _docker(),
         _postgres(),
         *_toolchains(),
-        _placement(server_cpus, connections),
-        *_machine(connections),
+        *_machine(),
+        *_hazards(server_cpus, connections, opened),
     ]
 
 
@@ -80,44 +85,29 @@ def _toolchains() -> list[Finding]:
     return findings
 
 
-def _placement(server_cpus: int, connections: int) -> Finding:
+def _hazards(server_cpus: int, connections: int, opened: int) -> list[Finding]:
     try:
         placement = machine.place(server_cpus)
     except LabError as error:
-        return Finding("cpus", "missing", str(error))
-    text = f"server on {_list(placement.server)}, generator on {_list(placement.generator)}"
-    warnings = machine.warnings(placement, connections)
-    return Finding("cpus", "warning" if warnings else "ok", " ".join([text, *(f"({w})" for w in warnings)]))
+        return [Finding("cpus", "missing", str(error))]
+    found = machine.examine(placement, connections, opened)
+    return [Finding(hazard.subject, "ok" if hazard.harmless else "warning", hazard.text) for hazard in found]
 
 
-def _list(cpus: tuple[int, ...]) -> str:
-    return f"CPU {', '.join(map(str, cpus))}"
-
-
-def _machine(connections: int) -> list[Finding]:
+def _machine() -> list[Finding]:
     facts: dict[str, Any] = machine.facts()
-    low, high = facts["ephemeral_ports"]
-    group = facts["cgroup_version"]
+    group, memory = facts["cgroup_version"], facts["memory_bytes"]
+    kind = ", a virtual machine" if facts["hypervisor"] else ""
     return [
         Finding(
             "machine",
             "ok",
-            f"{facts['cpu_model']}, {facts['cpus']} CPUs, {facts['memory_bytes'] / 2**30:.0f} GiB, {facts['os']}, "
-            f"Linux {facts['kernel']}",
+            f"{facts['cpu_model']}, {facts['cpus']} CPUs, {(memory or 0) / 2**30:.0f} GiB, {facts['os']}, "
+            f"Linux {facts['kernel']}{kind}; fingerprint {fingerprint(facts)}",
         ),
         Finding(
             "cgroup",
             "ok" if group else "warning",
             f"version {group}" if group else "none: CPU time is read from each process instead",
-        ),
-        Finding(
-            "ports",
-            "ok" if high - low > 2 * connections else "warning",
-            f"{high - low + 1} ports for outgoing connections ({low} to {high})",
-        ),
-        Finding(
-            "open files",
-            "ok" if facts["open_files"] > connections + 200 else "warning",
-            f"up to {facts['open_files']} (a load of {connections} connections needs {connections + 200})",
         ),
     ]

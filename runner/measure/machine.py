@@ -5,32 +5,49 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from runner.measure.hazards import Demand, Hazard, Moment, hazards
+from runner.measure.procfs import number_after
 from runner.model import LabError, Placement
+
+ROOT = Path("/")
+"""Where /proc, /sys and /etc are."""
+STEAL_OVER_S = 0.5
+_CPU = "sys/devices/system/cpu"
 
 
 def _read(path: str) -> str | None:
     try:
-        return Path(path).read_text().strip()
+        return (ROOT / path).read_text().strip()
     except OSError:
         return None
 
 
+def _number(path: str) -> int | None:
+    text = _read(path)
+    return int(text) if text is not None and text.isdigit() else None
+
+
 def cpu_model() -> str:
     """Return the CPU's name as the kernel gives it."""
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    return _cpuinfo("model name") or platform.machine()
+
+
+def _cpuinfo(key: str) -> str | None:
+    """Return what /proc/cpuinfo says of the first CPU."""
+    for line in (_read("proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return None
 
 
 def os_name() -> str:
     """Return the distribution's name, such as `Debian GNU/Linux 12 (bookworm)`."""
-    for line in (_read("/etc/os-release") or "").splitlines():
+    for line in (_read("etc/os-release") or "").splitlines():
         if line.startswith("PRETTY_NAME="):
             return line.partition("=")[2].strip('"')
     return platform.system()
@@ -38,31 +55,78 @@ def os_name() -> str:
 
 def cgroup_version() -> int | None:
     """Return 2 where the unified hierarchy counts CPU, 1 where cpuacct does, None where neither is mounted."""
-    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+    if (ROOT / "sys/fs/cgroup/cgroup.controllers").exists():
         return 2
-    return 1 if Path("/sys/fs/cgroup/cpuacct").is_dir() else None
+    return 1 if (ROOT / "sys/fs/cgroup/cpuacct").is_dir() else None
 
 
 def ephemeral_ports() -> tuple[int, int]:
     """Return the first and last port that the kernel gives to outgoing connections."""
-    low, high = (_read("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
+    low, high = (_read("proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
     return int(low), int(high)
+
+
+def _memory_bytes() -> int | None:
+    kib = number_after(b"MemTotal:", (_read("proc/meminfo") or "").encode())
+    return None if kib is None else 1024 * kib
+
+
+def _governor(cpus: list[int]) -> str | None:
+    """Return the governor of the CPUs, or all of them where they differ."""
+    found = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {None}
+    return ", ".join(sorted(map(str, found))) or None
+
+
+def _turbo() -> bool | None:
+    """Return whether the CPU may run above its rated speed; None where the kernel has no say in it."""
+    off, boost = _number(f"{_CPU}/intel_pstate/no_turbo"), _number(f"{_CPU}/cpufreq/boost")
+    if off is not None:
+        return off == 0
+    return None if boost is None else boost != 0
+
+
+def _smt_siblings(cpus: list[int]) -> list[list[int]]:
+    """Return those of the CPUs that are hardware threads of one core, core by core."""
+    cores = set()
+    for cpu in cpus:
+        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+        cores.add(tuple(sorted(_expand(listed) & set(cpus))))
+    return [list(core) for core in sorted(cores) if len(core) > 1]
+
+
+def _expand(listed: str) -> set[int]:
+    """Return the CPUs of a list as the kernel writes it: `0-1,8`."""
+    ends = [part.partition("-") for part in listed.split(",")]
+    return {cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)}
+
+
+def _hypervisor() -> bool | None:
+    """Return whether this is a virtual machine; None where the CPU does not tell (only x86 does)."""
+    flags = _cpuinfo("flags")
+    if (ROOT / "sys/hypervisor/type").exists():
+        return True
+    return None if flags is None else "hypervisor" in flags.split()
 
 
 def facts() -> dict[str, Any]:
     """Describe the machine for the manifest: an allow-list, never the environment or a user's name."""
-    frequency = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    cpus = sorted(os.sched_getaffinity(0))
     return {
         "cpu_model": cpu_model(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": psutil.virtual_memory().total,
-        "kernel": platform.release(),
+        "cpus": len(cpus),
+        "smt_siblings": _smt_siblings(cpus),
+        "memory_bytes": _memory_bytes(),
+        "kernel": _read("proc/sys/kernel/osrelease") or platform.release(),
         "os": os_name(),
-        "governor": _read(frequency),
+        "hypervisor": _hypervisor(),
+        "governor": _governor(cpus),
+        "turbo": _turbo(),
         "cgroup_version": cgroup_version(),
-        "clock_source": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "somaxconn": int(_read("/proc/sys/net/core/somaxconn") or 0),
+        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
         "ephemeral_ports": ephemeral_ports(),
+        "tcp_tw_reuse": _number("proc/sys/net/ipv4/tcp_tw_reuse"),
+        "nf_conntrack_max": _number("proc/sys/net/netfilter/nf_conntrack_max"),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     }
 
@@ -96,21 +160,44 @@ def raise_open_files() -> int:
     return hard
 
 
-def warnings(placement: Placement, connections: int) -> list[str]:
-    """Say what on this machine can spoil the numbers of a campaign with up to `connections` sockets."""
-    found = []
-    if not placement.disjoint:
-        found.append("There is one CPU only: server and generator share it, so no rate tells about the server.")
-    elif placement.database_shared:
-        found.append("The database shares the generator's CPUs: there are too few for one of its own.")
-    machine = facts()
-    if machine["governor"] not in (None, "performance"):
-        found.append(f"The CPU governor is {machine['governor']}: clock speed changes with the load.")
-    if machine["open_files"] < connections + 200:
-        found.append(f"`ulimit -n` allows {machine['open_files']} files, too few for {connections} connections.")
-    if machine["somaxconn"] < connections:
-        found.append(f"net.core.somaxconn is {machine['somaxconn']}: bursts of {connections} connections overflow it.")
-    load = os.getloadavg()[0]
-    if load > 0.5 * machine["cpus"]:
-        found.append(f"The machine was busy before the run: load average {load:.1f} on {machine['cpus']} CPUs.")
-    return found
+def examine(placement: Placement, connections: int, opened: int = 0) -> list[Hazard]:
+    """Return what can spoil the numbers of a campaign with up to `connections` sockets; takes half a second.
+
+    `opened` is how many connections one trial opens at most (conntrack.connections_of): in close mode, one a request.
+    """
+    return hazards(facts(), _moment(), Demand(placement, connections, opened))
+
+
+def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
+    """Say what on this machine will spoil the numbers of such a campaign, and what to do about it."""
+    return [hazard.text for hazard in examine(placement, connections, opened) if not hazard.harmless]
+
+
+def _moment() -> Moment:
+    before = _cpu_times()
+    time.sleep(STEAL_OVER_S)
+    after = _cpu_times()
+    passed = [b - a for a, b in zip(before, after, strict=True)]
+    load = (_read("proc/loadavg") or "0").split()[0]
+    return Moment(_stolen_pct(after), _stolen_pct(passed), float(load), _real_time_permitted())
+
+
+def _cpu_times() -> list[int]:
+    """Return user, nice, system, idle, iowait, irq, softirq and steal since boot, summed over all CPUs."""
+    first, *_ = (_read("proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
+    return [int(value) for value in first.split()[1:9]]
+
+
+def _stolen_pct(times: list[int]) -> float:
+    return 100 * times[-1] / max(1, sum(times))
+
+
+def _real_time_permitted() -> bool:
+    """Return whether this process, and so the instruments that it starts, may do what precedence.py does first."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, policy, parameters)
+    return True

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import psutil
-
 from runner.measure import cgroups
+from runner.measure.procfs import KeptFile, Memory, descendants, number_after
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-FEW = 8
-"""The memory of a group with more processes than this is read seldom: a pool of 500 makes 500 PostgreSQL processes."""
-SELDOM_NS = 1_000_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -32,7 +28,11 @@ class Reading(NamedTuple):
 
 
 class Source(Protocol):
-    """Where a subject's counters come from; `name` is stored beside each row."""
+    """Where a subject's counters come from; `name` is stored beside each row.
+
+    The CPU counters are read each time; memory and threads anew only where the last look at them is as old as the
+    source was told (`memory_ns`).
+    """
 
     name: str
 
@@ -43,88 +43,60 @@ class Source(Protocol):
 class CgroupSubject:
     """All processes of a control group: CPU time with nanosecond or microsecond resolution."""
 
-    def __init__(self, group: cgroups.Cgroup) -> None:
+    def __init__(self, group: cgroups.Cgroup, memory_ns: int = 0) -> None:
         self.name = f"cgroup-v{group.version}"
-        self._group = group
-        self._memory: tuple[int | None, int | None] = None, None
-        self._looked_ns = 0
-        self._many = False
+        self._usage = KeptFile(group.folder / group.counter)
+        self._unified = group.version == 2
+        self._throttle = KeptFile(group.throttle) if group.throttle and not self._unified else None
+        self._memory = Memory(lambda: cgroups.members(group), memory_ns)
 
     def read(self) -> Reading:
         """Return the group's counters; memory and threads are summed over its processes."""
-        mono, wall, cpu = time.monotonic_ns(), time.time_ns(), cgroups.cpu_ns(self._group)
-        throttled = cgroups.throttling(self._group)
-        if not self._many or mono - self._looked_ns > SELDOM_NS:
-            pids = cgroups.members(self._group)
-            self._memory, self._looked_ns, self._many = _group_memory(pids), mono, len(pids) > FEW
-        resident, threads = self._memory
-        return Reading(
-            mono, wall, cpu, rss_bytes=resident, threads=threads, throttled_ns=throttled.ns if throttled else None
-        )
-
-
-def _group_memory(pids: list[int]) -> tuple[int | None, int | None]:
-    """Return resident bytes and threads of several processes; what they share is counted once.
-
-    The largest shared part stands for all: PostgreSQL's processes share their buffers, and hardly anything else.
-    """
-    if not pids:
-        return None, None
-    facts = [_process_facts(pid) for pid in pids]
-    resident, threads = sum(rss for rss, _ in facts), sum(count for _, count in facts)
-    if len(pids) > 1:
-        shared = [_shared_bytes(pid) for pid in pids]
-        resident -= sum(shared) - max(shared)
-    return resident, threads
-
-
-def _shared_bytes(pid: int) -> int:
-    """Return how many resident bytes of a process are files or shared memory; 0 for one that has just ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * _PAGE
-    except OSError:
-        return 0
-
-
-def _process_facts(pid: int) -> tuple[int, int]:
-    """Return resident bytes and threads of a process; zeros for one that has just ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, 0
-    return int(fields[21]) * _PAGE, int(fields[17])
+        wall, mono = time.time_ns(), time.monotonic_ns()
+        usage = self._usage.read()
+        if self._unified:
+            cpu, throttled = cgroups.unified_counters(usage)
+        else:
+            cpu = int(usage)
+            throttled = number_after(b"throttled_time ", self._throttle.read()) if self._throttle else None
+        resident, threads = self._memory.at(mono)
+        return Reading(mono, wall, cpu, resident, threads, throttled)
 
 
 class ProcessSubject:
     """A process and its descendants, the fallback where no control group is to be had.
 
-    psutil finds the processes (anew once a second) and their memory. CPU time comes from the kernel's CPU-time clock of
-    each process (clock_getcpuclockid(3)) in nanoseconds, as psutil's has 10 ms ticks: +-10 points a core at 100 ms.
+    CPU time comes from the kernel's CPU-time clock of each process (clock_getcpuclockid(3)) in nanoseconds, as that in
+    /proc/PID/stat has 10 ms ticks: +-10 points a core at 100 ms. New processes are found as their memory is
+    looked at (procfs.Memory).
     """
 
-    name = "psutil"
+    name = "process-tree"
 
-    def __init__(self, pid: int) -> None:
-        self._leader = psutil.Process(pid)
-        self._tree = [self._leader]
-        self._refreshed_ns = 0
+    def __init__(self, pid: int, memory_ns: int = 0) -> None:
+        self._leader = pid
+        self._living: dict[int, int] = {}
+        """The CPU-time clocks of the known processes, by pid."""
         self._cpu_ns: dict[int, int] = {}
+        self._memory = Memory(self._found, memory_ns)
 
     def read(self) -> Reading:
         """Return the summed counters; what an ended child used stays counted."""
-        mono, wall = time.monotonic_ns(), time.time_ns()
-        rss, threads = 0, 0
-        try:
-            if mono - self._refreshed_ns > 1_000_000_000:
-                self._tree = [self._leader, *self._leader.children(recursive=True)]
-                self._refreshed_ns = mono
-            for process in self._tree:
-                self._cpu_ns[process.pid] = time.clock_gettime_ns(_cpu_clock(process.pid))
-                resident, count = _process_facts(process.pid)
-                rss, threads = rss + resident, threads + count
-        except psutil.Error as error:
-            raise ProcessLookupError(str(error)) from error
-        return Reading(mono, wall, sum(self._cpu_ns.values()), rss, threads)
+        resident, threads = self._memory.at(time.monotonic_ns())
+        wall, mono = time.time_ns(), time.monotonic_ns()
+        for pid, clock in list(self._living.items()):
+            try:
+                self._cpu_ns[pid] = time.clock_gettime_ns(clock)
+            except OSError:
+                if pid == self._leader:
+                    raise
+                del self._living[pid]
+        return Reading(mono, wall, sum(self._cpu_ns.values()), resident, threads)
+
+    def _found(self) -> Iterator[int]:
+        for pid in descendants(self._leader):
+            self._living[pid] = _cpu_clock(pid)
+            yield pid
 
 
 def _cpu_clock(pid: int) -> int:
@@ -137,10 +109,13 @@ class OwnSubject:
 
     name = "process-clock"
 
+    def __init__(self, memory_ns: int = 0) -> None:
+        self._memory = Memory(lambda: (os.getpid(),), memory_ns)
+
     def read(self) -> Reading:
         """Return this process's counters."""
-        rss, threads = _process_facts(os.getpid())
-        return Reading(time.monotonic_ns(), time.time_ns(), time.process_time_ns(), rss, threads)
+        wall, mono, cpu = time.time_ns(), time.monotonic_ns(), time.process_time_ns()
+        return Reading(mono, wall, cpu, *self._memory.at(mono))
 
 
 class HostSubject:
@@ -148,36 +123,52 @@ class HostSubject:
 
     name = "proc-stat"
 
+    def __init__(self, memory_ns: int = 0) -> None:
+        size = len(Path("/proc/stat").read_bytes())  # some kB a hundred CPUs and interrupts; its numbers grow longer
+        self._stat = KeptFile("/proc/stat", 2 * size)
+        self._meminfo = KeptFile("/proc/meminfo")
+        self._memory_ns = memory_ns
+        self._due_ns = 0
+        self._used_bytes: int | None = None
+
     def read(self) -> Reading:
-        """Return busy CPU time (user, nice, system, interrupts), memory in use, and steal."""
-        lines = Path("/proc/stat").read_text().splitlines()
-        user, nice, system, _idle, _iowait, irq, softirq, steal = (int(v) for v in lines[0].split()[1:9])
-        switches = next(int(line.split()[1]) for line in lines if line.startswith("ctxt "))
-        memory = psutil.virtual_memory()
+        """Return busy CPU time (user, nice, system, interrupts), memory in use, switches between tasks, and steal."""
+        wall, mono = time.time_ns(), time.monotonic_ns()
+        data = self._stat.read()
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, data[: data.index(b"\n")].split()[1:9])
+        if mono >= self._due_ns:
+            self._due_ns, self._used_bytes = mono + self._memory_ns, self._used()
         return Reading(
-            time.monotonic_ns(),
-            time.time_ns(),
+            mono,
+            wall,
             (user + nice + system + irq + softirq) * _TICK_NS,
-            rss_bytes=memory.total - memory.available,
-            switches=switches,
+            self._used_bytes,
+            switches=number_after(b"\nctxt ", data),
             steal_ns=steal * _TICK_NS,
         )
+
+    def _used(self) -> int | None:
+        data = self._meminfo.read()
+        total, available = number_after(b"MemTotal:", data), number_after(b"MemAvailable:", data)
+        return None if total is None or available is None else (total - available) * 1024
 
 
 def open_files(pid: int) -> int | None:
     """Return how many files and sockets a process and its descendants have open; None where that may not be read."""
     try:
-        leader = psutil.Process(pid)
-        return sum(each.num_fds() for each in (leader, *leader.children(recursive=True)))
-    except psutil.Error:
+        return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in descendants(pid))
+    except OSError:
         return None
 
 
-def source_of(pid: int) -> Source:
-    """Return the best source for `pid`: its control group unless that holds the lab too, else the process tree."""
+def source_of(pid: int, memory_ns: int = 0) -> Source:
+    """Return the best source for `pid`: its control group unless that holds the lab too, else the process tree.
+
+    A look at memory and threads holds for `memory_ns`. OSError where the process or its group has just ended.
+    """
     if pid == os.getpid():
-        return OwnSubject()
+        return OwnSubject(memory_ns)
     group = cgroups.of_process(pid)
     if group is None or os.getpid() in cgroups.members(group):
-        return ProcessSubject(pid)
-    return CgroupSubject(group)
+        return ProcessSubject(pid, memory_ns)
+    return CgroupSubject(group, memory_ns)

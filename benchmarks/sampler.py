@@ -1,0 +1,165 @@
+"""CPU that the sampler takes, in percent of one core, by what it samples.
+
+Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial; its CPU time is its
+own row of resources.parquet. Meanwhile a stand-in for the load generator keeps the sampler's CPU and caches busy, as
+without it each tick would be cheaper than in a trial (`--idle` leaves it out). Times of the CPU, not of the wall:
+whatever else the machine does hardly matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from runner.measure.leftovers import Ledger, ledger
+from runner.measure.machine import place
+from runner.measure.processes import pinned
+from runner.measure.sampling import sampling
+from runner.model import Subject
+
+THREADS = 8
+SETTLE_S = 1.0
+"""Left out at the beginning: imports, and the first look at everything."""
+
+# `THREADS` threads in the first process and `CHILDREN` further processes, all asleep; /stats on a free port.
+_SERVER = """
+import os, socket, sys, threading, time
+threads, children = int(sys.argv[1]), int(sys.argv[2])
+for _ in range(children):
+    if os.fork() == 0:
+        time.sleep(3600)
+for _ in range(threads - 1):
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+body = b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},' \\
+    b'"pool":{"size":8,"in_use":3,"idle":5,"waiting":0}}'
+answer = b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    channel, _ = listener.accept()
+    while channel.recv(4096):
+        channel.sendall(answer)
+"""
+_GENERATOR = """
+import numpy
+memory = numpy.arange(8_000_000)
+while True:
+    numpy.add(memory, 1, out=memory)
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is sampled beside host and sampler: so many processes a subject, in control groups or not, and /stats."""
+
+    title: str
+    processes: tuple[tuple[Subject, int], ...] = ()
+    grouped: bool = True
+    stats: bool = False
+
+
+KINDS = (
+    Kind("host and sampler alone"),
+    Kind("+ server", (("server", 1),)),
+    Kind("+ server with /stats", (("server", 1),), stats=True),
+    Kind("+ server without a control group", (("server", 1),), grouped=False),
+    Kind("+ database of 20 processes", (("database", 20),)),
+    Kind("+ database of 500 processes", (("database", 500),)),
+    Kind("+ server, generator, database of 20", (("server", 1), ("generator", 1), ("database", 20)), stats=True),
+)
+
+
+def main() -> None:
+    """Parse the command line, measure each kind, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long each kind is sampled")
+    parser.add_argument("--hz", type=float, default=20.0)
+    parser.add_argument("--idle", action="store_true", help="leave the sampler's CPU to the sampler")
+    options = parser.parse_args()
+    if options.seconds <= SETTLE_S or options.hz <= 0:
+        parser.error(f"--seconds must be more than {SETTLE_S:g}, and --hz more than 0")
+    _show(f"{'sampled':<38}{'% of a core':>12}{'µs a tick':>11}{'ticks':>7}  source")
+    with tempfile.TemporaryDirectory(prefix="bench-sampler-") as name, ledger() as book:
+        cpus = place(1).generator
+        with contextlib.nullcontext() if options.idle else _busy(cpus):
+            for kind in KINDS:
+                _report(kind, _measure(kind, Path(name), book, cpus, options.hz, options.seconds))
+
+
+@contextlib.contextmanager
+def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
+    """Keep the first of `cpus` busy with 64 MB of memory, which leaves the caches to nobody else."""
+    process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: float, seconds: float) -> Path:
+    """Sample stand-ins for `seconds`; return the file that the sampler left."""
+    out = folder / "resources.parquet"
+    with contextlib.ExitStack() as stack:
+        sampler = stack.enter_context(sampling(out, hz, cpus[:1], book))
+        for subject, processes in kind.processes:
+            pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
+            sampler.add(subject, pid)
+            if subject == "server" and kind.stats:
+                sampler.poll(port)
+        time.sleep(seconds)
+        sampler.stop()
+    return out
+
+
+@contextlib.contextmanager
+def _stand_in(processes: int, grouped: bool, folder: Path, book: Ledger) -> Iterator[tuple[int, int]]:
+    """Start so many sleeping processes, one of them with several threads if it is alone; yield its pid and port."""
+    argv = [sys.executable, "-c", _SERVER, str(THREADS if processes == 1 else 1), str(processes - 1)]
+    log = folder / "stand-in.log"
+    log.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        if grouped:
+            cpus = tuple(os.sched_getaffinity(0))
+            held = stack.enter_context(pinned("bench", argv, cpus=cpus, env={}, folder=folder, log=log, ledger=book))
+            held.release()
+            pid = held.pid
+        else:
+            popen = stack.enter_context(subprocess.Popen(argv, stdout=log.open("wb")))
+            stack.callback(popen.kill)
+            pid = popen.pid
+        while not (log.exists() and log.read_text().endswith("\n")):
+            time.sleep(0.01)
+        yield pid, int(log.read_text())
+
+
+def _report(kind: Kind, path: Path) -> None:
+    table = pq.read_table(path)
+    own = table.filter(pc.equal(table["subject"], "sampler")).to_pydict()
+    sources = dict(zip(table["subject"].to_pylist(), table["source"].to_pylist(), strict=True))
+    first = next(row for row, at in enumerate(own["mono_ns"]) if at - own["mono_ns"][0] > SETTLE_S * 1e9)
+    used_ns = own["cpu_ns"][-1] - own["cpu_ns"][first]
+    passed_ns = own["mono_ns"][-1] - own["mono_ns"][first]
+    ticks = own["tick"][-1] - own["tick"][first]
+    named = ", ".join(dict.fromkeys(sources[subject] for subject, _ in kind.processes))
+    _show(f"{kind.title:<38}{100 * used_ns / passed_ns:>12.2f}{used_ns / 1000 / ticks:>11.0f}{ticks:>7}  {named}")
+
+
+def _show(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

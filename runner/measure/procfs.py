@@ -1,0 +1,161 @@
+"""Read /proc and /sys as cheaply as a sampler must: files that stay open, the memory of many processes bit by bit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+AT_ONCE = 8
+"""Of so many processes memory is read at a time: a pool of 500 makes 500 PostgreSQL processes, and to read all of them
+at one tick would keep the generator from its CPU for milliseconds."""
+SELDOM = 4
+KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
+"""Of so many processes of a subject, two files each stay open: three such subjects have room in what is allowed."""
+_OWN_CHILDREN = Path("/proc/thread-self/children")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class KeptFile:
+    """A file of /proc or /sys that stays open, and is read from its beginning each time.
+
+    That costs a twentieth of what opening it through pathlib does, and it remains the same process's or group's file,
+    whatever gets its number or name afterwards. OSError where there is none, or none any more.
+    """
+
+    _fd = -1
+
+    def __init__(self, path: Path | str, most_bytes: int = _PAGE) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._most_bytes = most_bytes
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self) -> bytes:
+        """Return what the file says now, at most `most_bytes` of it."""
+        return os.pread(self._fd, self._most_bytes, 0)
+
+
+def number_after(key: bytes, data: bytes) -> int | None:
+    """Return the whole number that follows `key` and blanks in the text of a kernel's file, None without the key."""
+    at = data.find(key)
+    return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
+
+
+class Memory:
+    """Resident bytes and threads of a changing set of processes; what they share is counted once.
+
+    The largest shared part stands for all: PostgreSQL's processes share their buffers, and hardly anything else. A pass
+    over the processes begins every `every_ns` (SELDOM times that where they are more than AT_ONCE), and handles AT_ONCE
+    of them at a call; until it is complete, the result of the last one holds. To list them costs as much as a pass, and
+    is done once in SELDOM times `every_ns`. With 0, each call lists and reads all.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
+        self._list = pids
+        self._every_ns = every_ns
+        self._pids: list[int] = []
+        self._listed_ns: int | None = None
+        self._due_ns = 0
+        self._pass: Iterator[bool] = iter(())
+        self._known: tuple[int | None, int | None] = None, None
+        self._files: dict[int, _ProcessFiles] = {}
+
+    def at(self, mono_ns: int) -> tuple[int | None, int | None]:
+        """Return resident bytes and threads as known at an instant, None for both where there is no process.
+
+        The first call reads all. Raises what `pids` raises.
+        """
+        at_once = self._every_ns == 0 or self._listed_ns is None
+        if not next(self._pass, False) and mono_ns >= self._due_ns:
+            if self._listed_ns is None or mono_ns - self._listed_ns >= SELDOM * self._every_ns:
+                self._pids, self._listed_ns = list(self._list()), mono_ns
+            self._due_ns = mono_ns + self._every_ns * (SELDOM if len(self._pids) > AT_ONCE else 1)
+            self._pass = self._look()
+            while next(self._pass, False) and at_once:
+                pass
+        return self._known
+
+    def _look(self) -> Iterator[bool]:
+        """Yield True after every AT_ONCE processes, and store the result at the end."""
+        resident = shared = most_shared = threads = 0
+        files: dict[int, _ProcessFiles] = {}
+        for count, pid in enumerate(self._pids, 1):
+            own, common, tasks = self._read(pid, files)
+            resident, shared, threads = resident + own, shared + common, threads + tasks
+            most_shared = max(most_shared, common)
+            if count % AT_ONCE == 0:
+                yield True
+        self._files = files
+        self._known = (resident - shared + most_shared, threads) if self._pids else (None, None)
+
+    def _read(self, pid: int, files: dict[int, _ProcessFiles]) -> tuple[int, int, int]:
+        """Read one process, and put its open files into `files`; zeros for one that has ended."""
+        try:
+            opened = self._files.get(pid) or _ProcessFiles(pid)
+            facts = opened.read()
+        except OSError:
+            return 0, 0, 0
+        if len(files) < KEPT:
+            files[pid] = opened
+        return facts
+
+
+class _ProcessFiles:
+    """What /proc says of one process's memory and threads."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = KeptFile(f"/proc/{pid}/stat")
+        self._statm = KeptFile(f"/proc/{pid}/statm")
+
+    def read(self) -> tuple[int, int, int]:
+        """Return resident bytes, those of them that are files or shared memory, and threads; OSError once it ended."""
+        _, resident, shared, _ = self._statm.read().split(None, 3)
+        threads = self._stat.read().rpartition(b")")[2].split(None, 18)[17]
+        return int(resident) * _PAGE, int(shared) * _PAGE, int(threads)
+
+
+def read_pids(path: Path | str) -> list[int]:
+    """Return the pids that a file of the kernel lists, read anew.
+
+    Version 1 of control groups hands one and the same list to a file that stays open, as long as it is read more often
+    than once a second (cgroup_pidlist_start in the kernel's kernel/cgroup/cgroup-v1.c).
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = part = os.read(file, _PAGE)
+        while part:
+            part = os.read(file, _PAGE)
+            text += part
+    finally:
+        os.close(file)
+    return [int(pid) for pid in text.split()]
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Yield a process and all its descendants, each before its children; those that have ended may be among them."""
+    if not _OWN_CHILDREN.exists():  # a kernel without CONFIG_PROC_CHILDREN
+        import psutil  # noqa: PLC0415 - slow to import, and rarely needed
+
+        yield pid
+        with contextlib.suppress(psutil.Error):
+            yield from (child.pid for child in psutil.Process(pid).children(recursive=True))
+        return
+    waiting = [pid]
+    while waiting:
+        yield (parent := waiting.pop())
+        waiting += _children(parent)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the pids of the children of all threads of a process; none for one that has ended."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each tick
+            with contextlib.suppress(OSError):
+                found += read_pids(f"/proc/{pid}/task/{thread}/children")
+    return found

@@ -1,0 +1,235 @@
+"""What can spoil numbers is found in a machine's files, and said with its value and its remedy; the rest is not."""
+
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from runner.measure import doctor, machine
+from runner.model import Placement
+
+APART = Placement((0,), (2,), (3,))
+# A good machine: four CPUs of four cores, no turbo, nothing stolen, nothing else running.
+FILES = {
+    "etc/os-release": 'NAME="Example"\nPRETTY_NAME="Example Linux 1"\n',
+    "proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU @ 2.50GHz\nflags\t\t: fpu sse2 ht\n",
+    "proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n",
+    "proc/stat": "cpu  1000 0 500 8000 100 0 50 0 0 0\ncpu0 1 2 3\n",
+    "proc/loadavg": "0.10 0.20 0.30 1/100 4711\n",
+    "proc/sys/kernel/osrelease": "6.1.0-example\n",
+    "proc/sys/net/core/somaxconn": "4096\n",
+    "proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+    "proc/sys/net/ipv4/tcp_tw_reuse": "2\n",
+    "proc/sys/net/netfilter/nf_conntrack_max": "262144\n",
+    "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "1\n",
+    **{f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in range(4)},
+    **{f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu}\n" for cpu in range(4)},
+}
+
+
+class Fake:
+    """A tree of /proc, /sys and /etc; what the kernel tells by calls is beside it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.files_allowed = 65_536
+        self.real_time = True
+        for path, text in FILES.items():
+            self.write(path, text)
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def remove(self, path):
+        (self.root / path).unlink()
+
+    def schedule(self, _pid, policy, _parameters):
+        if policy != os.SCHED_OTHER and not self.real_time:
+            raise PermissionError
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    made = Fake(tmp_path)
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(machine, "STEAL_OVER_S", 0.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    monkeypatch.setattr(os, "sched_setscheduler", made.schedule)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, made.files_allowed))
+    return made
+
+
+def warnings(placement=APART, connections=3000, opened=120_000):
+    return machine.warnings(placement, connections, opened)
+
+
+def the_one(found):
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_good_machine_has_no_warning_and_its_facts_are_an_allow_list(fake):
+    assert warnings() == []
+    assert machine.facts() == {
+        "cpu_model": "Example CPU @ 2.50GHz",
+        "cpus": 4,
+        "smt_siblings": [],
+        "memory_bytes": 8 * 2**30,
+        "kernel": "6.1.0-example",
+        "os": "Example Linux 1",
+        "hypervisor": False,
+        "governor": "performance",
+        "turbo": False,
+        "cgroup_version": 2,
+        "clock_source": "tsc",
+        "somaxconn": 4096,
+        "ephemeral_ports": (32768, 60999),
+        "tcp_tw_reuse": 2,
+        "nf_conntrack_max": 262_144,
+        "open_files": 65_536,
+    }
+
+
+def test_what_a_machine_does_not_tell_is_unknown_and_no_warning(fake):
+    for path in ("sys/devices/system/cpu/intel_pstate/no_turbo", "proc/sys/net/netfilter/nf_conntrack_max"):
+        fake.remove(path)
+    for cpu in range(4):
+        fake.remove(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+        fake.remove(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    fake.write("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n")
+    facts = machine.facts()
+    assert [facts[key] for key in ("turbo", "governor", "nf_conntrack_max", "hypervisor")] == [None] * 4
+    assert facts["smt_siblings"] == []
+    assert warnings() == []
+
+
+CPU = "sys/devices/system/cpu"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value", "remedy"),
+    [
+        (f"{CPU}/cpu2/cpufreq/scaling_governor", "schedutil", "performance, schedutil", "frequency-set -g performance"),
+        (f"{CPU}/intel_pstate/no_turbo", "0", "Turbo is on", f"/{CPU}/intel_pstate/no_turbo"),
+        ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "CPUs of its own"),
+        ("proc/loadavg", "2.10 0 0 1/100 1", "load average 2.1 on 4 CPUs", "`top`"),
+        ("proc/sys/net/core/somaxconn", "128", "somaxconn is 128", "sysctl -w net.core.somaxconn=4096"),
+        ("proc/sys/net/ipv4/ip_local_port_range", "50000 60999", "11000 ports", "ip_local_port_range="),
+        ("proc/sys/net/ipv4/tcp_tw_reuse", "0", "tcp_tw_reuse is 0", "sysctl -w net.ipv4.tcp_tw_reuse=2"),
+        ("proc/sys/net/netfilter/nf_conntrack_max", "65536", "nf_conntrack_max is 65536", "nf_conntrack_max=262144"),
+    ],
+)
+def test_each_hazard_is_said_with_its_value_and_its_remedy(fake, path, text, value, remedy):
+    fake.write(path, text)
+    said = the_one(warnings())
+    assert value in said
+    assert remedy in said
+
+
+def test_boost_of_another_vendor_is_turbo_too(fake):
+    fake.remove(f"{CPU}/intel_pstate/no_turbo")
+    fake.write(f"{CPU}/cpufreq/boost", "1\n")
+    assert machine.facts()["turbo"] is True
+    assert f"0 to /{CPU}/cpufreq/boost" in the_one(warnings())
+    fake.write(f"{CPU}/cpufreq/boost", "0\n")
+    assert machine.facts()["turbo"] is False
+
+
+def test_time_that_is_stolen_just_now_is_seen(fake, monkeypatch):
+    """0.1 % since boot, but 10 of the last 200 ticks: 5 %."""
+    fake.write("proc/stat", "cpu  5000 0 0 4800 0 0 0 0 0 0\n")
+
+    def sleep(_):
+        fake.write("proc/stat", "cpu  5100 0 0 4890 0 0 0 10 0 0\n")
+
+    monkeypatch.setattr(machine, "time", SimpleNamespace(sleep=sleep))
+    assert "0.1 % since boot, 5.0 % now" in the_one(warnings())
+
+
+def test_kept_connections_need_neither_ports_nor_a_table(fake):
+    fake.write("proc/sys/net/ipv4/tcp_tw_reuse", "0")
+    fake.write("proc/sys/net/ipv4/ip_local_port_range", "50000 60999")
+    fake.write("proc/sys/net/netfilter/nf_conntrack_max", "65536")
+    assert warnings(connections=1000, opened=4000) == []
+    assert "11000 ports" in the_one(warnings(connections=8000, opened=0)[-1:])
+
+
+def test_too_few_open_files_are_said(fake):
+    fake.files_allowed = 1024
+    said = the_one(warnings())
+    assert "allows 1024 open files, and 3000 connections need 3200" in said
+    assert "`ulimit -n 65536`" in said
+
+
+def test_instruments_without_real_time_priority_are_said(fake):
+    fake.real_time = False
+    assert "rtprio 1" in the_one(warnings())
+
+
+def test_asking_for_real_time_leaves_this_process_as_it_was():
+    before = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.nice(0)
+    machine.warnings(Placement((0,), (1,)), 10)
+    assert (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, os.nice(0)) == before
+
+
+@pytest.mark.parametrize(
+    ("lists", "cores", "placement", "said"),
+    [
+        (("0-1", "0-1", "2-3", "2-3"), [[0, 1], [2, 3]], Placement((0,), (1, 2)), "CPU 0 and the load's CPU 1"),
+        (("0,2", "1,3", "0,2", "1,3"), [[0, 2], [1, 3]], Placement((0,), (1,), (2,)), "CPU 0 and the load's CPU 2"),
+        (("0-1", "0-1", "2-3", "2-3"), [[0, 1], [2, 3]], Placement((0, 1), (2, 3)), None),
+        (("0,8", "1,9", "2,10", "3,11"), [], Placement((0,), (1, 2, 3)), None),
+    ],
+)
+def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
+    """The CPUs of one core are told together; CPUs that the lab may not use do not matter."""
+    for cpu, listed in enumerate(lists):
+        fake.write(f"{CPU}/cpu{cpu}/topology/thread_siblings_list", listed + "\n")
+    assert machine.facts()["smt_siblings"] == cores
+    found = warnings(placement)
+    assert bool(found) == bool(said)
+    if said:
+        assert said in the_one(found)
+        assert "smt/control" in the_one(found)
+
+
+def test_too_few_cpus_are_said(fake):
+    assert "one CPU only" in the_one(warnings(Placement((0,), (0,))))
+    assert "shares the generator's CPUs" in the_one(warnings(Placement((0,), (1,), (1,))))
+
+
+def test_a_virtual_machine_is_told_by_its_flag(fake):
+    fake.write("proc/cpuinfo", "model name\t: X\nflags\t\t: fpu hypervisor sse2\n")
+    assert machine.facts()["hypervisor"] is True
+
+
+def test_the_doctor_says_what_is_harmless_too(fake):
+    fake.write("proc/sys/net/core/somaxconn", "128")
+    findings = {finding.subject: finding for finding in doctor.examine()}
+    assert findings["somaxconn"].level == "warning"
+    for subject, value in {
+        "turbo": "off",
+        "governor": "performance",
+        "steal": "0.0 % since boot",
+        "ports": "28232",
+        "tracking": "262144",
+        "open files": "65536",
+        "machine": "8 GiB",
+    }.items():
+        assert findings[subject].level == "ok", subject
+        assert value in findings[subject].text
+
+
+def test_more_server_cpus_than_there_are_is_a_missing_machine(fake):
+    assert {finding.subject: finding.level for finding in doctor.examine(server_cpus=4)}["cpus"] == "missing"
+
+
+def test_the_doctor_is_quick():
+    begin = time.monotonic()
+    doctor.examine()
+    assert time.monotonic() - begin < 5  # two seconds at most, on a machine with nothing else to do

@@ -1,0 +1,318 @@
+"""What the sampler reads: held against psutil and known loads, while processes come, go and fork."""
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from runner.measure import cgroups, procfs
+from runner.measure.leftovers import ledger
+from runner.measure.machine import place
+from runner.measure.procfs import KeptFile, Memory, descendants, number_after
+from runner.measure.sampling import sampling
+from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
+
+MIB = 2**20
+# So many children, each with 2 MiB of its own beside 20 MiB that all share; a line of input ends them.
+FAMILY = """
+import mmap, os, sys, time
+shared = mmap.mmap(-1, 20 * 2**20)
+shared.write(b"x" * (20 * 2**20))
+for _ in range({children}):
+    if os.fork() == 0:
+        own = bytearray(b"y" * (2 * 2**20))
+        sum(shared[::4096])
+        print("ready", flush=True)
+        time.sleep(60)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+BUSY = "while True: pass"
+
+
+@contextmanager
+def running(code, lines=0):
+    """Run Python code, wait for so many lines of it, and end it with all its children."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            for _ in range(lines):
+                process.stdout.readline()
+            yield process
+        finally:
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                each.kill()
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    for name in ("servers", "notebooks", "data"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def group(root):
+    with ledger() as book, cgroups.temporary("test", book) as made:
+        if made is None:
+            pytest.skip("control groups cannot be made here")
+        yield made
+
+
+def join(group, pid):
+    (group.folder / "cgroup.procs").write_text(str(pid))
+
+
+# --- text of the kernel's files -----------------------------------------------------------------------------
+
+CPU_STAT = b"""usage_usec 1234567
+user_usec 1000000
+system_usec 234567
+nr_periods 20
+nr_throttled 3
+throttled_usec 4500
+nr_bursts 0
+"""
+
+
+def test_version_2_counts_microseconds_and_throttling_only_with_its_controller():
+    assert cgroups.unified_counters(CPU_STAT) == (1_234_567_000, 4_500_000)
+    assert cgroups.unified_counters(CPU_STAT[: CPU_STAT.index(b"nr_periods")]) == (1_234_567_000, None)
+    with pytest.raises(OSError, match="usage_usec"):
+        cgroups.unified_counters(b"")
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        (1, {"cpuacct.usage": b"1234567000\n", "cpu.stat": b"nr_periods 1\nnr_throttled 1\nthrottled_time 4500000\n"}),
+        (2, {"cpu.stat": CPU_STAT}),
+    ],
+)
+def test_a_group_of_either_version_tells_time_throttling_memory_and_threads(tmp_path, version, files):
+    for name, text in {**files, "cgroup.procs": b"%d\n" % os.getpid()}.items():
+        (tmp_path / name).write_bytes(text)
+    reading = CgroupSubject(cgroups.Cgroup(version, tmp_path, tmp_path / "cpu.stat")).read()
+    assert (reading.cpu_ns, reading.throttled_ns) == (1_234_567_000, 4_500_000)
+    assert reading.rss_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
+    assert reading.threads == psutil.Process().num_threads()
+
+
+def test_a_number_stands_after_its_key():
+    text = b"MemTotal:        8000 kB\nMemAvailable:\t5 kB\n"
+    assert number_after(b"MemTotal:", text) == 8000
+    assert number_after(b"MemAvailable:", text) == 5
+    assert number_after(b"Swap:", text) is None
+
+
+def test_a_kept_file_is_read_anew_and_is_closed_with_its_owner(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("1")
+    before = psutil.Process().num_fds()
+    kept = KeptFile(path)
+    path.write_text("22")
+    assert kept.read() == b"22"
+    assert psutil.Process().num_fds() == before + 1
+    del kept
+    assert psutil.Process().num_fds() == before
+    with pytest.raises(FileNotFoundError):
+        KeptFile(tmp_path / "missing")
+
+
+# --- against psutil -----------------------------------------------------------------------------------------
+
+
+def busy_s():
+    times = psutil.cpu_times()
+    return sum(getattr(times, name) for name in ("user", "nice", "system", "irq", "softirq"))
+
+
+def test_the_host_agrees_with_psutil():
+    """Each reading lies between two of psutil's, which may be 10 ms of each kind of time off."""
+    host = HostSubject()
+    before = busy_s(), psutil.cpu_times().steal, psutil.cpu_stats().ctx_switches
+    reading = host.read()
+    after = busy_s(), psutil.cpu_times().steal, psutil.cpu_stats().ctx_switches
+    said = reading.cpu_ns / 1e9, reading.steal_ns / 1e9, reading.switches
+    assert all(a - 0.05 <= b <= c + 0.05 for a, b, c in zip(before, said, after, strict=True))
+    memory = psutil.virtual_memory()
+    assert reading.rss_bytes == pytest.approx(memory.total - memory.available, abs=100 * MIB)
+
+
+def test_memory_of_many_processes_agrees_with_psutil_whether_read_at_once_or_bit_by_bit():
+    children = 3 * procfs.AT_ONCE
+    with running(FAMILY.format(children=children), lines=children + 1) as leader:
+        pids = list(descendants(leader.pid))
+        facts = [psutil.Process(pid).memory_info() for pid in pids]
+        expected = sum(f.rss - f.shared for f in facts) + max(f.shared for f in facts)
+        assert Memory(lambda: pids, 0).at(0) == (pytest.approx(expected, rel=0.02), children + 1)
+        spaced = Memory(lambda: pids, 1)
+        assert [spaced.at(now)[1] for now in range(1, 20)] == [children + 1] * 19
+
+
+def test_bit_by_bit_what_changes_is_known_after_a_pass_and_not_before():
+    pids = [os.getpid()] * (2 * procfs.AT_ONCE)
+    memory = Memory(lambda: list(pids), 1)
+    threads = psutil.Process().num_threads()
+    known = [memory.at(100)[1]]
+    pids += [os.getpid()] * procfs.AT_ONCE
+    known += [memory.at(now)[1] for now in range(200, 205)]
+    assert known == [threads * 2 * procfs.AT_ONCE] * 4 + [threads * 3 * procfs.AT_ONCE] * 2
+
+
+def test_memory_holds_for_as_long_as_it_was_told_to():
+    pids = [os.getpid()]
+    memory = Memory(lambda: list(pids), 100)
+    first = memory.at(1000)
+    own = bytearray(b"z" * (64 * MIB))
+    assert memory.at(1099) == first
+    assert memory.at(1100)[0] > first[0] + 50 * MIB
+    assert len(own) == 64 * MIB
+
+
+def test_a_group_without_processes_has_no_memory():
+    assert Memory(list, 0).at(0) == (None, None)
+
+
+@pytest.mark.parametrize("kernel_lists_children", [True, False])
+def test_descendants_are_those_that_psutil_finds(kernel_lists_children, monkeypatch, tmp_path):
+    if not kernel_lists_children:
+        monkeypatch.setattr(procfs, "_OWN_CHILDREN", tmp_path / "missing")
+    grandparent = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    code = f"import sys; sys.argv = ['', {FAMILY.format(children=3)!r}]\n{grandparent}"
+    with running(code, lines=4) as leader:
+        found = list(descendants(leader.pid))
+        assert found[0] == leader.pid
+        assert sorted(found[1:]) == sorted(c.pid for c in psutil.Process(leader.pid).children(recursive=True))
+        assert len(found) == 5
+
+
+def test_open_files_are_those_that_psutil_counts():
+    with running(FAMILY.format(children=2), lines=3) as leader:
+        family = [psutil.Process(pid) for pid in descendants(leader.pid)]
+        assert open_files(leader.pid) == sum(each.num_fds() for each in family)
+    assert open_files(leader.pid) is None
+
+
+# --- processes that come and go -----------------------------------------------------------------------------
+
+
+def test_what_an_ended_child_used_stays_counted_and_no_reading_is_lost():
+    code = """
+import os, time
+if os.fork() == 0:
+    end = time.process_time() + 0.4
+    while time.process_time() < end: pass
+    os._exit(0)
+os.wait()
+print("ended", flush=True)
+time.sleep(60)
+"""
+    with running(code) as leader:
+        subject = ProcessSubject(leader.pid)
+        readings = []
+        while len(psutil.Process(leader.pid).children()) or not readings or readings[-1].cpu_ns < 0.2e9:
+            readings.append(subject.read())
+            time.sleep(0.01)
+        leader.stdout.readline()
+        readings += [subject.read() for _ in range(3)]
+    assert readings[-1].cpu_ns > 0.35e9
+    assert all(a.cpu_ns <= b.cpu_ns for a, b in itertools.pairwise(readings))
+    with pytest.raises(OSError, match=r"Errno"):
+        subject.read()
+
+
+def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
+    """Version 1 hands an old list of processes to whoever keeps the file open and reads it more than once a second."""
+    with running(BUSY) as first, running(BUSY) as second:
+        join(group, first.pid)
+        subject = CgroupSubject(group, memory_ns=40_000_000)
+        assert subject.read().threads == 1
+        join(group, second.pid)
+        deadline = time.monotonic() + 3
+        while subject.read().threads != 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert subject.read().threads == 2
+
+
+def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
+    with running(BUSY) as process:
+        join(group, process.pid)
+        source = source_of(process.pid)
+        assert source.name == f"cgroup-v{group.version}"
+        begin = source.read()
+        said = [sum(psutil.Process(process.pid).cpu_times()[:2])]
+        time.sleep(0.5)
+        said.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
+        end = source.read()
+        said.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
+    used = (end.cpu_ns - begin.cpu_ns) / 1e9
+    assert said[1] - said[0] - 0.03 <= used
+    assert used <= (end.mono_ns - begin.mono_ns) / 1e9 + 0.01
+    assert end.cpu_ns / 1e9 <= said[2] + 0.03
+    cgroups.remove(group.folder)
+    with pytest.raises(OSError, match=r"Errno"):
+        source.read()
+
+
+# --- the sampler itself -------------------------------------------------------------------------------------
+
+
+def rows_of(path, subject):
+    return [row for row in pq.read_table(path).to_pylist() if row["subject"] == subject]
+
+
+def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
+    with ledger() as book, sampling(root / "r.parquet", 20, place(1).generator, book) as sampler:
+        with running(BUSY) as server:
+            sampler.add("server", server.pid)
+            time.sleep(1.0)
+        time.sleep(0.5)
+        sampler.stop()
+    host, server = rows_of(root / "r.parquet", "host"), rows_of(root / "r.parquet", "server")
+    assert len(host) >= len(server) + 7
+    used = [row["cpu_ns"] for row in server]
+    assert sum(a < b for a, b in itertools.pairwise(used)) >= 0.9 * (len(used) - 1)
+    assert all(row["rss_bytes"] > MIB and row["threads"] == 1 for row in server)
+    assert all(row["switches"] and row["steal_ns"] is not None and row["rss_bytes"] for row in host)
+    own = rows_of(root / "r.parquet", "sampler")
+    assert len(own) == len(host)
+    assert own[-1]["cpu_ns"] > own[0]["cpu_ns"]
+
+
+def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(root):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with ledger() as book, sampling(root / "r.parquet", 20, place(1).generator, book) as sampler:
+        sampler.add("server", ended.pid)
+        sampler.stop()
+    assert rows_of(root / "r.parquet", "server") == []
+    assert rows_of(root / "r.parquet", "host")
+
+
+def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
+    """`make bench-sampler` finds a quarter of that; here is room for a machine whose caches others use too."""
+    with (
+        ledger() as book,
+        running(FAMILY.format(children=20), lines=21) as database,
+        running(BUSY) as server,
+        sampling(root / "r.parquet", 20, place(1).generator, book) as sampler,
+    ):
+        sampler.add("server", server.pid)
+        sampler.add("database", database.pid)
+        time.sleep(3)
+        sampler.stop()
+    own = [row for row in rows_of(root / "r.parquet", "sampler") if row["tick"] >= 10]
+    used = (own[-1]["cpu_ns"] - own[0]["cpu_ns"]) / (own[-1]["mono_ns"] - own[0]["mono_ns"])
+    assert used <= 0.02
