@@ -13,7 +13,7 @@ from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
 from runner.measure import machine
-from runner.measure.conntrack import wait_for_room
+from runner.measure.conntrack import connections_of, wait_for_room
 from runner.measure.engine import EngineChoice
 from runner.measure.loading import Bench
 from runner.measure.manifest import write_manifest
@@ -81,7 +81,11 @@ def run_campaign(
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
     tools = tools_of(trials)
     placement = place_for(campaign, trials)
-    warnings = machine.warnings(placement, max(trial.cell.sockets for trial in trials))
+    warnings = machine.warnings(
+        placement,
+        max(trial.cell.sockets for trial in trials),
+        max(connections_of(trial.cell) for trial in trials),
+    )
     calibration = None if calibrating else calibration_for(tools, placement)
     with session(engine) as opened:
         greet(opened, warnings, report.say)

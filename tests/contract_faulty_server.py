@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from contract_database import MemoryDatabase, Pool
@@ -275,7 +276,7 @@ class Handler(socketserver.BaseRequestHandler):
 
 def server_record(implements: tuple[str, ...] = ALL) -> Server:
     """Return what a server.toml would say of the test server."""
-    return replace(load_server("gin"), name="faulty", tier="realistic", implements=implements)
+    return replace(load_server("gin"), name="faulty", folder=Path("faulty"), tier="realistic", implements=implements)
 
 
 @contextmanager

@@ -162,7 +162,8 @@ def test_rows_are_the_inserts_that_were_answered(tmp_path):
     row = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").iloc[0]
     # The fake wrk sends 10 requests on each connection.
     assert (row["rows_inserted"], row["inserts"], row["requests"]) == (40, 40, 40)
-    assert row["database_statement_calls"] == 40
+    probe = pd.read_parquet(Path(result["path"]) / "tables" / "probe" / f"{row['trial_id']}.parquet")
+    assert row["database_statement_calls"] == 40 + probe["ok"].sum()
     assert row["pool_size"] == 1
     assert row["database_cpu_mean_pct"] > 0
     resources = pd.read_parquet(Path(result["path"]) / "tables" / "resources.parquet")
