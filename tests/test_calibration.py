@@ -11,6 +11,8 @@ import real_lab
 from runner.calibration import Calibration, Ceiling, load_calibration, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import SCHEMAS
+from runner.fingerprint import fingerprint
+from runner.measure import doctor
 from runner.measure.tools import find_tool
 from runner.model import Cell, LabError
 from runner.store import RunFolder, calibration_file
@@ -119,6 +121,27 @@ def test_it_is_kept_in_a_file(tmp_path, monkeypatch):
     calibration_file().write_text('{"run_id": "r"}')
     with pytest.raises(LabError, match="bench calibrate"):
         load_calibration()
+
+
+def test_the_doctor_shows_it_and_says_when_it_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_ROOT", str(real_lab.make(tmp_path)))
+    monkeypatch.setattr(doctor, "find_tool", lambda name: None)
+    monkeypatch.setattr(doctor.machine, "facts", lambda: FACTS)
+
+    def found():
+        finding = doctor._calibration(1)
+        return finding.level, finding.text
+
+    assert found() == ("warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
+    cpus = len(doctor.machine.place(1).generator)
+    fitting = replace(
+        calibration(ceiling(10, 900.0), ceiling(100, 12_345.0)), fingerprint=fingerprint(FACTS), generator_cpus=cpus
+    )
+    save_calibration(fitting)
+    assert found() == ("ok", "requests/s, found now: wrk closed keepalive at 100: 12,345")
+    save_calibration(replace(fitting, generator_cpus=cpus + 1))
+    assert found()[0] == "warning"
+    assert "run `bench calibrate` anew" in found()[1]
 
 
 @pytest.mark.load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from runner.calibration import Calibration, Ceiling, load_calibration
 from runner.catalog import load_server, server_names
 from runner.fingerprint import fingerprint
 from runner.measure import machine
@@ -34,6 +35,7 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
         *_toolchains(),
         *_machine(),
         *_hazards(server_cpus, connections, opened),
+        _calibration(server_cpus),
     ]
 
 
@@ -48,6 +50,31 @@ def _tools() -> list[Finding]:
         else:
             findings.append(Finding(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})"))
     return findings
+
+
+def _calibration(server_cpus: int) -> Finding:
+    """Say how fast the generators are, and whether verdicts can use it."""
+    try:
+        found, generator = load_calibration(), machine.place(server_cpus).generator
+    except LabError as error:
+        return Finding("ceilings", "warning", str(error))
+    if found is None:
+        return Finding("ceilings", "warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
+    tools = {name: tool.version for name in ("k6", "wrk") if (tool := find_tool(name))}
+    if not found.valid_for(machine.facts(), tools, len(generator)):
+        text = "of k6 and wrk were found with another machine, tool or number of CPUs: run `bench calibrate` anew"
+        return Finding("ceilings", "warning", text)
+    said = "; ".join(f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in _best(found))
+    return Finding("ceilings", "ok", f"requests/s, found {found.made_at[:10]}: {said}")
+
+
+def _best(calibration: Calibration) -> list[Ceiling]:
+    """Return the highest ceiling of each tool, load model and mode."""
+    best: dict[tuple[str, str, str], Ceiling] = {}
+    for ceiling in calibration.ceilings:
+        kind = (ceiling.tool, ceiling.load_model, ceiling.mode)
+        best[kind] = max(ceiling, best.get(kind, ceiling), key=lambda one: one.rps)
+    return list(best.values())
 
 
 def _docker() -> Finding:
