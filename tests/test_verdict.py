@@ -46,6 +46,7 @@ def evidence(**changes):
         (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
         (evidence(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
         (evidence(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
+        (evidence(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
         (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
         (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
         (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),

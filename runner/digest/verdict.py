@@ -18,7 +18,7 @@ NEAR_CEILING = 0.90
 STOLEN = 0.05
 """Share of the CPUs' time that the hypervisor took: response times are then its own; a server may only look idle."""
 MANY_TIMES = 5.0
-APART_MS = {"p50": 1.0, "p95": 5.0}
+APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
