@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from runner.fingerprint import fingerprint
 from runner.model import Cell, LabError
 from runner.store import calibration_file, read_json, write_json
+
+FEWEST = 3
+"""Trials that a ceiling needs before a verdict leans on it."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class Ceiling:
 
     @property
     def known(self) -> bool:
-        """Whether the generator itself was the limit."""
-        return self.verdict == "generator-bound"
+        """Whether the generator itself was the limit, in as many trials as make a noisy moment unlikely."""
+        return self.verdict == "generator-bound" and self.trials >= FEWEST
 
     @property
     def in_words(self) -> str:
@@ -58,9 +61,9 @@ class Calibration:
         return self.fingerprint == fingerprint(facts) and same_tools and self.generator_cpus == generator_cpus
 
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
-        """Return the ceiling for a cell's tool, load model and mode, at the number of connections nearest to its own.
+        """Return the ceiling for a cell's tool, load model and mode: the higher one of its neighbours in connections.
 
-        None where the generator's own limit was not seen: a lower bound says nothing about a rate above it.
+        None where the generator's own limit was not seen at both: a lower bound says nothing about a rate above it.
         """
         alike = [
             ceiling
@@ -69,8 +72,11 @@ class Calibration:
         ]
         if not alike or not cell.sockets:
             return None
-        nearest = min(alike, key=lambda ceiling: abs(math.log(ceiling.connections / cell.sockets)))
-        return nearest if nearest.known else None
+        below = [ceiling for ceiling in alike if ceiling.connections <= cell.sockets]
+        above = [ceiling for ceiling in alike if ceiling.connections >= cell.sockets]
+        by_connections = attrgetter("connections")
+        neighbours = [*sorted(below, key=by_connections)[-1:], *sorted(above, key=by_connections)[:1]]
+        return max(neighbours, key=attrgetter("rps_max")) if all(one.known for one in neighbours) else None
 
 
 def save_calibration(calibration: Calibration) -> None:

@@ -12,18 +12,20 @@ from runner.catalog import campaign_from_manifest, campaign_servers, load_worklo
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_tables, rebuild
 from runner.digest.trial import Digest, digest_trial
+from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.conntrack import connections_of, wait_for_room
 from runner.measure.engine import EngineChoice
 from runner.measure.loading import Bench
 from runner.measure.manifest import write_manifest
 from runner.measure.session import session
+from runner.measure.tools import Tool
 from runner.measure.trial import measure
-from runner.model import SCHEMA, Campaign, LabError, Measurement, State, Trial
+from runner.model import SCHEMA, Campaign, LabError, Measurement, Placement, State, Trial
 from runner.plan import next_attempt, plan_trials
 from runner.preparing import DATABASE, Prepared, bench_of, calibration_for, greet, place_for, prepare, tools_of
 from runner.search import Searches
-from runner.store import RunFolder, new_run, raw_hashes, write_json
+from runner.store import RunFolder, new_run, raw_hashes, read_json, write_json
 
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
 ATTEMPTS = 3
@@ -130,6 +132,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
         greet(opened, (), report.say)
         prepared = prepare(opened, servers, placement, report.say)
         _require_same(prepared, manifest)
+        _require_same_machine(manifest, placement, tools)
         begun_with = manifest.get("calibration")
         calibration = calibration_from(begun_with) if begun_with else None
         _run_trials(bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report)
@@ -143,10 +146,16 @@ def _unfinished(run: RunFolder, planned: Sequence[Trial]) -> list[Trial]:
     left = []
     for trial in planned:
         attempts = [name for name in states if name.split(".a")[0] == trial.trial_id]
-        if not any(states[name] in ("sealed", "failed") for name in attempts):
-            begun = [name for name in attempts if states[name] != "planned"]
+        begun = [name for name in attempts if states[name] != "planned"]
+        if not any(states[name] in ("sealed", "failed") and not _to_repeat(run, name) for name in attempts):
             left.append(next_attempt(trial, len(begun) + 1))
     return left
+
+
+def _to_repeat(run: RunFolder, attempt: str) -> bool:
+    """Return whether an attempt failed by the machine's fault, and was to be followed by another."""
+    record = read_json(run.trial(attempt) / "trial.json")
+    return bool(record["disturbed"]) and record["attempt"] < ATTEMPTS
 
 
 def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
@@ -163,6 +172,19 @@ def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
                     f"The run cannot go on: the {'artifact' if kind == 'artifacts' else 'image'} of {name} is not the "
                     f"one that it began with ({begun[:19]} then, {str(found.get(name))[:19]} now). Start a new run."
                 )
+
+
+def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool]) -> None:
+    """Refuse to go on with a run elsewhere: its later blocks would stand under a manifest that is not theirs."""
+    then = manifest["placement"]
+    same = {
+        "machine": fingerprint(manifest["machine"]) == fingerprint(machine.facts()),
+        "CPU placement": all(tuple(then[side]) == cpus for side, cpus in asdict(placement).items()),
+        **{name: manifest["tools"].get(name) in (None, tool.version) for name, tool in tools.items()},
+    }
+    for what, unchanged in same.items():
+        if not unchanged:
+            raise LabError(f"The run cannot go on: its {what} is not the one that it began with. Start a new run.")
 
 
 def calibrate_machine(campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter) -> Calibration:

@@ -153,7 +153,8 @@ class Cell:
         """The load without the server, as used in file names: `experiments-vus3000`."""
         parts = [self.workload]
         if self.objective is not None:
-            parts += [re.sub(r"[^a-z0-9]+", "", self.objective.replace("<=", "le")), f"s{self.bisection}"]
+            objective = self.objective.replace("<=", "le").replace(".", "_")
+            parts += [re.sub(r"[^a-z0-9_]+", "", objective), f"s{self.bisection}"]
         elif self.rate_rps is not None and self.first_rate_rps is not None:
             ramp = self.steps is not None and self.steps > 1
             parts.append(f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}")
@@ -356,6 +357,8 @@ class Measurement:
     database: DatabaseUse | None = None
     generator_ceiling_rps: float | None = None
     """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
+    host_cpus: int | None = None
+    """All CPUs of the machine, those too that the lab may not use."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the inverse of `from_json`."""

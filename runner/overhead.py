@@ -33,7 +33,7 @@ VARIANTS = {
     "stock k6": Observers(output="stock", sampler=False, probe=False),
 }
 """`lab` is what every trial has: every sample of k6, the sampler, the probe. A stock k6 has none of them, nor the lab's
-settings (few tags, GOGC), and writes its summary only."""
+settings (few tags, garbage collector), and writes its summary only; the script is the same."""
 WORKLOAD = "experiments"
 
 Say = Callable[[str], None]

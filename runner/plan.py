@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -86,6 +87,12 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
         shuffler.shuffle(order)
         for cell in _in_sequence(order):
             trials.append(Trial(f"b{block:02d}-{cell.cell_id}", len(trials) + 1, block, cell))
+    twice = [name for name, times in Counter(trial.trial_id for trial in trials).items() if times > 1]
+    if twice:
+        raise LabError(
+            f"Campaign {campaign.name} has two loads that would both be {twice[0]}: give them other sizes, or each a "
+            "campaign."
+        )
     return trials
 
 

@@ -65,21 +65,36 @@ def next_rate(cell: Cell, outcomes: Iterable[tuple[float, bool]]) -> float:
     return float(round(math.sqrt(low * high)))
 
 
+SEARCH = ("server", "workload", "mode", "pool_size", "vus", "objective", "search_low_rps", "search_high_rps", "step_s")
+"""What the steps of one search, in one block, have in common."""
+
+
 class Searches:
     """What the steps of a run's searches have shown so far, and so the rate of each next step."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
         self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
+        self._failed: set[tuple[Any, ...]] = set()
         for record in records:
             self.note(record)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Take in a trial's record. One that failed showed nothing, so that the next step tries its rate again."""
-        cell = record["cell"]
-        if cell.get("objective") is not None and record["status"] == "sealed":
-            self._outcomes[_key(record["block"], cell)].append(
-                (cell["rate_rps"], bool(record["metrics"]["objective_kept"]))
-            )
+        """Take in a trial's record.
+
+        One that failed showed nothing, so that the next step tries its rate again; after a second failure there, or
+        where the server died of it, the rate counts as not kept.
+        """
+        cell, rate = record["cell"], record["cell"]["rate_rps"]
+        if cell.get("objective") is None or rate is None:
+            return
+        key = _key(record["block"], cell)
+        if record["status"] == "sealed":
+            self._outcomes[key].append((rate, bool(record["metrics"]["objective_kept"])))
+        elif record["status"] == "failed":
+            died = (record.get("measurement") or {}).get("died") is not None
+            if died or (key, rate) in self._failed:
+                self._outcomes[key].append((rate, False))
+            self._failed.add((key, rate))
 
     def settle(self, trial: Trial) -> Trial:
         """Return a step of a search with its rate; any other trial as it is."""
@@ -91,4 +106,4 @@ class Searches:
 
 
 def _key(block: int, cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    return block, cell["server"], cell["workload"], cell["mode"], cell["pool_size"], cell["objective"]
+    return block, *(cell[name] for name in SEARCH)

@@ -90,14 +90,18 @@ def ceiling(connections, rps, **changes):
     )
 
 
-def test_a_cell_is_held_against_the_nearest_number_of_connections():
+def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
     found = calibration(
         ceiling(10, 1.0), ceiling(100, 2.0), ceiling(100, 3.0, mode="close"), ceiling(40, 4.0, tool="k6")
     )
     assert found.ceiling_of(CELL).rps == 2.0
-    assert found.ceiling_of(replace(CELL, connections=20)).rps == 1.0
+    assert found.ceiling_of(replace(CELL, connections=10)).rps == 1.0
+    assert found.ceiling_of(replace(CELL, connections=5)).rps == 1.0
+    assert found.ceiling_of(replace(CELL, connections=1000)).rps == 2.0
     assert found.ceiling_of(replace(CELL, mode="close")).rps == 3.0
     assert found.ceiling_of(replace(CELL, load_model="open")) is None
+    assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, trials=2)).ceiling_of(CELL) is None
+    assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, verdict="inconclusive")).ceiling_of(CELL) is None
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,4 @@ def test_a_calibrated_machine_says_so_in_its_next_run(tmp_path):
     assert done.returncode == 0, done.stderr
     manifest = json.loads(next(root.glob("data/runs/*-test-*/run.json")).read_text())
     assert manifest["calibration"]["run_id"] == found["run_id"]
-    known = [c for c in found["ceilings"] if (c["tool"], c["mode"], c["connections"]) == ("wrk", "keepalive", 10)]
-    expected = known[0]["rps"] if known[0]["verdict"] == "generator-bound" else None
-    assert trials["generator_ceiling_rps"].dropna().tolist() == ([expected] if expected else [])
+    assert trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on

@@ -179,6 +179,21 @@ def test_a_wrong_open_load_is_refused(tmp_path, old, new, says):
         load_campaign(write(tmp_path, OPEN.replace(old, new)))
 
 
+def test_two_loads_of_one_name_are_refused(tmp_path):
+    twice = OPEN + OPEN[OPEN.index("[[load]]") :].replace("duration_s = 1", "duration_s = 2")
+    campaign = load_campaign(write(tmp_path, twice))
+    with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
+        plan_trials(campaign, campaign_servers(campaign))
+
+
+def test_objectives_that_differ_by_a_decimal_point_have_names_of_their_own(tmp_path):
+    twice = OPEN + OPEN[OPEN.index("[[load]]") :].replace("10 ms", "1.0 ms")
+    campaign = load_campaign(write(tmp_path, twice))
+    names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
+    assert len(names) == 6
+    assert "b01-gin-rates-p99le1_0ms-s3" in names
+
+
 def test_the_same_rate_twice_is_refused(tmp_path):
     sweep = OPEN.split("objective", maxsplit=1)[0]
     assert load_campaign(write(tmp_path, sweep + "rates_rps = [5, 50]\n")).loads[0].rates_rps == (5.0, 50.0)

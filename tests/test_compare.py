@@ -145,9 +145,11 @@ def test_failed_trials_are_not_compared(make: Make, bench: Any) -> None:
 
 
 def test_fewer_than_five_trials_are_values_without_a_claim(make: Make, bench: Any) -> None:
-    code, out, _ = bench(make("one"), make("two", {("axum", "rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
+    code, out, err = bench(make("one"), make("two", {("axum", "rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
     row = find(json.loads(out), "axum", "requests/s")
-    assert code == 0 and row["verdict"] == "not enough trials"
+    assert code == 1 and "Nothing could be decided" in err  # a gate that saw nothing must not say that all is well
+    assert row["verdict"] == "not enough trials"
+    assert bench("one", "two")[0] == 0
     assert row["ratio"] is None and row["p"] is None and row["b"]["median"] == pytest.approx(39_000, rel=0.1)
 
 
@@ -158,6 +160,17 @@ def test_cells_of_one_run_only_are_listed(make: Make, bench: Any) -> None:
     code, out, err = bench(make("one"), make("two", change=less))
     assert code == 0 and "Only in one: nginx: wrk-matrix, close, 1 connection." in err
     assert LOAD in out and "requests/s" in out
+
+
+def test_what_the_verdicts_of_one_run_forbid_to_compare_is_said(make: Make, bench: Any) -> None:
+    def one_trial_was_not_server_bound(table: pd.DataFrame) -> pd.DataFrame:
+        at = table["server"].eq("axum") & table["mode"].eq("keepalive") & table["block"].eq(1)
+        return table.assign(verdict=table["verdict"].mask(at, "inconclusive"))
+
+    both = make("one"), make("two", {("axum", "rps"): 0.5}, change=one_trial_was_not_server_bound)
+    _, _, err = bench(*both, "--fail-above", "5")
+    assert f"axum: {LOAD}: requests/s (A server-bound 6 of 6; B " in err
+    assert "inconclusive 1 of 6" in err
 
 
 def test_a_load_of_another_size_is_another_cell(make: Make, bench: Any) -> None:

@@ -147,6 +147,39 @@ def test_resuming_a_finished_run_does_nothing(finished):
     assert (Path(result["path"]) / "journal.jsonl").read_bytes() == journal
 
 
+def test_a_run_is_not_resumed_on_another_machine(finished):
+    root, result = finished
+    folder = Path(result["path"]).with_name("elsewhere")
+    shutil.copytree(result["path"], folder)
+    manifest = json.loads((folder / "run.json").read_text())
+    manifest["machine"]["cpu_model"] = "Another CPU"
+    (folder / "run.json").write_text(json.dumps(manifest | {"run_id": "elsewhere"}))
+    journal = (folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_text("".join(journal[:-1]))
+    done = bench(root, "run", "--resume", "elsewhere")
+    shutil.rmtree(folder)
+    assert done.returncode == 2
+    assert "its machine is not the one that it began with" in done.stderr
+
+
+@pytest.mark.parametrize(("attempt", "goes_on"), [(1, True), (3, False)])
+def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(finished, attempt, goes_on):
+    root, result = finished
+    folder = Path(result["path"]).with_name("cut-off")
+    shutil.copytree(result["path"], folder)
+    manifest = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(manifest | {"run_id": "cut-off"}))
+    path = folder / "trials" / K6 / "trial.json"
+    record = json.loads(path.read_text()) | {"status": "failed", "disturbed": True, "attempt": attempt}
+    path.write_text(json.dumps(record))
+    with (folder / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({"trial_id": K6, "state": "failed"}) + "\n")
+    done = bench(root, "run", "--resume", "cut-off")
+    repeated = (folder / "trials" / f"{K6}.a2").is_dir()
+    shutil.rmtree(folder)
+    assert repeated is goes_on, done.stderr
+
+
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"

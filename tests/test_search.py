@@ -37,8 +37,9 @@ def trials(tmp_path):
     return plan_trials(campaign, campaign_servers(campaign))
 
 
-def record(trial, kept, status="sealed"):
+def record(trial, kept, status="sealed", died=None):
     return {
+        "measurement": {"died": died},
         "block": trial.block,
         "cell": vars(trial.cell),
         "status": status,
@@ -90,6 +91,19 @@ def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
     steps = run(trials, fail={"b01-gin-rates-p99le10ms-s2"})["gin", 1]
     assert steps[1][0] == steps[2][0]
     assert steps[1][1] is None
+
+
+def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(trials):
+    own = [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+    searches = Searches(())
+    rates = []
+    for planned, died in zip(own, [None, None, 3, None, None, None], strict=True):
+        trial = searches.settle(planned)
+        rates.append(trial.cell.rate_rps)
+        searches.note(record(trial, None, "failed", died))
+    assert rates[0] == rates[1] == 800
+    assert rates[2] == round((100 * 800) ** 0.5)  # after two failures below; the server died there at once
+    assert rates[3] == rates[4] < rates[2]
 
 
 def test_a_resumed_search_goes_on_where_it_was(trials):

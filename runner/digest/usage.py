@@ -103,8 +103,10 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
     mean, peak = metrics["generator_cpu_mean_pct"] or 0.0, metrics["generator_cpu_peak_1s_pct"]
     peak = mean if peak is None or math.isnan(peak) else peak
     full = 100 * min(len(placement.generator), int(metrics.get("threads") or len(placement.generator)))
-    ceiling_rps = measurement.generator_ceiling_rps
-    cpus = len({*placement.server, *placement.generator, *placement.database})
+    # A ramp's mean rate says nothing of how near its last step came.
+    ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
+    cpus = measurement.host_cpus or len({*placement.server, *placement.generator, *placement.database})
+    requests = metrics.get("requests") or 0
     return Evidence(
         (metrics["server_cpu_mean_pct"] or 0.0) / (100 * len(placement.server)),
         mean / full,
@@ -113,10 +115,12 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
         _database_evidence(measurement, metrics),
-        waits=tuple(_waits(metrics)),
+        # The probe keeps its connections: what new ones wait to be accepted it does not see.
+        waits=tuple(_waits(metrics)) if cell.mode == "keepalive" else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
         stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
+        failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
     )
 
 

@@ -14,7 +14,11 @@ FULL_SECOND = 0.95
 THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
-"""A rate above this share of what the generator reached against the fastest server may be the generator's own."""
+"""A rate above this share of what the generator reached against the fastest server may be the generator's own,"""
+HARDLY_IDLE = 0.60
+"""where the generator also used this share of its CPUs: a calibration may have met a slow moment of the machine."""
+FAILED = 0.001
+"""Above this share of failed requests a rate is one of errors."""
 STOLEN = 0.05
 """Share of the CPUs' time that the hypervisor took: response times are then its own; a server may only look idle."""
 MANY_TIMES = 5.0
@@ -49,6 +53,8 @@ class Evidence:
     """Of the time of all CPUs, taken by the hypervisor."""
     ceiling_share: float | None = None
     """The rate as a share of the generator's ceiling on this machine; None where that was not calibrated."""
+    failed_share: float = 0.0
+    """Of the requests: an error may be quicker, or slower, than the answer that was asked for."""
 
     @property
     def queued(self) -> bool:
@@ -58,8 +64,10 @@ class Evidence:
     @property
     def crowded(self) -> bool:
         """Whether the generator was busy, or at its ceiling."""
-        busy = self.generator_share > CROWDED or self.generator_peak_share > FULL_SECOND
-        return busy or (self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING)
+        if self.generator_share > CROWDED or self.generator_peak_share > FULL_SECOND:
+            return True
+        near = self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING
+        return near and self.generator_share >= HARDLY_IDLE
 
     @property
     def saturated(self) -> bool:
@@ -105,9 +113,9 @@ def judge(evidence: Evidence) -> Verdict:
     said = _said(evidence)
     if not evidence.disjoint:
         return Verdict("inconclusive", f"server and generator shared a CPU; {said}")
-    stored = evidence.database and _judge_database(evidence, evidence.database)
-    if evidence.saturated and (evidence.crowded or stored):
-        return Verdict("inconclusive", f"both sides were busy: {said}")
+    stored = _judge_database(evidence, evidence.database) if evidence.database else None
+    if why := _two_sides(evidence, stored):
+        return Verdict("inconclusive", f"{why}: {said}")
     if evidence.saturated:
         return Verdict("server-bound", said)
     if evidence.crowded:
@@ -115,6 +123,21 @@ def judge(evidence: Evidence) -> Verdict:
     if stored:
         return Verdict(stored.verdict, f"{stored.reason}: {said}")
     return _unlimited(evidence, said)
+
+
+def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
+    """Return why a limit that is there cannot be told, or tells nothing; empty where it can."""
+    if evidence.saturated and (evidence.crowded or stored):
+        return "both sides were busy"
+    if evidence.crowded and stored and evidence.database and not evidence.database.shared:
+        return "generator and database were both busy"
+    if evidence.saturated and evidence.failed_share > FAILED:
+        return _failed(evidence)
+    return ""
+
+
+def _failed(evidence: Evidence) -> str:
+    return f"{100 * evidence.failed_share:.2g} % of the requests failed"
 
 
 def _unlimited(evidence: Evidence, said: str) -> Verdict:
@@ -125,6 +148,8 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
         return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
     if evidence.dropped:
         return Verdict("inconclusive", f"the rate was not sustained, {evidence.dropped} requests were dropped: {said}")
+    if evidence.failed_share > 0:
+        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
     if evidence.offered_rps is not None:
         return Verdict("offered", f"{evidence.offered_rps:g} requests/s were sustained: {said}")
     return Verdict("inconclusive", f"neither side was busy: {said}")

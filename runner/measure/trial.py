@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ def measure(
         server_sha256=ready.binary,
         died=died,
         database=use,
-        generator_ceiling_rps=ceiling.rps if ceiling else None,
+        generator_ceiling_rps=ceiling.rps_max if ceiling else None,
+        host_cpus=os.cpu_count(),
     )
 
 

@@ -113,6 +113,13 @@ class RunComparison:
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     unsealed: tuple[str, ...]
+    incomparable: tuple[str, ...]
+    """Quantities that one run's verdicts allow to compare and the other's do not, with both."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether at least one comparison had enough trials for a ratio."""
+        return any(each.ratio is not None for each in self.comparisons)
 
     @property
     def regressions(self) -> tuple[Comparison, ...]:
@@ -163,6 +170,12 @@ def compare_runs(
         only_a=tuple(str(cell) for cell in cells_a if cell not in cells_b),
         only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
         unsealed=tuple(str(cell) for cell in common if cell not in whole),
+        incomparable=tuple(
+            f"{cell}: {quantity.name} (A {_verdicts(sealed[cell][0])}; B {_verdicts(sealed[cell][1])})"
+            for cell in whole
+            for quantity in QUANTITIES
+            if quantity.allowed(sealed[cell][0]) != quantity.allowed(sealed[cell][1])
+        ),
     )
 
 
@@ -274,6 +287,11 @@ def table(found: RunComparison, load: str) -> list[dict[str, str]]:
     ]
 
 
+def _verdicts(sealed: pd.DataFrame) -> str:
+    counts = sealed["verdict"].value_counts(sort=False)
+    return ", ".join(f"{verdict} {count} of {len(sealed)}" for verdict, count in counts.items())
+
+
 def notes(found: RunComparison) -> list[str]:
     """Return what a reader must know beside the table, as sentences."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
@@ -285,6 +303,7 @@ def notes(found: RunComparison) -> list[str]:
         (f"Only in {found.run_a}", found.only_a),
         (f"Only in {found.run_b}", found.only_b),
         ("Without a sealed trial in one of the runs", found.unsealed),
+        ("Not compared, as one run's verdicts forbid it", found.incomparable),
     ):
         if cells:
             said.append(f"{what}: {'; '.join(cells)}.")

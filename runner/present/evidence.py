@@ -161,14 +161,12 @@ def evidence_table(case: Case) -> pd.DataFrame:
     row = case.row
     rows = [
         *(_used(case, subject) for subject in ("server", "generator", "database")),
-        *(_wait(case, name) for name in ("p50", "p95")),
+        *(_wait(case, name) for name in ("p50", "p95", "p99")),
         _known("server held back by its quota", row["server_throttled_pct"], "% of the time", _throttled),
         _known("CPU time that the hypervisor took", row["host_steal_pct"], "% of a core", _stolen),
         _ceiling(case),
         _known("requests not sent in time", row["dropped"], "", _dropped) if row["load_model"] == "open" else None,
-        _known(
-            "all connections of the pool in use", row["pool_exhausted_pct"], "% of the time", lambda _: "requests wait"
-        ),
+        _known("all connections of the pool in use", row["pool_exhausted_pct"], "% of the time", _exhausted),
         _known("CPU of the probe", row["probe_cpu_mean_pct"], "% of a core", lambda _: "what asking cost"),
     ]
     known = [each for each in rows if each is not None]
