@@ -26,6 +26,7 @@ iterations = json.loads(os.environ["SCENARIO"])["iterations"]
 body = {"name": "n", "variants": [{"name": "v", "allocation_percent": 100}]}
 lines = []
 durations = []
+begin_ns, clock_ms = time.time_ns(), 0.0
 for number in range(iterations):
     sent = urllib.request.Request(
         os.environ["TARGET_URL"], json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -33,10 +34,13 @@ for number in range(iterations):
     with urllib.request.urlopen(sent) as answer:
         answer.read()
     milliseconds = number + 1
-    request = Request(time.time_ns(), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000)
+    # Two virtual users who never wait: an answer of 30 ms is followed by the next one after 15 ms.
+    clock_ms += milliseconds / 2
+    request = Request(begin_ns + round(clock_ms * 1e6), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000)
     durations.append(request.duration / 1e6)
     lines += request_lines(request)
     lines += iteration_lines(request.end_ns, request.duration + 100_000)
+time.sleep(max(0.0, (begin_ns - time.time_ns()) / 1e9 + clock_ms / 1000))
 if fault == "k6-drops-a-line":
     del lines[4]
 lines = announce(lines)
