@@ -10,7 +10,7 @@ SETUP := .venv/.setup
 K6_VERSION := v1.8.1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
-SHELL_SCRIPTS := .ci/run setup/tools.sh setup/python.sh $(wildcard servers/*/*.sh)
+SHELL_SCRIPTS := .ci/run setup/tools.sh setup/python.sh setup/audit.sh $(wildcard servers/*/*.sh)
 
 .PHONY: help
 help: ## List the commands
@@ -31,7 +31,7 @@ test: setup test-servers ## Run the tests
 test-servers: setup ## Run the servers' own unit tests (part of make test)
 	@set -e; for server in $(SERVERS_GO); do echo "go test $$server"; (cd $$server && go test ./...); done
 	@set -e; for server in $(shell grep -ls 'cfg(test)' servers/*/src/*.rs | xargs -n1 dirname | sort -u); do echo "cargo test $$server"; \
-	  (cd $$server && cargo test --quiet --locked --target-dir ../../common-rust/target/test); done
+	  (cd $$server && cargo test --quiet --locked --target-dir ../../common-rust/target/test -- --test-threads=1); done # some measure time
 
 .PHONY: setup
 setup: $(SETUP) ## Make .venv from the lock file; find or install k6, wrk and nginx
@@ -68,11 +68,14 @@ bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pa
 bench-sampler: setup ## CPU that the sampler takes, by what it samples
 	@$(BIN)/python benchmarks/sampler.py
 
+.PHONY: soak
+soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
+	@$(BIN)/python benchmarks/soak.py
+
 .PHONY: sample
-sample: setup ## Make data/sample and figures/sample anew by a real quick run
-	@$(BIN)/bench run quick
-	@$(BIN)/bench export latest --out data/sample
-	@$(BIN)/bench report sample
+sample: setup ## Make the committed runs anew by real ones, data/sample (seeds-hour) and data/all (all): two hours and a half
+	@set -e; for pair in seeds-hour=sample all=all; do \
+	  $(BIN)/bench run $${pair%=*}; $(BIN)/bench export latest --out data/$${pair#*=}; $(BIN)/bench report $${pair#*=}; done
 
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew into requirements.lock (hashes, no addresses)
@@ -85,6 +88,14 @@ readme: setup ## Write the table of servers anew into README.md
 	@$(BIN)/bench list --markdown > .venv/.servers.md
 	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
 
+.PHONY: audit
+audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)
+	@setup/audit.sh
+
+.PHONY: reliability
+reliability: setup ## Write the table of faults anew into docs/reliability.md
+	@$(BIN)/python tests/fault_table.py
+
 .PHONY: lab
 lab: setup ## Open JupyterLab with the project's kernel
-	@$(BIN)/jupyter lab notebooks
+	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks

@@ -44,15 +44,7 @@ class Cgroup:
 
 def of_process(pid: int) -> Cgroup | None:
     """Return the control group that counts the CPU time of `pid`, or None where none can be read."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    paths = {}
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            paths[controller] = path.lstrip("/")
+    paths = _paths(pid)
     if "cpuacct" in paths:
         folder = _v1_mount("cpuacct") / paths["cpuacct"]
         quota = _v1_mount("cpu") / paths.get("cpu", "-") / "cpu.stat"
@@ -62,6 +54,33 @@ def of_process(pid: int) -> Cgroup | None:
     if (folder / "cpu.stat").exists():
         return Cgroup(2, folder, folder / "cpu.stat")
     return None
+
+
+def memory_of(pid: int) -> Path | None:
+    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's own."""
+    folder = memory_group(pid)
+    return None if folder == memory_group(os.getpid()) else folder
+
+
+def memory_group(pid: int) -> Path | None:
+    """Return the folder of the control group that limits the memory of `pid`; None where it is in none."""
+    paths = _paths(pid)
+    kind = "memory" if "memory" in paths else ""
+    return (_v1_mount("memory") if kind else ROOT) / paths[kind] if kind in paths else None
+
+
+def _paths(pid: int) -> dict[str, str]:
+    """Return the control group of a process by controller, version 2's under the empty name; empty where it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return {}
+    paths = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path.lstrip("/")
+    return paths
 
 
 def _v1_mount(controller: str) -> Path:

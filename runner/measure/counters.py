@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from runner.measure.conntrack import dropped_packets
 from runner.measure.readiness import get_json
-from runner.model import Counters
+from runner.measurement import Counters
 
 SETTLE_S = 3.0
 """How long a server may take to drain the warm-up."""
@@ -44,9 +45,13 @@ def read_counters(port: int) -> Counters:
     """
     stats = get_json(port, "/stats", timeout_s=10.0) or {}
     requests, connections = stats.get("requests"), stats.get("connections")
-    return Counters(
-        requests if isinstance(requests, int) else None,
-        connections if isinstance(connections, int) else None,
-        passive_opens(),
-        dropped_packets(),
+    return replace(
+        host_counters(),
+        requests=requests if isinstance(requests, int) else None,
+        connections=connections if isinstance(connections, int) else None,
     )
+
+
+def host_counters() -> Counters:
+    """Read what the kernel alone counts: of a server that may not be asked, or cannot be any more."""
+    return Counters(None, None, passive_opens(), dropped_packets())

@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +15,10 @@ from typing import Any
 
 import psycopg
 
-from runner.measure.engine import Engine, RunningDatabase
-from runner.model import DatabaseCounters, LabError
+from runner.measure.engine import Engine, Handed, RunningDatabase
+from runner.measure.scratch import temporary
+from runner.measurement import DatabaseCounters
+from runner.model import LabError, Server
 from runner.store import lab_root, last_line
 
 READY_WITHIN_S = 30.0
@@ -53,8 +54,14 @@ class Database:
 
     @property
     def url(self) -> str:
-        """What a server under test gets as DATABASE_URL."""
+        """Where it is, with the password."""
         return f"postgres://lab:{self.password}@127.0.0.1:{self.running.port}/lab"
+
+    def handed_to(self, server: Server) -> Handed:
+        """Return how a server under test is told of it."""
+        if server.secrets_by_file:
+            return Handed({}, {"DATABASE_URL_FILE": self.url})
+        return Handed({"DATABASE_URL": self.url}, {})
 
     def counters(self, tag: str) -> DatabaseCounters:
         """Return the rows with `tag` as firmware, and the statistics; LabError where the database does not answer."""
@@ -110,8 +117,8 @@ def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
     """Prepare PostgreSQL and start it once, so that what is wrong with it is known before any trial; LabError."""
     image = engine.prepare_database()
     with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        serving(engine, cpus, Path(folder) / "database.log") as database,
+        temporary() as folder,
+        serving(engine, cpus, folder / "database.log") as database,
     ):
         return DatabaseFacts(database.version, image, database.settings())
 

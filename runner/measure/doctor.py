@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.calibration import Calibration, Ceiling, load_calibration
-from runner.catalog import load_server, server_names
 from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.conntrack import CLOSE_RPS
 from runner.measure.tools import find_program, find_tool, remedy
 from runner.model import LabError
+from runner.planning.catalog import load_server, server_names
 
 CLOSE_OPENS = 4 * CLOSE_RPS
 """What a close-mode load of 3 s and its warm-up may open."""

@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -14,6 +14,9 @@ from runner.measure.machine import ephemeral_ports
 from runner.model import LabError, Server
 
 EngineChoice = Literal["auto", "docker", "process"]
+LOOPBACK = "127.0.0.1"
+UNKNOWN_PID = 0
+"""Stands for the process of a server that was not found."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,20 @@ class Running:
     port: int
     exit_code: Callable[[], int | None]
     """None while the server runs, else its exit code."""
-    stop: Callable[[], int]
-    """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code."""
+    stop: Callable[[], int | None]
+    """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code; None where it is not the lab's to end."""
+    address: str = field(default=LOOPBACK, kw_only=True)
+    host: str = field(default="", kw_only=True)
+    """Host and port as its URL has them; empty where that is `address` and `port`."""
+    alone: bool = field(default=True, kw_only=True)
+    """Whether its control group holds nothing else; where it may, its process tree is sampled."""
+    cpus: Callable[[], tuple[int, ...]] | None = field(default=None, kw_only=True)
+    """Which CPUs it may use, where that is not the lab's to decide."""
+
+    @property
+    def origin(self) -> str:
+        """What the URLs of its resources begin with."""
+        return f"http://{self.host or f'{self.address}:{self.port}'}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,19 @@ class RunningDatabase(Running):
     """Kill it hard and start it again, on the same port with the same data."""
 
 
+@dataclass(frozen=True)
+class Handed:
+    """What a server is started with beside ADDR."""
+
+    environment: Mapping[str, str]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """By variable: what stands in a file that only the server can read, whose path the variable has."""
+
+    def __or__(self, other: Handed) -> Handed:
+        """Return both together."""
+        return Handed({**self.environment, **other.environment}, {**self.secrets, **other.secrets})
+
+
 class Engine(Protocol):
     """A way of starting servers and their database: `docker` or `process`."""
 
@@ -50,9 +78,9 @@ class Engine(Protocol):
         """Make the server ready to start; return its image's digest or None. LabError where it cannot be."""
 
     def started(
-        self, server: Server, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
+        self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path
     ) -> AbstractContextManager[Running]:
-        """Start a prepared server on `cpus` with ADDR and `env`, output in `log`; nothing outlives the context."""
+        """Start a prepared server on `cpus` with ADDR and `handed`, output in `log`; nothing outlives the context."""
 
     def prepare_database(self) -> str | None:
         """Make PostgreSQL ready to start; return its image's digest or None. LabError where it cannot be."""
@@ -73,7 +101,7 @@ def free_port() -> int:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((LOOPBACK, port))
             except OSError:
                 continue
             return port

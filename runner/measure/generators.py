@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from runner.model import Cell, LabError, Workload
+from runner.measure.memory import allowed_bytes
+from runner.model import OWN, Cell, LabError, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
@@ -16,9 +17,13 @@ _GIB = 2**30
 K6_MEMORY_BYTES = 4 * _GIB
 """k6 at thousands of virtual users is bound by its garbage collector. Where there is memory for it, that runs only when
 k6 has used this much; else at four times the live heap rather than two."""
+_BYTES_A_USER = 200_000
+_BYTES_AN_ITERATION = 14_000
 WRK_TIMEOUT_S = 10
 SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
+SLOWEST_OWN_RPS = 20
+"""The same for a user's API: an iteration of a script may be several requests, and pauses between them."""
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
@@ -55,6 +60,11 @@ class Shot:
     method: str
     path: str
     body: str
+    address: str = "127.0.0.1"
+    host: str = "lab"
+    """What the probe names as Host; k6 and wrk name that of the URL."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What the script finds in its environment besides."""
 
     @classmethod
     def of(cls, workload: Workload, tool: Path, port: int, tag: str) -> Shot:
@@ -94,6 +104,7 @@ def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder:
         "BODY": shot.body,
         "MODE": cell.mode,
         "SCENARIO": json.dumps(scenario),
+        **shot.more,
         **_garbage_collector(),
         "HOME": str(folder),  # k6 reads its configuration from there: none, on every machine
     }
@@ -101,10 +112,22 @@ def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder:
 
 def _garbage_collector() -> dict[str, str]:
     """Return the settings of Go's garbage collector for k6 on a machine of this memory."""
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if memory_bytes < 3 * K6_MEMORY_BYTES:
+    if allowed_bytes() < 3 * K6_MEMORY_BYTES:
         return {"GOGC": "400"}
     return {"GOGC": "off", "GOMEMLIMIT": str(K6_MEMORY_BYTES)}
+
+
+def k6_bytes(cell: Cell) -> int:
+    """Return about how much memory k6 takes for a load, rather too much.
+
+    Seen: 0.2 MiB a virtual user, and what its samples leave for the garbage collector, 14 kB an iteration.
+    """
+    live = 64 * 2**20 + _BYTES_A_USER * (cell.vus or 0)
+    iterations = cell.iterations or round(sum(cell.rates_rps) * (cell.step_s or 0.0))
+    garbage = min(4 * live, _BYTES_AN_ITERATION * iterations)
+    if "GOMEMLIMIT" in _garbage_collector():
+        garbage = min(max(0, K6_MEMORY_BYTES - live), _BYTES_AN_ITERATION * iterations)
+    return live + garbage
 
 
 def _k6_measured(cell: Cell, shot: Shot, folder: Path, output: Output) -> Command:
@@ -150,7 +173,7 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
         }, len(cell.rates_rps) * cell.step_s + OPEN_GRACE_S
     if cell.vus is None or cell.iterations is None:
         raise LabError(f"Cell {cell.cell_id} lacks virtual users, iterations or arrival rates.")
-    limit_s = 60 + cell.iterations // SLOWEST_RPS
+    limit_s = 60 + cell.iterations // (SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS)
     return {
         "executor": "shared-iterations",
         "vus": cell.vus,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.model import Placement
+from runner.measurement import Placement
 
 STEAL_PCT = 1.0
 """A trial that loses more than this of its CPUs' time is slower by more than servers often differ."""
@@ -34,6 +34,8 @@ class Moment:
     load_average: float
     real_time: bool
     """Whether the instruments may take real-time priority."""
+    time_wait: int = 0
+    """Connections that are closed and keep their port still."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def hazards(facts: Mapping[str, Any], moment: Moment, demand: Demand) -> list[Ha
         _real_time(moment.real_time),
         _open_files(facts["open_files"], demand.connections),
         _backlog(facts["somaxconn"], demand.connections),
-        _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], demand),
+        _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], moment.time_wait, demand),
         _tracking(facts["nf_conntrack_max"], demand.opened),
     ]
 
@@ -68,7 +70,15 @@ def cpu_list(cpus: Sequence[int]) -> str:
 
 
 def _placement(placement: Placement) -> Hazard:
-    if not placement.disjoint:
+    both = {*placement.server, *placement.generator}
+    if not placement.disjoint and len(both) > 1:
+        own = min(both - set(placement.generator), default=min(both))
+        text = (
+            f"The server may run on {cpu_list(placement.server)}, and the generator does on "
+            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict can be told; start the server under "
+            f"`taskset -c {own}`, or move it there while it runs, `taskset -a -c -p {own} PID`."
+        )
+    elif not placement.disjoint:
         text = (
             "There is one CPU only: server and generator share it, so no rate tells about the server; use a machine "
             "(or `taskset`) with two or more."
@@ -167,14 +177,20 @@ def _backlog(somaxconn: int, connections: int) -> Hazard:
     return Hazard("somaxconn", False, text)
 
 
-def _ports(ends: Sequence[int], reuse: int | None, demand: Demand) -> Hazard:
+def _ports(ends: Sequence[int], reuse: int | None, waiting: int, demand: Demand) -> Hazard:
     """Judge the ports of outgoing connections, each held for a minute (TIME-WAIT, RFC 9293) by the side that closes.
 
-    With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new connection after a second.
+    With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new connection after a second;
+    else the `waiting` ones are in the way now.
     """
     first, last = ends
     ports = last - first + 1
-    if ports < (needed := max(2 * demand.connections, min(demand.opened, PORTS_A_SECOND))):
+    if reuse == 0 and ports - waiting < 2 * demand.connections <= ports:
+        text = (
+            f"{waiting} of {ports} ports are held by connections that were closed within the last minute: wait for it, "
+            "or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+        )
+    elif ports < (needed := max(2 * demand.connections, min(demand.opened, PORTS_A_SECOND))):
         text = (
             f"There are {ports} ports for outgoing connections ({first} to {last}), and {needed} are needed: "
             "`sudo sysctl -w net.ipv4.ip_local_port_range='16384 65535'`."

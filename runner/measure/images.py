@@ -72,7 +72,7 @@ def _build(
 def _context(folder: Path, others: Sequence[str]) -> IO[bytes]:
     """Return a folder as a tar for Docker, without `others` and what its .dockerignore names."""
     ignore = folder / ".dockerignore"
-    lines = [line.strip() for line in ignore.read_text().splitlines()] if ignore.is_file() else []
+    lines = [line.strip() for line in ignore.read_text(encoding="utf-8").splitlines()] if ignore.is_file() else []
     patterns = [line for line in lines if line and not line.startswith("#")]
     return cast(IO[bytes], tar(folder, exclude=[*others, *patterns]))
 
@@ -134,12 +134,15 @@ def _make_base(client: DockerClient, refused: str) -> None:
             exit_code=1,
         )
     sources = [path for path in _package_sources() if path.is_file()]
-    done = subprocess.run(
-        [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-", *map(str, sources)],
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-", *map(str, sources)],
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LabError("mmdebstrap did not make a Debian base within 300 s.", exit_code=1) from None
     if done.returncode != 0:
         reason = _last_line(RuntimeError(done.stderr.decode(errors="replace")))
         raise LabError(f"mmdebstrap could not make a Debian base: {reason}.", exit_code=1)

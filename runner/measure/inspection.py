@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,13 @@ from runner.measure import machine
 from runner.measure.build import build
 from runner.measure.contract import check_contract
 from runner.measure.database import Database, serving
-from runner.measure.engine import Engine, EngineChoice
+from runner.measure.engine import Engine, EngineChoice, Handed
 from runner.measure.readiness import wait_ready
+from runner.measure.scratch import temporary
 from runner.measure.session import session
 from runner.measure.subjects import Source, open_files, source_of
-from runner.model import Check, LabError, Placement, Server
+from runner.measurement import Placement
+from runner.model import Check, LabError, Server
 
 POOL_SIZE = 8
 """Small enough for the checks to exhaust it."""
@@ -61,15 +62,15 @@ def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
 
     A server that inserts gets a database of its own.
     """
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as stack:
+    with temporary() as folder, contextlib.ExitStack() as stack:
         try:
             build(server)
             engine.prepare(server)
             database = None
             if "devices-insert" in server.implements:
                 engine.prepare_database()
-                database = stack.enter_context(serving(engine, placement.database, Path(folder) / "database.log"))
-            checks = _checks(engine, server, placement, database, Path(folder))
+                database = stack.enter_context(serving(engine, placement.database, folder / "database.log"))
+            checks = _checks(engine, server, placement, database, folder)
             return Inspection(server.name, checks, None, server.deviations)
         except LabError as error:
             return Inspection(server.name, (), str(error))
@@ -80,10 +81,10 @@ def _checks(
 ) -> tuple[Check, ...]:
     nonce = secrets.token_hex(16)
     log = folder / "server.log"
-    env = {"LAB_NONCE": nonce}
+    handed = Handed({"LAB_NONCE": nonce})
     if database is not None:
-        env |= {"DATABASE_URL": database.url, "DB_POOL_SIZE": str(POOL_SIZE)}
-    with engine.started(server, placement.server, env, log) as running:
+        handed |= database.handed_to(server) | Handed({"DB_POOL_SIZE": str(POOL_SIZE)})
+    with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
         subject = source_of(running.pid)
         checks = check_contract(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,9 @@ from typing import Any
 
 from runner.measure.leftovers import Ledger
 from runner.model import LabError
+
+PATIENCE_S = 60.0
+"""An instrument answers within milliseconds, the sampler's last answer within a second: it writes its samples."""
 
 
 class Instrument:
@@ -27,6 +31,8 @@ class Instrument:
         try:
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
+            if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+                raise LabError(f"The {self._name} did not answer within {PATIENCE_S:.0f} s.", exit_code=1)
             answer = self._process.stdout.readline()
         except BrokenPipeError:
             answer = ""

@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runner.store import lab_root
+from runner.store import lab_root, replacing
+
+PREFIX = "bench-"
+"""How the names of temporary folders and control groups begin: nothing else is ever removed."""
 
 
 def boot_id() -> str:
@@ -31,10 +34,33 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
+def pid_namespace() -> int:
+    """Return which numbering of processes this one sees: in a container it is not the machine's."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def identity(pid: int) -> str:
+    """Return what no other process has, on this machine and at any time: boot id, numbering, pid, start."""
+    return f"{boot_id()}:{pid_namespace()}:{pid}:{start_ticks(pid)}"
+
+
+def lives(whose: str) -> bool:
+    """Return whether the process of an `identity` is, or may be, still there.
+
+    Of one with another numbering nothing can be told; it may live.
+    """
+    boot, _, rest = whose.partition(":")
+    numbering, _, process = rest.partition(":")
+    pid = process.partition(":")[0]
+    if boot == boot_id() and numbering != str(pid_namespace()):
+        return True
+    return pid.isdigit() and identity(int(pid)) == whose
+
+
 def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/PID/stat after the command's name: [0] is the state, [3] the session, [19] the start."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
 
@@ -47,7 +73,7 @@ class Ledger:
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
-        with self.path.open("a") as handle:
+        with self.path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps({"kind": kind, **facts}) + "\n")
 
     def add_process(self, pid: int) -> None:
@@ -60,12 +86,16 @@ def ledger() -> Iterator[Ledger]:
     """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
     own = os.getpid()
     path = lab_root() / "data" / ".live" / f"{own}-{start_ticks(own)}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"kind": "boot", "id": boot_id()}) + "\n")
+    _write(path, [{"kind": "boot", "id": boot_id(), "numbering": pid_namespace()}])
     try:
         yield Ledger(path)
     finally:
         reap(path)
+
+
+def _write(path: Path, entries: list[dict[str, Any]]) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
 
 def dead_ledgers() -> list[Path]:
@@ -75,40 +105,68 @@ def dead_ledgers() -> list[Path]:
         pid, _, start = path.stem.partition("-")
         entries = _entries(path)
         same_boot = bool(entries) and entries[0].get("id") == boot_id()
+        if same_boot and entries[0].get("numbering", pid_namespace()) != pid_namespace():
+            continue  # it may live
         if not (same_boot and pid.isdigit() and str(start_ticks(int(pid))) == start):
             found.append(path)
     return found
 
 
 def reap(path: Path) -> list[str]:
-    """End and remove everything that a ledger lists, then the ledger; return what was removed, in words."""
-    entries = _entries(path)
-    removed = []
-    same_boot = bool(entries) and entries[0].get("id") == boot_id()
-    # Last started, first removed: the generator before the server, a cgroup after its processes.
-    for entry in reversed(entries):
-        kind = entry.get("kind")
-        if kind == "process" and same_boot:
-            removed += _end_session(entry["pid"], entry["start"])
-        elif kind == "container":
-            removed += _remove_container(entry["id"])
-        elif kind == "folder" and Path(entry["path"]).name.startswith("bench-") and Path(entry["path"]).is_dir():
-            shutil.rmtree(entry["path"], ignore_errors=True)
-            removed.append(f"folder {entry['path']}")
-        elif kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith("bench-"):
-            from runner.measure import cgroups  # noqa: PLC0415 - it records its groups in a ledger
+    """End and remove everything that a ledger lists, then the ledger; return what was removed, in words.
 
-            removed += [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
-    path.unlink(missing_ok=True)
+    What cannot be removed now, a container without its engine, stays in the ledger.
+    """
+    if not path.exists():
+        return []
+    entries = _entries(path)
+    boot = entries[:1] if entries and entries[0].get("kind") == "boot" else []
+    same_boot = bool(boot) and boot[0].get("id") == boot_id()
+    removed: list[str] = []
+    kept: list[dict[str, Any]] = []
+    # Last started, first removed: the generator before the server, a cgroup after its processes.
+    for entry in reversed(entries[len(boot) :]):
+        gone = _remove(entry, same_boot)
+        if gone is None:
+            kept.append(entry)
+        else:
+            removed += gone
+    if kept:
+        _write(path, [*boot, *reversed(kept)])
+    else:
+        path.unlink(missing_ok=True)
     return removed
+
+
+def left_over() -> list[str]:
+    """Return what dead runs have left and nobody could remove, in words."""
+    listed = (entry for path in dead_ledgers() for entry in _entries(path) if entry.get("kind") != "boot")
+    return [f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}" for entry in listed]
+
+
+def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
+    """Remove what an entry stands for; return what was there, in words, or None where it is there still."""
+    kind = entry.get("kind")
+    if kind == "process" and same_boot:
+        return [f"process {pid}" for pid in kill_session(entry["pid"], entry["start"])]
+    if kind == "container":
+        return _remove_container(entry["id"])
+    if kind == "folder" and Path(entry["path"]).name.startswith(PREFIX) and Path(entry["path"]).is_dir():
+        shutil.rmtree(entry["path"], ignore_errors=True)
+        return [f"folder {entry['path']}"]
+    if kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith(PREFIX):
+        from runner.measure import cgroups  # noqa: PLC0415 - it records its groups in a ledger
+
+        return [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
+    return []
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
     entries = []
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a line torn by the runner's death
             entries.append(json.loads(line))
-    return entries
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
@@ -127,10 +185,6 @@ def session_members(leader: int, started: int | None) -> list[int]:
     return members
 
 
-def _end_session(leader: int, started: int | None) -> list[str]:
-    return [f"process {pid}" for pid in kill_session(leader, started)]
-
-
 def kill_session(leader: int, started: int | None, within_s: float = 5.0) -> list[int]:
     """Kill a session until none of its processes is left, as one may fork while it is being killed; return their pids.
 
@@ -147,9 +201,10 @@ def kill_session(leader: int, started: int | None, within_s: float = 5.0) -> lis
     return list(killed)
 
 
-def _remove_container(container_id: str) -> list[str]:
+def _remove_container(container_id: str) -> list[str] | None:
     import docker  # noqa: PLC0415 - the reaper of the process engine must not pay for it
-    from docker.errors import APIError, DockerException, NotFound  # noqa: PLC0415
+    from docker.errors import DockerException, NotFound  # noqa: PLC0415
+    from requests.exceptions import RequestException  # noqa: PLC0415
 
     try:
         client = docker.from_env(timeout=20)
@@ -159,6 +214,6 @@ def _remove_container(container_id: str) -> list[str]:
             client.close()
     except NotFound:
         return []
-    except (APIError, DockerException) as error:
-        return [f"container {container_id[:12]} not removed ({error})"]
+    except (DockerException, RequestException):
+        return None
     return [f"container {container_id[:12]}"]

@@ -15,12 +15,14 @@ from pathlib import Path
 from runner.calibration import Calibration
 from runner.measure import generators
 from runner.measure.database import Database
-from runner.measure.engine import Engine, Running
+from runner.measure.engine import UNKNOWN_PID, Engine, Running
 from runner.measure.leftovers import Ledger
 from runner.measure.probing import probing
 from runner.measure.processes import pinned
 from runner.measure.sampling import Sampler, sampling
-from runner.model import Cell, LabError, Placement, Server
+from runner.measure.scratch import scratch
+from runner.measurement import Placement
+from runner.model import Cell, LabError, Server
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,11 @@ class Subjects:
 
 def warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:
     """Run a load that leaves nothing but its log in `folder`."""
-    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
-        bench.ledger.add("folder", path=scratch)
-        _generate(bench, generators.warmup(cell, shot, Path(scratch)), folder / "generator.log", None)
+    with scratch(bench.ledger) as thrown_away:
+        command = generators.warmup(cell, shot, thrown_away)
+        code = _generate(bench, command, folder / "generator.log", None).exit_code
+    if code == -signal.SIGKILL:
+        raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
 
 
 def load(bench: Bench, command: generators.Command, probe: generators.Shot, folder: Path, subjects: Subjects) -> Loaded:
@@ -97,7 +101,8 @@ def load(bench: Bench, command: generators.Command, probe: generators.Shot, fold
 
 
 def _watch(sampler: Sampler, subjects: Subjects) -> None:
-    sampler.add("server", subjects.running.pid)
+    if subjects.running.pid != UNKNOWN_PID:
+        sampler.add("server", subjects.running.pid, alone=subjects.running.alone)
     if subjects.database is not None:
         sampler.add("database", subjects.database.running.pid)
     if "stats" in subjects.server.implements:

@@ -11,7 +11,8 @@ from typing import Any
 
 from runner.measure.hazards import Demand, Hazard, Moment, hazards
 from runner.measure.procfs import number_after
-from runner.model import LabError, Placement
+from runner.measurement import Placement
+from runner.model import LabError
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are."""
@@ -21,7 +22,7 @@ _CPU = "sys/devices/system/cpu"
 
 def _read(path: str) -> str | None:
     try:
-        return (ROOT / path).read_text().strip()
+        return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
 
@@ -179,7 +180,13 @@ def _moment() -> Moment:
     after = _cpu_times()
     passed = [b - a for a, b in zip(before, after, strict=True)]
     load = (_read("proc/loadavg") or "0").split()[0]
-    return Moment(_stolen_pct(after), _stolen_pct(passed), float(load), _real_time_permitted())
+    stolen = _stolen_pct(after), _stolen_pct(passed)
+    return Moment(*stolen, float(load), _real_time_permitted(), _time_wait())
+
+
+def _time_wait() -> int:
+    """Return how many connections are closed and keep their port still."""
+    return number_after(b" tw ", (_read("proc/net/sockstat") or "").encode()) or 0
 
 
 def _cpu_times() -> list[int]:

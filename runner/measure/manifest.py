@@ -15,7 +15,8 @@ from runner.measure.database import DatabaseFacts
 from runner.measure.engine import Engine
 from runner.measure.tools import Tool, find_tool
 from runner.measure.trial import Ready
-from runner.model import SCHEMA, Campaign, Placement
+from runner.measurement import Placement
+from runner.model import SCHEMA, Campaign
 from runner.store import RunFolder, lab_root, write_json
 
 _PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "psutil", "pyarrow", "seaborn")
@@ -33,6 +34,7 @@ def write_manifest(
     database: DatabaseFacts | None,
     calibration: Calibration | None,
     warnings: Sequence[str],
+    inputs: Mapping[str, str],
 ) -> None:
     """Write the manifest of a run that is about to begin."""
     nginx = find_tool("nginx")
@@ -52,6 +54,7 @@ def write_manifest(
                 "database_cpus": campaign.database_cpus,
                 "environment": campaign.environment,
                 "copies": campaign.copies,
+                "own": asdict(campaign.own) if campaign.own else None,
                 "sample_hz": campaign.sample_hz,
                 "toml": campaign.text,
                 "scale": scale,
@@ -70,6 +73,7 @@ def write_manifest(
             },
             "images": {each.server.name: each.image for each in prepared if each.image},
             "artifacts": {each.server.name: each.binary for each in prepared if each.binary},
+            "inputs": dict(inputs),
             "database": asdict(database) if database else None,
             "calibration": asdict(calibration) if calibration else None,
             "host_warnings": list(warnings),

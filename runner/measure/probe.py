@@ -1,8 +1,8 @@
 """Ask the server for its own response time beside a load: few requests on a fixed schedule, over kept connections.
 
-Run as `python -m runner.measure.probe HZ CPUS PORT`. Commands come as JSON lines on standard input: the request
-(`method`, `path`, `body`) begins it, `stop` ends it and is answered with all samples and what they cost; so does the
-end of input, without an answer. The runner's side of it is in probing.py.
+Run as `python -m runner.measure.probe HZ CPUS PORT [ADDRESS]`. Commands come as JSON lines on standard input: the
+request (`method`, `path`, `body`, and as `host` another name than `lab`) begins it, `stop` ends it and is answered with
+all samples and what they cost; so does the end of input, without an answer. The runner's side of it is in probing.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).
@@ -21,6 +21,7 @@ import time
 from array import array
 from collections.abc import Iterable
 
+from runner.measure.answers import Answer
 from runner.measure.precedence import take_precedence
 
 COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
@@ -34,31 +35,35 @@ CHUNK = 65_536
 class Connection:
     """One kept connection to the server, with at most one request under way."""
 
-    def __init__(self, port: int) -> None:
-        self.channel = socket.create_connection(("127.0.0.1", port), timeout=1.0)
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.channel = socket.create_connection(address, timeout=1.0)
         self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # It is only asked when it is ready: a timeout would cost a system call more, each time.
+        self.channel.setblocking(False)
         self.row = -1
         """Number of the request under way."""
-        self._data = b""
+        self._answer = Answer()
+
+    @property
+    def usable(self) -> bool:
+        """Whether an idle connection is still one: a server may close what nobody has used for a while."""
+        return not select.select([self.channel], [], [], 0)[0]
 
     def send(self, row: int, request: bytes) -> None:
         """Send a request; a few hundred bytes fit into an idle connection's buffer."""
-        self.row, self._data = row, b""
+        self.row, self._answer = row, Answer()
         self.channel.sendall(request)
 
     def read(self) -> tuple[int, bool] | None:
         """Take what has come; return the answer's status and whether the connection is kept, None while it is short.
 
-        OSError where the server has closed it.
+        OSError where the server has closed it, ValueError for what is no HTTP.
         """
-        received = self.channel.recv(CHUNK)
-        if not received:
-            raise ConnectionResetError
-        self._data += received
-        head, blank, body = self._data.partition(b"\r\n\r\n")
-        if not blank or len(body) < content_length(head):
+        try:
+            received = self.channel.recv(CHUNK)
+        except BlockingIOError:  # it was ready, and is not: the kernel dropped what did not check out
             return None
-        return int(head[9:12]), b"\nconnection: close" not in head.lower()
+        return self._answer.take(received)
 
 
 class Schedule:
@@ -72,9 +77,9 @@ class Schedule:
     server's.
     """
 
-    def __init__(self, port: int, request: bytes, period_ns: int) -> None:
+    def __init__(self, address: tuple[str, int], request: bytes, period_ns: int) -> None:
         self.rows = {name: array("q") for name in COLUMNS}
-        self._port, self._request, self._period_ns = port, request, period_ns
+        self._address, self._request, self._period_ns = address, request, period_ns
         self._idle: list[Connection] = []
         self._busy: dict[int, Connection] = {}
         self._begin_ns = time.monotonic_ns()
@@ -90,12 +95,12 @@ class Schedule:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
         while self.due_ns <= time.monotonic_ns() and len(self._busy) < MOST_CONNECTIONS:
             row = len(self.rows["status"])
-            opened, sent = int(not self._idle), time.monotonic_ns()
-            for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, opened), strict=True):
+            connection, sent = self._kept(), time.monotonic_ns()
+            for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
                 self.rows[name].append(value)
             self.due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
             try:
-                connection = self._idle.pop() if self._idle else Connection(self._port)
+                connection = connection or Connection(self._address)
                 self._busy[connection.channel.fileno()] = connection
                 connection.send(row, self._request)
             except OSError:
@@ -108,7 +113,7 @@ class Schedule:
             connection = self._busy[descriptor]
             try:
                 answer = connection.read()
-            except OSError:
+            except (OSError, ValueError):
                 self.rows["received_ns"][connection.row] = time.monotonic_ns()
                 self._drop(connection.row)
                 continue
@@ -128,6 +133,15 @@ class Schedule:
                 self.rows["received_ns"][connection.row] = time.monotonic_ns()
                 self._drop(connection.row)
 
+    def _kept(self) -> Connection | None:
+        """Return an idle connection, None where there is none."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+            connection.channel.close()
+        return None
+
     def _drop(self, row: int) -> None:
         for descriptor, connection in list(self._busy.items()):
             if connection.row == row:
@@ -135,19 +149,10 @@ class Schedule:
                 connection.channel.close()
 
 
-def content_length(head: bytes) -> int:
-    """Return the length that a head announces, 0 where it announces none."""
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    return 0
-
-
-def request_bytes(method: str, path: str, body: str) -> bytes:
+def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes:
     """Return the request as it goes over the wire."""
     payload = body.encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: lab"]
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     if payload:
         lines += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
     return "\r\n".join([*lines, "", ""]).encode() + payload
@@ -181,7 +186,9 @@ def main() -> None:
     sys.stdout.write("ok\n")
     sys.stdout.flush()
     begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
-    schedule = Schedule(int(sys.argv[3]), request_bytes(given["method"], given["path"], given["body"]), period_ns)
+    address = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
+    request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
+    schedule = Schedule((address, int(sys.argv[3])), request, period_ns)
     if _probe(schedule) == "end":
         return
     cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}

@@ -29,7 +29,8 @@ class Probe:
 
     def begin(self) -> None:
         """Send the first request, and from now on one after the other."""
-        self._process.tell({"method": self._shot.method, "path": self._shot.path, "body": self._shot.body})
+        shot = self._shot
+        self._process.tell({"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host})
 
     def stop(self) -> None:
         """End the probe and write its samples; what it used of a CPU itself is in the file's metadata."""
@@ -44,5 +45,6 @@ class Probe:
 @contextlib.contextmanager
 def probing(out: Path, port: int, cpus: Sequence[int], ledger: Ledger, *, shot: Shot) -> Iterator[Probe]:
     """Run a probe on `cpus` that sends `shot` HZ times a second, and writes `out` (probe.parquet) when stopped."""
-    with instrument("runner.measure.probe", (f"{HZ:g}", ",".join(map(str, cpus)), str(port)), ledger) as process:
+    arguments = (f"{HZ:g}", ",".join(map(str, cpus)), str(port), shot.address)
+    with instrument("runner.measure.probe", arguments, ledger) as process:
         yield Probe(process, shot, out)

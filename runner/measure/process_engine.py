@@ -7,15 +7,15 @@ import os
 import pwd
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
-from runner.measure.engine import Running, RunningDatabase, free_port
+from runner.measure.engine import Handed, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger
 from runner.measure.processes import Pinned, pinned
+from runner.measure.scratch import scratch, write_secrets
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
@@ -33,20 +33,26 @@ class ProcessEngine:
 
     def prepare(self, server: Server) -> str | None:
         """Check that what the server needs to run is there; there is no image."""
+        if not server.contract:
+            raise LabError(
+                f"A folder with a Dockerfile needs a Docker engine, and this is another ({self.reason}): start one, or "
+                "start the server yourself and give its address by --url."
+            )
         for need in server.run_needs:
             if find_program(need) is None:
                 raise LabError(f"Server {server.name} needs {need}: {remedy(need)}.")
         return None
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], env: Mapping[str, str], log: Path) -> Iterator[Running]:
+    def started(self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path) -> Iterator[Running]:
         """Start the server's binary or script in its folder, with a temporary folder of its own as TMPDIR."""
         artifact = str(server.folder / server.artifact) if server.artifact else ""
         argv = [part.replace("{artifact}", artifact) for part in server.run_command]
         port = free_port()
-        with self._temporary() as temporary:
+        with scratch(self._ledger) as temporary:
             whole = {
-                **env,
+                **handed.environment,
+                **{name: str(path) for name, path in write_secrets(temporary, handed.secrets).items()},
                 "ADDR": f"127.0.0.1:{port}",
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
@@ -66,7 +72,7 @@ class ProcessEngine:
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
         """Start the system's PostgreSQL on a cluster in a temporary folder, never as root."""
         port = free_port()
-        with self._temporary() as folder, contextlib.ExitStack() as stack:
+        with scratch(self._ledger) as folder, contextlib.ExitStack() as stack:
             for name in ("start.sh", "postgresql.conf"):
                 shutil.copy(POSTGRES / name, folder / name)
             argv = [*_unprivileged(folder), "sh", str(folder / "start.sh")]
@@ -100,12 +106,6 @@ class ProcessEngine:
                 yield running
             finally:
                 end()
-
-    @contextlib.contextmanager
-    def _temporary(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-            self._ledger.add("folder", path=folder)
-            yield Path(folder)
 
 
 def _controlled(start: Callable[[], Pinned], port: int) -> tuple[RunningDatabase, Callable[[], int]]:

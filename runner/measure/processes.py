@@ -11,10 +11,11 @@ from pathlib import Path
 
 from runner.measure import cgroups
 from runner.measure.leftovers import Ledger, kill_session, start_ticks
+from runner.model import LabError
 
 # The shell joins the control group, waits for a line (so that the sampler can watch from the first instruction on)
 # and becomes the program: same pid throughout, and no CPU time escapes the group's counter.
-_LAUNCHER = '[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; read -r _; shift; exec taskset -c "$@" < /dev/null'
+_LAUNCHER = '[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,10 @@ class Pinned:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(timeout=grace_s)
         kill_session(self.pid, self.started)
-        return self.popen.wait()
+        try:
+            return self.popen.wait(timeout=grace_s + 10)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"Process {self.pid} cannot be killed: it waits for a device.", exit_code=1) from None
 
 
 @contextlib.contextmanager

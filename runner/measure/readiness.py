@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure.engine import Running
+from runner.measurement import ended
 from runner.model import LabError
 from runner.store import last_line
 
@@ -29,6 +32,72 @@ def get_json(port: int, path: str, timeout_s: float = 2.0) -> dict[str, object] 
     return value if isinstance(value, dict) else None
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What a GET was answered with: the status, and where a redirection leads to."""
+
+    status: int
+    location: str | None
+
+
+def ask(running: Running, path: str, timeout_s: float = 10.0) -> Reply | None:
+    """GET a path over a fresh connection, following no redirection; None where no HTTP came back.
+
+    OSError where no connection could be made.
+    """
+    connection = http.client.HTTPConnection(running.address, running.port, timeout=timeout_s)
+    connection.connect()
+    try:
+        connection.request("GET", path, headers={"Host": running.origin.partition("//")[2], "Connection": "close"})
+        response = connection.getresponse()
+        return Reply(response.status, response.headers.get("Location"))
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def wait_answer(name: str, running: Running, path: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
+    """Return when a server without contract answers HTTP at `path`, with any status; LabError as of wait_ready."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if ask(running, path, timeout_s=max(0.1, deadline - time.monotonic())) is not None:
+                return
+        _require_running(name, running, log)
+        time.sleep(0.01)
+    raise LabError(
+        f"{name} did not answer HTTP at {running.origin}{path} within {deadline_s:g} s{last_line(log)}; a container "
+        "must listen at $ADDR, or on $PORT.",
+        exit_code=1,
+    )
+
+
+def require_answer(name: str, running: Running, path: str) -> None:
+    """Raise LabError unless a GET of `path` is answered with 2xx."""
+    url = f"{running.origin}{path}"
+    try:
+        reply = ask(running, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LabError(f"Nothing answers at {url} ({reason}): start {name} first.") from None
+    if reply is None:
+        raise LabError(f"What listens at {url} does not answer HTTP: give the address of an HTTP server.")
+    if 300 <= reply.status < 400:
+        raise LabError(
+            f"{url} answers {reply.status} and leads to {reply.location}: the lab follows no redirection; give an "
+            "address, or a --probe-path, that answers 200."
+        )
+    if not 200 <= reply.status < 300:
+        raise LabError(f"{url} answers {reply.status}: give an address, or a --probe-path, that answers 200.")
+
+
+def _require_running(name: str, running: Running, log: Path) -> None:
+    code = running.exit_code()
+    if code is not None:
+        raise LabError(f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1)
+
+
 def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
     """Return when /health answers with `nonce`; LabError at the deadline or at the server's death.
 
@@ -40,9 +109,7 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
         answer = get_json(running.port, "/health")
         if answer is not None and answer.get("nonce") == nonce:
             return
-        code = running.exit_code()
-        if code is not None:
-            raise LabError(f"{name} ended with exit code {code} before it was ready{last_line(log)}.", exit_code=1)
+        _require_running(name, running, log)
         time.sleep(0.01)
     if answer is not None:
         raise LabError(f"Another program than {name} answers on port {running.port}: its nonce is wrong.", exit_code=1)

@@ -76,7 +76,7 @@ class _Watch:
         command = json.loads(line)
         if "add" in command:
             with contextlib.suppress(OSError):  # it has just died: it has no rows
-                self.sources[command["add"]] = source_of(command["pid"], MEMORY_NS)
+                self.sources[command["add"]] = source_of(command["pid"], MEMORY_NS, alone=command["alone"])
         if "poll" in command:
             self._poll = StatsPoll(command["poll"])
         return "stop" not in command

@@ -34,9 +34,12 @@ class Sampler:
         self._process = process
         self._out = out
 
-    def add(self, subject: Subject, pid: int) -> None:
-        """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row."""
-        self._process.tell({"add": subject, "pid": pid})
+    def add(self, subject: Subject, pid: int, *, alone: bool = True) -> None:
+        """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row.
+
+        Where it is not `alone` in its group, it is the tree.
+        """
+        self._process.tell({"add": subject, "pid": pid, "alone": alone})
 
     def poll(self, port: int) -> None:
         """Ask the server's /stats as well from now on, over one connection kept open."""

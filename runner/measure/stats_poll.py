@@ -85,8 +85,10 @@ def _figures(body: bytes) -> dict[str, float]:
     found: dict[str, float] = {}
     if isinstance(stats, dict):
         for name in FIGURES:
-            group, key = name.split("_", 1)
-            value = stats[group].get(key) if isinstance(stats.get(group), dict) else None
+            group, _, key = name.partition("_")
+            value = stats.get(group)
+            if key:
+                value = value.get(key) if isinstance(value, dict) else None
             if isinstance(value, int | float) and not isinstance(value, bool):
                 found[name] = value
     return found

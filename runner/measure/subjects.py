@@ -161,14 +161,15 @@ def open_files(pid: int) -> int | None:
         return None
 
 
-def source_of(pid: int, memory_ns: int = 0) -> Source:
+def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
     """Return the best source for `pid`: its control group unless that holds the lab too, else the process tree.
 
-    A look at memory and threads holds for `memory_ns`. OSError where the process or its group has just ended.
+    It is the tree as well where the group is known to hold others (not `alone`). A look at memory and threads holds for
+    `memory_ns`. OSError where the process or its group has just ended.
     """
     if pid == os.getpid():
         return OwnSubject(memory_ns)
     group = cgroups.of_process(pid)
-    if group is None or os.getpid() in cgroups.members(group):
+    if group is None or not alone or os.getpid() in cgroups.members(group):
         return ProcessSubject(pid, memory_ns)
     return CgroupSubject(group, memory_ns)

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.measure.leftovers import Ledger, reap
+from runner.measure.scratch import sweep_temporary
 
 
 @contextlib.contextmanager
 def watching(ledger: Ledger) -> Iterator[None]:
-    """Keep a watchdog over `ledger` as long as this process lives or the context lasts."""
+    """Keep a watchdog over `ledger` as long as this process lives or the context lasts, then reap it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "runner.measure.watchdog", str(ledger.path)],
         stdin=subprocess.PIPE,
@@ -29,11 +30,13 @@ def watching(ledger: Ledger) -> Iterator[None]:
     try:
         yield
     finally:
+        reap(ledger.path)
         # A line before the end of the file says that the runner cleans up by itself.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(b"done\n")
             process.stdin.close()
-        process.wait(timeout=30)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=30)
 
 
 def main() -> None:
@@ -43,6 +46,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     if not sys.stdin.buffer.read() and path.exists():
         reap(path)
+        sweep_temporary()
 
 
 if __name__ == "__main__":

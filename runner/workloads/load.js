@@ -1,5 +1,5 @@
 // One request an iteration. Everything comes from the environment: TARGET_URL, METHOD, BODY (may be empty), MODE, and
-// SCENARIO, which is a scenario of k6 as JSON.
+// SCENARIO and OPTIONS (may be missing), which are a scenario and options of k6 as JSON.
 import http from 'k6/http';
 
 const method = __ENV.METHOD;
@@ -8,6 +8,7 @@ const body = __ENV.BODY || null;
 const params = body ? { headers: { 'Content-Type': 'application/json' } } : {};
 
 export const options = {
+  ...JSON.parse(__ENV.OPTIONS || '{}'),
   scenarios: { load: JSON.parse(__ENV.SCENARIO) },
   discardResponseBodies: true,
   noCookiesReset: true, // no server sets one, and a new jar for each iteration costs CPU

@@ -48,7 +48,7 @@ END
 
 cat >"$folder/nginx.conf" <<END
 daemon off;
-pid $folder/nginx.pid;
+pid "$folder/nginx.pid";
 error_log stderr error;
 worker_processes $workers;
 worker_rlimit_nofile $files;
@@ -65,11 +65,11 @@ http {
     keepalive_requests 1000000000;
     keepalive_timeout 300s;
     client_header_timeout 10s;
-    client_body_temp_path $folder/body;
-    proxy_temp_path $folder/proxy;
-    fastcgi_temp_path $folder/fastcgi;
-    uwsgi_temp_path $folder/uwsgi;
-    scgi_temp_path $folder/scgi;
+    client_body_temp_path "$folder/body";
+    proxy_temp_path "$folder/proxy";
+    fastcgi_temp_path "$folder/fastcgi";
+    uwsgi_temp_path "$folder/uwsgi";
+    scgi_temp_path "$folder/scgi";
 
     server {
         listen $address backlog=65535;

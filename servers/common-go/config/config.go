@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,7 +22,7 @@ const (
 type Config struct {
 	Address  netip.AddrPort
 	Nonce    string
-	Database *pgxpool.Config // nil without DATABASE_URL
+	Database *pgxpool.Config // nil without DATABASE_URL_FILE and DATABASE_URL
 }
 
 // Read returns an error of one sentence where the environment is not the contract's.
@@ -36,13 +37,30 @@ func Read() (Config, error) {
 		return Config{}, err
 	}
 	config := Config{Address: address, Nonce: os.Getenv("LAB_NONCE")}
-	if url := os.Getenv("DATABASE_URL"); url != "" {
+	url, err := readURL()
+	if err != nil {
+		return Config{}, err
+	}
+	if url != "" {
 		// The URL holds a password, and parsers quote what they cannot parse: neither is printed.
 		if config.Database, err = store.Configure(url, poolSize); err != nil {
 			return Config{}, fmt.Errorf("DATABASE_URL must be postgres://USER:PASSWORD@HOST:PORT/NAME.")
 		}
 	}
 	return config, nil
+}
+
+// readURL prefers a file, which is for its owner only: anybody who may ask the container engine reads the environment.
+func readURL() (string, error) {
+	path := os.Getenv("DATABASE_URL_FILE")
+	if path == "" {
+		return os.Getenv("DATABASE_URL"), nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("DATABASE_URL_FILE must be a file that holds the URL, but it is not: %w.", err)
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
 }
 
 func readPoolSize() (int32, error) {

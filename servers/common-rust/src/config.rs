@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fmt::Display;
+use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
@@ -15,7 +16,7 @@ pub struct Config {
     pub address: SocketAddr,
     /// `LAB_NONCE`: what `GET /health` echoes.
     pub nonce: String,
-    /// `DATABASE_URL` and `DB_POOL_SIZE`: without a URL there is no database.
+    /// `DATABASE_URL_FILE` or `DATABASE_URL`, and `DB_POOL_SIZE`: without a URL there is no database.
     pub database: Option<Database>,
 }
 
@@ -41,7 +42,11 @@ impl Config {
             Some(given) => read_pool_size(&given)?,
             None => DEFAULT_POOL_SIZE,
         };
-        let database = match variable("DATABASE_URL") {
+        let url = match variable("DATABASE_URL_FILE") {
+            Some(path) => Some(read_url_file(&path)?),
+            None => variable("DATABASE_URL"),
+        };
+        let database = match url {
             Some(url) => Some(Database { connection: read_database_url(&url)?, pool_size }),
             None => None,
         };
@@ -53,6 +58,16 @@ fn read_pool_size(given: &str) -> Result<usize, String> {
     given.parse().ok().filter(|size| POOL_SIZES.contains(size)).ok_or_else(|| {
         format!("DB_POOL_SIZE must be a whole number from 1 to 10000, but it is {given:?}.")
     })
+}
+
+// Anybody who may ask the container engine reads the environment; a file is for its owner only.
+fn read_url_file(path: &str) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        format!(
+            "DATABASE_URL_FILE must be a file that holds the URL, but {path:?} is not: {error}."
+        )
+    })?;
+    Ok(text.trim_end().to_owned())
 }
 
 // The sentences say what is wrong without the URL, which holds a password.
@@ -117,6 +132,18 @@ mod tests {
         for wrong in ["", "0", "10001", "-1", "5.0", "many"] {
             assert!(pool_size(wrong).unwrap_err().starts_with("DB_POOL_SIZE "));
         }
+    }
+
+    #[test]
+    fn a_url_may_come_in_a_file() {
+        let path = env::temp_dir().join(format!("bench-url-{}", std::process::id()));
+        fs::write(&path, format!("{URL}\n")).unwrap();
+        let name = path.to_str().unwrap();
+        let read = config(&[("ADDR", "[::1]:80"), ("DATABASE_URL_FILE", name)]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap().database.unwrap().connection.get_dbname(), Some("lab"));
+        let gone = config(&[("ADDR", "[::1]:80"), ("DATABASE_URL_FILE", name)]);
+        assert!(gone.unwrap_err().starts_with("DATABASE_URL_FILE "));
     }
 
     #[test]

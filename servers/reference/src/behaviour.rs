@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::burn::Duty;
+use crate::burn::{Duty, Whose};
 use crate::schedule::Schedule;
 
 const PREFIX: &str = "REFERENCE_";
@@ -58,9 +58,13 @@ impl Behaviour {
             milliseconds(text, 1000.0).filter(|period| *period >= Duration::from_millis(1))
         })?;
         let period = period.unwrap_or(DEFAULT_PERIOD);
-        let behaviour = Self {
+        let mut behaviour = Self {
             service: given.take("SERVICE_MS", SERVICE_FORM, service)?,
-            duty: duty_percent.map(|percent| Duty { share: percent / 100.0, period }),
+            duty: duty_percent.map(|percent| Duty {
+                share: percent / 100.0,
+                period,
+                of: Whose::Process,
+            }),
             cpu_per_request: given.take(
                 "CPU_MS_PER_REQUEST",
                 "a number from 0 to 100",
@@ -76,6 +80,9 @@ impl Behaviour {
             hang_after: given.take("HANG_AFTER", COUNT_FORM, count)?,
         };
         given.refuse_unknown()?;
+        if behaviour.cpu_per_request.is_some() || !behaviour.spikes.is_empty() {
+            behaviour.duty = behaviour.duty.map(|duty| Duty { of: Whose::Thread, ..duty });
+        }
         Ok(behaviour)
     }
 }
@@ -140,7 +147,11 @@ fn spike(text: &str) -> Option<Spike> {
     let length = milliseconds(parts.next()?, MAX_SPIKE_MS).filter(|length| !length.is_zero())?;
     let share = percent(parts.next()?)? / 100.0;
     let complete = parts.next().is_none();
-    complete.then_some(Spike { at, length, duty: Duty { share, period: SPIKE_PERIOD } })
+    complete.then_some(Spike {
+        at,
+        length,
+        duty: Duty { share, period: SPIKE_PERIOD, of: Whose::Thread },
+    })
 }
 
 fn percent(text: &str) -> Option<f64> {
@@ -208,10 +219,15 @@ mod tests {
 
     #[test]
     fn duty_has_a_percentage_and_a_period() {
-        let duty = |share, ms| Some(Duty { share, period: Duration::from_millis(ms) });
+        let duty =
+            |share, ms| Some(Duty { share, period: Duration::from_millis(ms), of: Whose::Process });
         assert_eq!(read(&[("CPU_PCT", "30")]).unwrap().duty, duty(0.3, 100));
         let both = [("CPU_PCT", "100"), ("CPU_PERIOD_MS", "10")];
         assert_eq!(read(&both).unwrap().duty, duty(1.0, 10));
+        for on_top in [("CPU_MS_PER_REQUEST", "1"), ("SPIKE", "10:10:50")] {
+            let of = read(&[("CPU_PCT", "30"), on_top]).unwrap().duty.unwrap().of;
+            assert_eq!(of, Whose::Thread, "{on_top:?}");
+        }
         assert_refused("CPU_PCT", &["0", "100.1", "-5", "x"]);
         assert_refused("CPU_PERIOD_MS", &["0", "0.5", "1001"]);
     }

@@ -17,6 +17,26 @@ const LONGEST_DEBT: Duration = Duration::from_secs(1);
 pub struct Duty {
     pub share: f64,
     pub period: Duration,
+    pub of: Whose,
+}
+
+/// Whose CPU time makes up the share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Whose {
+    /// That of the thread that keeps it up: what others use comes on top.
+    Thread,
+    /// That of all threads: what requests cost is a part of it.
+    Process,
+}
+
+impl Whose {
+    fn cpu_time(self) -> Duration {
+        let clock = match self {
+            Self::Thread => ClockId::ThreadCPUTime,
+            Self::Process => ClockId::ProcessCPUTime,
+        };
+        Duration::try_from(clock_gettime(clock)).expect("CPU time is not negative")
+    }
 }
 
 impl Duty {
@@ -26,17 +46,17 @@ impl Duty {
     pub fn keep_up(self, end: Option<Instant>) {
         // A refusal costs precision only.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        let (mut begun, mut begun_cpu, mut periods) = (Instant::now(), thread_cpu_time(), 0_u32);
+        let (mut begun, mut begun_cpu, mut periods) = (Instant::now(), self.of.cpu_time(), 0_u32);
         while end.is_none_or(|end| Instant::now() < end) {
             periods += 1;
             let next = begun + self.period * periods;
             let wall = end.map_or(next, |end| end.min(next)) - begun;
-            burn_until(begun_cpu + wall.mul_f64(self.share), end);
+            burn_until(self.of, begun_cpu + wall.mul_f64(self.share), end);
             let now = Instant::now();
             if let Some(left) = next.checked_duration_since(now) {
                 thread::sleep(end.map_or(left, |end| left.min(end.saturating_duration_since(now))));
             } else if now - next > LONGEST_DEBT {
-                (begun, begun_cpu, periods) = (now, thread_cpu_time(), 0);
+                (begun, begun_cpu, periods) = (now, self.of.cpu_time(), 0);
             } else if periods == u32::MAX {
                 (begun, begun_cpu, periods) = (next, begun_cpu + wall.mul_f64(self.share), 0);
             }
@@ -54,15 +74,15 @@ thread_local! {
 /// What the thread itself did since the last such request, reading and writing HTTP, is a part of it: the CPU
 /// time per request is `cpu`, not `cpu` and something.
 pub fn use_cpu(cpu: Duration) {
-    let now = thread_cpu_time();
+    let now = Whose::Thread.cpu_time();
     let paid = PAID.get().unwrap_or(now) + cpu;
-    burn_until(paid, None);
+    burn_until(Whose::Thread, paid, None);
     PAID.set(Some(paid.max(now)));
 }
 
-/// Burns until this thread has used `goal` since its start, or until `end`.
-fn burn_until(goal: Duration, end: Option<Instant>) {
-    while thread_cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {
+/// Burns until this thread, or the process, has used `goal` since its start, or until `end`.
+fn burn_until(of: Whose, goal: Duration, end: Option<Instant>) {
+    while of.cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {
         // A few microseconds of arithmetic, so that the clock's system calls are not most of it.
         for number in 0..5000_u32 {
             black_box(number);
@@ -70,25 +90,20 @@ fn burn_until(goal: Duration, end: Option<Instant>) {
     }
 }
 
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("CPU time is not negative")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn used_by(work: impl FnOnce()) -> Duration {
-        let before = thread_cpu_time();
+        let before = Whose::Thread.cpu_time();
         work();
-        thread_cpu_time() - before
+        Whose::Thread.cpu_time() - before
     }
 
     // The CPU may be shared with other tests, so that a duty may lack some of its share, but never has more.
     #[test]
     fn a_duty_uses_its_share() {
-        let duty = Duty { share: 0.3, period: Duration::from_millis(10) };
+        let duty = Duty { share: 0.3, period: Duration::from_millis(10), of: Whose::Thread };
         let used = used_by(|| duty.keep_up(Some(Instant::now() + Duration::from_millis(500))));
         assert!(used > Duration::from_millis(75), "{used:?}");
         assert!(used < Duration::from_millis(153), "{used:?}");
@@ -96,11 +111,23 @@ mod tests {
 
     #[test]
     fn a_duty_ends_with_its_last_part_of_a_period() {
-        let duty = Duty { share: 0.5, period: Duration::from_millis(1000) };
+        let duty = Duty { share: 0.5, period: Duration::from_millis(1000), of: Whose::Thread };
         let begun = Instant::now();
         let used = used_by(|| duty.keep_up(Some(begun + Duration::from_millis(40))));
         assert!(used < Duration::from_millis(23), "{used:?}");
         assert!(begun.elapsed() < Duration::from_millis(500));
+    }
+
+    #[test]
+    fn what_other_threads_use_is_a_part_of_the_processs_share() {
+        let duty = Duty { share: 0.5, period: Duration::from_millis(10), of: Whose::Process };
+        let end = Instant::now() + Duration::from_millis(200);
+        let others = thread::spawn(move || {
+            let share = Duty { share: 0.4, of: Whose::Thread, ..duty };
+            used_by(|| share.keep_up(Some(end)))
+        });
+        let used = used_by(|| duty.keep_up(Some(end)));
+        assert!(used + others.join().unwrap() < Duration::from_millis(105), "{used:?}");
     }
 
     #[test]
@@ -109,8 +136,8 @@ mod tests {
         use_cpu(cpu);
         let used = used_by(|| {
             for _ in 0..20 {
-                let own = thread_cpu_time() + cpu / 2;
-                burn_until(own, None);
+                let own = Whose::Thread.cpu_time() + cpu / 2;
+                burn_until(Whose::Thread, own, None);
                 use_cpu(cpu);
             }
         });
@@ -120,7 +147,7 @@ mod tests {
     #[test]
     fn what_is_more_than_paid_for_is_not_owed() {
         use_cpu(Duration::ZERO);
-        burn_until(thread_cpu_time() + Duration::from_millis(5), None);
+        burn_until(Whose::Thread, Whose::Thread.cpu_time() + Duration::from_millis(5), None);
         use_cpu(Duration::from_millis(1));
         let used = used_by(|| use_cpu(Duration::from_millis(1)));
         assert!(used >= Duration::from_micros(900), "{used:?}");

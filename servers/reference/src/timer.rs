@@ -204,11 +204,27 @@ mod tests {
         errors
     }
 
+    /// The errors of the first of five attempts during which the hypervisor took no CPU time, or of the last.
+    async fn undisturbed(timer: &Arc<Timer>, rounds: usize, waits_us: &[u64]) -> Vec<Duration> {
+        for _ in 0..4 {
+            let before = stolen_ticks();
+            let errors = errors(timer, rounds, waits_us).await;
+            if stolen_ticks() == before {
+                return errors;
+            }
+        }
+        errors(timer, rounds, waits_us).await
+    }
+
+    fn stolen_ticks() -> Option<u64> {
+        std::fs::read_to_string("/proc/stat").ok()?.split_whitespace().nth(8)?.parse().ok()
+    }
+
     #[tokio::test]
     async fn the_median_error_is_below_200_us() {
         let timer = Arc::new(Timer::start().unwrap());
         for wait_us in [500, 1000, 5000] {
-            let errors = errors(&timer, 101, &[wait_us]).await;
+            let errors = undisturbed(&timer, 101, &[wait_us]).await;
             assert!(errors[50] < Duration::from_micros(200), "{wait_us} us: {:?}", errors[50]);
         }
     }
@@ -217,7 +233,7 @@ mod tests {
     async fn thousands_wait_at_once() {
         let timer = Arc::new(Timer::start().unwrap());
         let waits_us: Vec<u64> = (0..5000).rev().map(|n| 20_000 + 10 * n).collect();
-        let errors = errors(&timer, 1, &waits_us).await;
+        let errors = undisturbed(&timer, 1, &waits_us).await;
         assert!(errors[2500] < Duration::from_millis(1), "{:?}", errors[2500]);
     }
 

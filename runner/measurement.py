@@ -1,0 +1,135 @@
+"""What the measure wing saw of one load, as it is handed to the digest and stored in trial.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NO_EXIT_CODE = 256
+"""Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
+
+
+def ended(code: int) -> str:
+    """Say that a server has ended, and with which exit code."""
+    return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which CPUs the server, the generator (with runner and sampler) and the database may use.
+
+    Server and generator are disjoint where there are two CPUs; the database shares the generator's where there are not
+    enough for it. Those of a server that the lab did not start are as seen, and none where its process was not found.
+    """
+
+    server: tuple[int, ...]
+    generator: tuple[int, ...]
+    database: tuple[int, ...] = ()
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether server and generator share no CPU."""
+        return not set(self.server) & set(self.generator)
+
+    @property
+    def database_shared(self) -> bool:
+        """Whether the database shares CPUs with the generator."""
+        return bool(set(self.database) & set(self.generator))
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
+
+    A field is None where the server does not offer it.
+    """
+
+    requests: int | None
+    connections: int | None
+    passive_opens: int | None
+    dropped_packets: int | None = None
+    """Packets that the kernel dropped because its table of tracked connections was full."""
+
+
+@dataclass(frozen=True)
+class DatabaseCounters:
+    """What the database says at one instant, cumulative since its start: rows with the trial's tag, and statistics.
+
+    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions` the connections ever
+    accepted (pg_stat_database).
+    """
+
+    rows: int
+    statement_calls: int
+    statement_ms: float
+    sessions: int
+
+
+@dataclass(frozen=True)
+class DatabaseUse:
+    """A trial's own database: the tag of its inserts, and the counters around the load."""
+
+    tag: str
+    version: str
+    before: DatabaseCounters
+    after: DatabaseCounters
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
+        """Rebuild from plain JSON types."""
+        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
+        return cls(data["tag"], data["version"], before, after)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
+
+    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the
+    generator process.
+    """
+
+    engine: str
+    placement: Placement
+    port: int
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+    counters_before: Counters
+    counters_after: Counters
+    sample_hz: float
+    server_exit: int | None
+    server_image: str | None = None
+    server_sha256: str | None = None
+    died: int | None = None
+    """Exit code of a server that ended under load; None where it lived."""
+    database: DatabaseUse | None = None
+    generator_ceiling_rps: float | None = None
+    """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
+    host_cpus: int | None = None
+    """All CPUs of the machine, those too that the lab may not use."""
+    oom_kills: int | None = None
+    """Processes of the server that the kernel killed under the load for want of memory; None where not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; the inverse of `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Measurement:
+        """Rebuild from `to_json`'s output as read back from trial.json."""
+        return cls(
+            **{
+                **data,
+                "placement": Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()}),
+                "argv": tuple(data["argv"]),
+                "generator_env": tuple((k, v) for k, v in data["generator_env"]),
+                "counters_before": Counters(**data["counters_before"]),
+                "counters_after": Counters(**data["counters_after"]),
+                "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
+            }
+        )

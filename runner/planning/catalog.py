@@ -1,0 +1,327 @@
+"""Read server.toml, workload and campaign TOML into typed values, with errors that name the line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Own, Server, Workload, check_name
+from runner.planning import toml_tables as kinds
+from runner.planning.toml_tables import Table, read_table
+from runner.store import lab_root
+
+PACKAGE = Path(__file__).parents[1]
+RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
+"""The contract's environment variables."""
+OWN_NAME = "own-api"
+"""Name of a server that is none of the lab's kind."""
+WRAPPER = "own.js"
+"""What runs a user's script: in workloads/, and, with the script's name in it, beside the script's copy in a run."""
+
+
+def _known(kind: str, name: str, known: list[str]) -> str:
+    if name not in known:
+        raise LabError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
+    return name
+
+
+# --- servers ----------------------------------------------------------------------------------------------
+
+
+def server_names() -> list[str]:
+    """Return the names of all folders under servers/ that have a server.toml."""
+    return sorted(path.parent.name for path in (lab_root() / "servers").glob("*/server.toml"))
+
+
+def load_server(name: str) -> Server:
+    """Return the server described by servers/<name>/server.toml."""
+    _known("server", name, server_names())
+    return read_server(lab_root() / "servers" / name)
+
+
+def read_server(folder: Path) -> Server:
+    """Return the server described by the server.toml of a folder, whose name is the server's."""
+    top = read_table(folder / "server.toml")
+    top.allow("server", "build", "run", "image")
+    server, build, run, image = (top.table(key) for key in ("server", "build", "run", "image"))
+    server.allow("language", "framework", "tier", "implements", "deviations", "notes")
+    build.allow("needs", "command", "env", "artifact")
+    run.allow("needs", "command", "secrets")
+    image.allow("base", "context")
+    artifact = build.get("artifact", kinds.text, "")
+    base = image.get("base", kinds.one_of("scratch", "debian"), "scratch")
+    return Server(
+        name=folder.name,
+        folder=folder,
+        language=server.get("language", kinds.text),
+        framework=server.get("framework", kinds.text),
+        tier=server.get("tier", kinds.one_of("realistic", "raw", "calibration")),
+        implements=server.get("implements", kinds.texts),
+        deviations=server.get("deviations", kinds.texts, ()),
+        build_needs=build.get("needs", kinds.texts, ()),
+        build_command=build.get("command", kinds.texts, ()),
+        build_env=build.get("env", kinds.environment, ()),
+        artifact=Path(artifact) if artifact else None,
+        run_needs=run.get("needs", kinds.texts, ()),
+        run_command=run.get("command", kinds.texts, ("{artifact}",)),
+        secrets_by_file=run.get("secrets", kinds.one_of("environment", "file"), "environment") == "file",
+        base=None if base == "scratch" else base,
+        shared=image.get("context", kinds.one_of(".", ".."), ".") == "..",
+        notes=server.get("notes", kinds.text, ""),
+    )
+
+
+# --- workloads --------------------------------------------------------------------------------------------
+
+
+def workload_names() -> list[str]:
+    """Return the names of all workloads: runner/workloads/*.toml."""
+    return sorted(path.stem for path in (PACKAGE / "workloads").glob("*.toml"))
+
+
+def load_workload(name: str) -> Workload:
+    """Return the workload described by runner/workloads/<name>.toml."""
+    _known("workload", name, workload_names())
+    top = read_table(PACKAGE / "workloads" / f"{name}.toml")
+    top.allow("title", "tool", "script", "load_model", "method", "path", "body", "needs", "database")
+    script = PACKAGE / "workloads" / top.get("script", kinds.text)
+    if not script.is_file():
+        raise top.error("script", f"{script} does not exist")
+    tool = top.get("tool", kinds.one_of("k6", "wrk"))
+    load_model = top.get("load_model", kinds.one_of("closed", "open"))
+    if (tool, load_model) not in _SIZES:
+        raise top.error("load_model", f"{tool} cannot drive an {load_model} load")
+    return Workload(
+        name=name,
+        title=top.get("title", kinds.text),
+        tool=tool,
+        script=script,
+        load_model=load_model,
+        method=top.get("method", kinds.one_of("GET", "POST")),
+        path=top.get("path", kinds.text),
+        body=top.get("body", kinds.text, ""),
+        needs=top.get("needs", kinds.texts),
+        database=top.get("database", kinds.flag, False),
+    )
+
+
+# --- an API of one's own ----------------------------------------------------------------------------------
+
+
+def own_server(own: Own) -> Server:
+    """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
+    folder = lab_root() if own.folder is None else (lab_root() / own.folder).resolve()
+    if own.folder is not None and (folder / "server.toml").is_file():
+        return read_server(folder)
+    return Server(
+        name=OWN_NAME,
+        folder=folder,
+        language="unknown",
+        framework=OWN_NAME,
+        tier="realistic",
+        implements=(),
+        deviations=(),
+        build_needs=(),
+        build_command=(),
+        build_env=(),
+        artifact=None,
+        run_needs=(),
+        run_command=(),
+        base=None,
+        shared=False,
+        notes="",
+        contract=False,
+    )
+
+
+def own_workload(own: Own, name: str, load: Load, scripts: Path) -> Workload:
+    """Return what a user's API is loaded with: the script, whose copy lies in `scripts`, or a plain GET."""
+    scripted = name == OWN_SCRIPT
+    return Workload(
+        name=name,
+        title=f"{own.script} against {own.path}" if scripted else f"GET {own.path}",
+        tool="k6",
+        script=scripts / WRAPPER if scripted else PACKAGE / "workloads" / "load.js",
+        load_model="open" if load.rates_rps else "closed",
+        method="GET",
+        path=own.path,
+        body="",
+        needs=(),
+        database=False,
+        probe_path=own.probe_path,
+    )
+
+
+# --- campaigns --------------------------------------------------------------------------------------------
+
+
+def campaign_names() -> list[str]:
+    """Return the names of the campaigns that come with the lab: runner/campaigns/*.toml."""
+    return sorted(path.stem for path in (PACKAGE / "campaigns").glob("*.toml"))
+
+
+_CAMPAIGN = (
+    *("title", "servers", "copies", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment"),
+    "load",
+)
+
+
+def load_campaign(name: str) -> Campaign:
+    """Return a campaign by its name, or by the path of a TOML file (a name that ends in `.toml`)."""
+    if name.endswith(".toml"):
+        path = Path(name)
+    else:
+        path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
+    top = read_table(path)
+    top.allow(*_CAMPAIGN)
+    loads = top.values.get("load", [])
+    if not isinstance(loads, list) or not loads:
+        raise top.error("load", "a campaign needs at least one [[load]]")
+    repeats = top.get("repeats", kinds.count, 1)
+    servers = top.get("servers", kinds.texts)
+    return Campaign(
+        name=check_name("Campaign", path.stem),
+        title=top.get("title", kinds.text),
+        servers=servers,
+        loads=tuple(
+            _load(Table(path, top.text, "[[load]]", n, values), repeats, servers) for n, values in enumerate(loads)
+        ),
+        seed=top.get("seed", kinds.count, 1),
+        server_cpus=top.get("server_cpus", kinds.count, 1),
+        sample_hz=top.get("sample_hz", kinds.seconds, 20.0),
+        database_cpus=top.get("database_cpus", kinds.count, 1),
+        environment=_server_environment(top),
+        copies=_copies(top, servers),
+        text=top.text,
+    )
+
+
+def campaign_servers(campaign: Campaign) -> list[Server]:
+    """Return a campaign's servers in its order; a copy is the same server under another name."""
+    if campaign.own is not None:
+        return [own_server(campaign.own)]
+    copies = dict(campaign.copies)
+    return [replace(load_server(copies.get(name, name)), name=name) for name in campaign.servers]
+
+
+def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
+    """Return a campaign's workload by its name; `scripts` is where a run has its copy of the user's script."""
+    if campaign.own is None:
+        return load_workload(name)
+    return own_workload(campaign.own, name, campaign.loads[0], scripts)
+
+
+def _copies(top: Table, servers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Read `[copies]`: a name among the campaign's servers, and the server that it stands for."""
+    none: tuple[tuple[str, str], ...] = ()
+    given = top.get("copies", kinds.environment, none)
+    for label, server in given:
+        check_name("Copy", label)
+        if label not in servers or label == server:
+            raise top.error(label, f"{label!r} must be one of the campaign's servers, and another name than {server!r}")
+    return given
+
+
+_RAMP = ("vus", "from_rps", "to_rps", "steps", "step_s")
+_SWEEP = ("vus", "rates_rps", "duration_s")
+_SEARCH = ("vus", "objective", "from_rps", "to_rps", "bisections", "duration_s")
+_SIZES = {
+    ("k6", "closed"): (("vus", "iterations"),),
+    ("k6", "open"): (_SEARCH, _SWEEP, _RAMP),
+    ("wrk", "closed"): (("connections", "duration_s"),),
+}
+"""Which sizes a `[[load]]` must give, by tool and load model, and no others.
+
+Of an open load's three kinds a search has an `objective`, a sweep `rates_rps`, and a ramp neither."""
+
+
+def _needed(workload: Workload, given: dict[str, Any]) -> tuple[str, ...]:
+    kinds = _SIZES[workload.tool, workload.load_model]
+    return next((kind for kind in kinds if kind[1] in given), kinds[-1])
+
+
+def _load(table: Table, repeats: int, servers: tuple[str, ...]) -> Load:
+    sizes = dict.fromkeys(size for kinds in _SIZES.values() for needed in kinds for size in needed)
+    table.allow("workload", "servers", "repeats", "warmup_s", "modes", "pool_sizes", *sizes)
+    name = table.get("workload", kinds.text)
+    if name not in workload_names():
+        raise table.error("workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}")
+    workload = load_workload(name)
+    needed = _needed(workload, table.values)
+    for key in (*sizes, "pool_sizes"):
+        wanted = key in needed or (key == "pool_sizes" and workload.database)
+        if (key in table.values) != wanted:
+            raise table.error(key, f"workload {name!r} {'needs' if wanted else 'takes no'} {key!r}")
+    load = Load(
+        workload=name,
+        repeats=table.get("repeats", kinds.count, repeats),
+        warmup_s=table.get("warmup_s", kinds.seconds, 1.0),
+        modes=table.get("modes", kinds.modes, ("keepalive",)),
+        vus=table.get("vus", kinds.counts, ()),
+        iterations=table.get("iterations", kinds.count, 0) or None,
+        connections=table.get("connections", kinds.counts, ()),
+        duration_s=table.get("duration_s", kinds.seconds, 0.0) or None,
+        from_rps=table.get("from_rps", kinds.rate, 0.0) or None,
+        to_rps=table.get("to_rps", kinds.rate, 0.0) or None,
+        steps=table.get("steps", kinds.count, 0) or None,
+        step_s=table.get("step_s", kinds.seconds, 0.0) or None,
+        rates_rps=table.get("rates_rps", kinds.rates, ()),
+        objective=table.get("objective", kinds.objective, "") or None,
+        bisections=table.get("bisections", kinds.count, 0) or None,
+        pool_sizes=table.get("pool_sizes", kinds.counts, ()),
+        servers=table.get("servers", kinds.texts, ()),
+    )
+    for server in load.servers:
+        if server not in servers:
+            raise table.error("servers", f"{server!r} is none of the campaign's servers")
+    if load.from_rps is not None and load.to_rps is not None and load.objective and load.from_rps >= load.to_rps:
+        raise table.error("to_rps", f"to_rps = {load.to_rps:g} must be greater than from_rps = {load.from_rps:g}")
+    if load.iterations is not None and load.iterations < max(load.vus):
+        raise table.error("iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users")
+    return load
+
+
+def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:
+    """Read `[environment.SERVER]` tables; the contract's own variables are the lab's to set."""
+    found = []
+    for server, values in top.table("environment").values.items():
+        given = kinds.environment(values)
+        if given is None or server not in top.values.get("servers", ()):
+            raise top.error("environment", f"[environment.{server}] must be a table of strings of a server listed here")
+        for name, value in given:
+            if name in RESERVED:
+                raise top.error(name, f"{name} is set by the lab itself")
+            found.append((server, name, value))
+    return tuple(found)
+
+
+def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in load.items()}
+
+
+def _own_from(given: dict[str, Any] | None) -> Own | None:
+    return Own(**{**given, "files": tuple((name, digest) for name, digest in given["files"])}) if given else None
+
+
+def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
+    """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
+    try:
+        given = manifest["campaign"]
+        loads = tuple(Load(**_with_tuples(load)) for load in given["loads"])
+        return Campaign(
+            name=check_name("Campaign", given["name"]),
+            title=given["title"],
+            servers=tuple(given["servers"]),
+            loads=loads,
+            seed=manifest["seed"],
+            server_cpus=given["server_cpus"],
+            sample_hz=given["sample_hz"],
+            database_cpus=given.get("database_cpus", 1),
+            environment=tuple((server, name, value) for server, name, value in given.get("environment", ())),
+            copies=tuple((label, server) for label, server in given.get("copies", ())),
+            own=_own_from(given.get("own")),
+            text=given["toml"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LabError(f"The manifest of run {manifest.get('run_id')} describes no campaign ({error!r}).") from None

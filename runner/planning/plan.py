@@ -1,0 +1,180 @@
+"""Which trials a campaign has, in which order, and how long they take."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
+from runner.planning.catalog import campaign_workload, server_names
+from runner.planning.search import Objective
+
+MOST_TRIALS = 100_000
+
+
+def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
+    """Cross one load with the servers that implement what it needs."""
+    fitting = [
+        server
+        for server in servers
+        if set(workload.needs) <= set(server.implements) and server.name in (load.servers or (server.name,))
+    ]
+    sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,), load.pool_sizes or (None,))
+    return [
+        replace(cell, **rates)
+        for server, mode, vus, connections, pool_size in sizes
+        for cell in [
+            Cell(
+                server=server.name,
+                language=server.language,
+                framework=server.framework,
+                tier=server.tier,
+                workload=workload.name,
+                tool=workload.tool,
+                load_model=workload.load_model,
+                mode=mode,
+                path=workload.path,
+                vus=vus,
+                iterations=load.iterations,
+                connections=connections,
+                duration_s=load.duration_s if workload.load_model == "closed" else None,
+                pool_size=pool_size,
+                warmup_s=load.warmup_s,
+            )
+        ]
+        for rates in _rates(load)
+    ]
+
+
+def _rates(load: Load) -> list[dict[str, Any]]:
+    """Return what an open load's cells have of arrival rates: one ramp, a cell a rate of a sweep, or a search's steps.
+
+    A closed load has one cell without any.
+    """
+    if load.objective is not None:
+        search = {
+            "objective": load.objective,
+            "search_low_rps": load.from_rps,
+            "search_high_rps": load.to_rps,
+            "step_s": load.duration_s,
+        }
+        return [{**search, "bisection": step} for step in range(1, (load.bisections or 0) + 1)]
+    if load.rates_rps:
+        return [
+            {"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": load.duration_s} for rate in load.rates_rps
+        ]
+    if load.steps is None:
+        return [{}]
+    return [{"first_rate_rps": load.from_rps, "rate_rps": load.to_rps, "steps": load.steps, "step_s": load.step_s}]
+
+
+def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
+    """Return randomised complete blocks: every cell once a block (as often as it repeats), in seeded order within.
+
+    The steps of a search keep their sequence, at the places that the shuffle gave them.
+    """
+    cells = [
+        (load.repeats, cell)
+        for load in campaign.loads
+        for cell in cells_of(load, campaign_workload(campaign, load.workload), servers)
+    ]
+    if sum(repeats for repeats, _ in cells) > MOST_TRIALS:
+        raise LabError(f"Campaign {campaign.name} has more than {MOST_TRIALS:,} trials: no machine ends that.")
+    shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
+    trials: list[Trial] = []
+    for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
+        order = [cell for repeats, cell in cells if block <= repeats]
+        shuffler.shuffle(order)
+        for cell in _in_sequence(order):
+            trials.append(Trial(f"b{block:02d}-{cell.cell_id}", len(trials) + 1, block, cell))
+    twice = [name for name, times in Counter(trial.trial_id for trial in trials).items() if times > 1]
+    if twice:
+        raise LabError(
+            f"Campaign {campaign.name} has two loads that would both be {twice[0]}: give them other sizes, or each a "
+            "campaign."
+        )
+    return trials
+
+
+def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
+    waiting: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.bisection or 0, reverse=True):
+        waiting.setdefault(_search_of(cell), []).append(cell)
+    return [waiting[_search_of(cell)].pop() for cell in cells]
+
+
+def _search_of(cell: Cell) -> str:
+    return replace(cell, bisection=0).cell_id if cell.objective is not None else cell.cell_id
+
+
+def next_attempt(trial: Trial, attempt: int) -> Trial:
+    """Return `trial` as its `attempt`-th attempt; the first keeps the plain name, later ones end in `.a2`, `.a3` ..."""
+    name = trial.trial_id.split(".a")[0]
+    return replace(trial, trial_id=name if attempt == 1 else f"{name}.a{attempt}", attempt=attempt)
+
+
+def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scale: float) -> Campaign:
+    """Return the campaign as the command line changes it; LabError where it names a server that is not there."""
+    chosen = campaign.scaled(scale)
+    if servers:
+        chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
+    known, copies = server_names(), dict(campaign.copies)
+    for name in chosen.servers:
+        if name in copies and name in known:
+            raise LabError(f"The campaign's copy {name!r} has the name of a server in servers/: give it another one.")
+        if copies.get(name, name) not in known:
+            raise LabError(f"There is no server {copies.get(name, name)!r} in servers/; there are {_list(known)}.")
+    for load in chosen.loads:
+        _check_steps(load)
+    if repeats is not None:
+        chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
+    return chosen
+
+
+def _check_steps(load: Load) -> None:
+    """Refuse a search whose steps are too short to tell its percentile."""
+    if load.objective is None or load.from_rps is None or load.duration_s is None:
+        return
+    needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
+    if sent < needed:
+        raise LabError(
+            f"A step of the search for {load.objective} sends only {sent:g} requests at {load.from_rps:g}/s, and needs "
+            f"{needed:,}: give it a duration_s (or a --scale) {needed / sent:.3g} times as long, or a higher from_rps."
+        )
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def estimate_s(trial: Trial) -> float:
+    """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
+    cell = trial.cell
+    load_s = cell.duration_s if cell.tool == "wrk" else (cell.iterations or 0) / 7000 + 1.5
+    ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0)
+    database_s = 1.5 if cell.pool_size is not None else 0.0
+    return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0
+
+
+class Clock:
+    """Predicts the remaining time of a campaign from how long its trials took beside their estimates."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self._left_s = sum(estimate_s(trial) for trial in trials)
+        self._estimated_s = 0.0
+        self._started = time.monotonic()
+
+    def end(self, trial: Trial) -> None:
+        """Note that a trial has ended."""
+        self._left_s -= estimate_s(trial)
+        self._estimated_s += estimate_s(trial)
+
+    def remaining_s(self) -> float:
+        """Return the estimate of what is left, scaled by how the trials so far compared with theirs."""
+        factor = (time.monotonic() - self._started) / self._estimated_s if self._estimated_s else 1.0
+        return max(0.0, self._left_s * factor)

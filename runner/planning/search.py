@@ -1,0 +1,116 @@
+"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, a trial a step."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.model import Cell, LabError, Trial
+
+BEYOND = 10
+"""Requests above a percentile with which it is told: p99 of 100 requests is but their slowest."""
+_OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What must hold of the response times: a percentile and the most milliseconds that it may be."""
+
+    percentile: str
+    limit_ms: float
+
+    @classmethod
+    def parse(cls, text: str) -> Objective:
+        """Read `p99 <= 10 ms`; LabError for anything else."""
+        found = _OBJECTIVE.fullmatch(text.strip())
+        if found is None:
+            raise LabError(f"{text!r} is no objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, p99 or p999).")
+        return cls(found[1], float(found[2]))
+
+    @property
+    def least_requests(self) -> int:
+        """Return how many requests a percentile needs so that ten lie beyond it: 1,000 for p99, 10,000 for p999."""
+        return round(BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
+
+    def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
+        """Return whether a trial's metrics keep it: the rate was sustained, and the percentile is within the limit."""
+        measured = metrics.get(f"latency_{self.percentile}_ms")
+        return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """What the steps of one search have shown; None where no step has shown it."""
+
+    kept_rps: float | None
+    """The highest rate at which the objective was kept."""
+    broken_rps: float | None
+    """The lowest rate at which it was not."""
+
+
+def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
+    """Return the bracket from (rate, kept) of each step.
+
+    A rate kept above one that was broken is noise: the lowest broken one counts, as a user would meet it first.
+    """
+    found = list(outcomes)
+    broken = min((rate for rate, kept in found if not kept), default=None)
+    kept = max((rate for rate, kept in found if kept and (broken is None or rate < broken)), default=None)
+    return Bracket(kept, broken)
+
+
+def next_rate(cell: Cell, outcomes: Iterable[tuple[float, bool]]) -> float:
+    """Return the rate of the next step: the geometric mean of the bracket, whose ends are at first the search's own."""
+    assert cell.search_low_rps is not None
+    assert cell.search_high_rps is not None
+    known = bracket(outcomes)
+    low, high = known.kept_rps or cell.search_low_rps, known.broken_rps or cell.search_high_rps
+    return float(round(math.sqrt(low * high)))
+
+
+SEARCH = ("server", "workload", "mode", "pool_size", "vus", "objective", "search_low_rps", "search_high_rps", "step_s")
+"""What the steps of one search, in one block, have in common."""
+
+
+class Searches:
+    """What the steps of a run's searches have shown so far, and so the rate of each next step."""
+
+    def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
+        self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
+        self._failed: set[tuple[Any, ...]] = set()
+        for record in records:
+            self.note(record)
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Take in a trial's record.
+
+        One that failed showed nothing, so that the next step tries its rate again; after a second failure there, or
+        where the server died of it, the rate counts as not kept.
+        """
+        cell, rate = record["cell"], record["cell"]["rate_rps"]
+        if cell.get("objective") is None or rate is None:
+            return
+        key = _key(record["block"], cell)
+        if record["status"] == "sealed":
+            self._outcomes[key].append((rate, bool(record["metrics"]["objective_kept"])))
+        elif record["status"] == "failed":
+            died = (record.get("measurement") or {}).get("died") is not None
+            if died or (key, rate) in self._failed:
+                self._outcomes[key].append((rate, False))
+            self._failed.add((key, rate))
+
+    def settle(self, trial: Trial) -> Trial:
+        """Return a step of a search with its rate; any other trial as it is."""
+        cell = trial.cell
+        if cell.objective is None:
+            return trial
+        rate = next_rate(cell, self._outcomes[_key(trial.block, vars(cell))])
+        return replace(trial, cell=replace(cell, first_rate_rps=rate, rate_rps=rate, steps=1))
+
+
+def _key(block: int, cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return block, *(cell[name] for name in SEARCH)

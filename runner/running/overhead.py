@@ -1,0 +1,122 @@
+"""What the lab itself costs: the same load with all of its observers, without each of them, and by a stock k6."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from runner.digest.k6 import read_summary
+from runner.digest.probe import read_probe
+from runner.digest.resources import read_counters
+from runner.fingerprint import fingerprint
+from runner.measure import machine
+from runner.measure.engine import EngineChoice
+from runner.measure.loading import Bench, Observers
+from runner.measure.scratch import scratch
+from runner.measure.session import session
+from runner.measure.trial import Ready, measure
+from runner.measurement import Measurement
+from runner.model import Campaign, Cell, LabError, Load
+from runner.planning.catalog import campaign_servers, load_workload
+from runner.planning.plan import plan_trials
+from runner.running.preparing import bench_of, greet, place_for, prepare, tools_of
+from runner.store import last_line, overhead_file, write_json
+
+VARIANTS = {
+    "lab": Observers(),
+    "summary only": Observers(output="summary"),
+    "no sampler": Observers(sampler=False),
+    "no probe": Observers(probe=False),
+    "stock k6": Observers(output="stock", sampler=False, probe=False),
+}
+"""`lab` is what every trial has: every sample of k6, the sampler, the probe. A stock k6 has none of them, nor the lab's
+settings (few tags, garbage collector), and writes its summary only; the script is the same."""
+WORKLOAD = "experiments"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One load under one variant."""
+
+    variant: str
+    block: int
+    rps: float
+    p50_ms: float
+    sampler_cpu_pct: float | None
+    probe_cpu_pct: float | None
+
+
+def measure_overhead(
+    server: str, *, engine: EngineChoice, vus: int, iterations: int, repeats: int, seed: int, say: Say
+) -> list[Observation]:
+    """Load `server` with k6 under every variant, once a block in seeded order; store and return what was observed.
+
+    LabError where a load cannot be measured: a variant that is missing would make the blocks incomplete.
+    """
+    load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
+    campaign = Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
+    servers = campaign_servers(campaign)
+    trials = plan_trials(campaign, servers)
+    if not trials:
+        raise LabError(f"Server {server} does not implement {WORKLOAD}: name another by --server.")
+    tools, placement = tools_of(trials), place_for(campaign, trials)
+    order = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    found: list[Observation] = []
+    with session(engine) as opened:
+        greet(opened, machine.warnings(placement, vus), say)
+        ready = prepare(opened, servers, placement, say)
+        if ready.errors:
+            raise LabError(next(iter(ready.errors.values())), exit_code=1)
+        bench = bench_of(opened, campaign, placement, tools, None)
+        machine.raise_open_files()
+        for trial in trials:
+            for variant in order.sample(list(VARIANTS), len(VARIANTS)):
+                seen = _observe(bench, ready.servers[server], trial.cell, variant, trial.block)
+                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {seen.p50_ms:.3g} ms")
+                found.append(seen)
+    write_json(overhead_file(), _stored(trials[0].cell, tools["k6"].version, found))
+    return found
+
+
+def _observe(bench: Bench, ready: Ready, cell: Cell, variant: str, block: int) -> Observation:
+    with scratch(bench.ledger) as folder:
+        watched = replace(bench, observers=VARIANTS[variant])
+        measurement = measure(watched, ready, load_workload(cell.workload), cell, folder, lambda _step: None)
+        if measurement.generator_exit != 0:
+            said = last_line(folder / "generator.log")
+            raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
+        summary = read_summary(folder / "k6-summary.json")
+        if summary.requests != cell.iterations or summary.http_req_duration is None or not summary.rps:
+            raise LabError(f"k6 made {summary.requests} of {cell.iterations} requests ({variant}).", exit_code=1)
+        probe = read_probe(folder / "probe.parquet")
+        return Observation(
+            variant,
+            block,
+            rps=summary.rps,
+            p50_ms=summary.http_req_duration.p50,
+            sampler_cpu_pct=_sampler_cpu_pct(folder / "resources.parquet", measurement),
+            probe_cpu_pct=100 * probe.cpu_share if probe and probe.cpu_share is not None else None,
+        )
+
+
+def _sampler_cpu_pct(path: Path, measurement: Measurement) -> float | None:
+    if not path.is_file():
+        return None
+    length_s = (measurement.load_ended_mono_ns - measurement.load_started_mono_ns) / 1e9
+    return read_counters(path, measurement.load_started_mono_ns)["sampler"].mean_pct(0.0, length_s)
+
+
+def _stored(cell: Cell, k6: str, found: list[Observation]) -> dict[str, Any]:
+    return {
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fingerprint": fingerprint(machine.facts()),
+        "k6": k6,
+        "cell": asdict(cell),
+        "observations": [asdict(observation) for observation in found],
+    }

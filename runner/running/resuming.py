@@ -1,0 +1,171 @@
+"""Go on with a run that was interrupted: the same plan, order, engine, files and binaries, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner.calibration import calibration_from
+from runner.digest.tables import rebuild, verify_sealed
+from runner.fingerprint import fingerprint
+from runner.measure import machine
+from runner.measure.room import require_room
+from runner.measure.session import session
+from runner.measure.tools import Tool
+from runner.measurement import Placement
+from runner.model import LabError, State, Trial
+from runner.planning.catalog import campaign_from_manifest, campaign_servers
+from runner.planning.inputs import changed, inputs_of
+from runner.planning.plan import next_attempt, plan_trials
+from runner.running.attempts import ATTEMPTS, Outcome, Reporter, resumable, run_trials
+from runner.running.own import require_same_own
+from runner.running.preparing import DATABASE, Prepared, bench_of, greet, place_for, prepare, tools_of, with_workloads
+from runner.store import RunFolder, begun_here, read_json, sweep
+
+
+def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
+    """Go on with a run that was interrupted: the same plan, order, engine and binaries; finished trials stay untouched.
+
+    A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
+    """
+    manifest = _manifest(run)
+    campaign = campaign_from_manifest(manifest)
+    if (campaign.own is not None or campaign.environment) and not begun_here(run):
+        raise LabError(
+            f"Run {run.run_id} brings a program, a script or an environment of its own, and was not begun in this lab: "
+            "it is not gone on with, as that would execute them. Start a new run."
+        )
+    servers = campaign_servers(campaign)
+    planned = plan_trials(campaign, servers)
+    states = run.states()
+    missing, recorded = _rest_of_plan(states, planned), _recorded(run, states)
+    states |= {record["trial_id"]: record["status"] for record in recorded}
+    verify_sealed(run)
+    trials = _unfinished(run, states, planned)
+    if not trials:
+        if recorded:
+            with session("process"):  # for its lock: nothing is started
+                _write_down(run, missing, recorded)
+        report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
+        return _finished(run, 0, manifest)
+    if campaign.own is not None:
+        require_same_own(campaign.own, run)
+    require_room(trials, run.path)
+    tools = tools_of(trials)
+    placement = place_for(campaign, planned)
+    _require_same_machine(manifest, placement, tools)
+    if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
+        raise LabError(f"{said}: put it back, or start a new run.")
+    with session(manifest["engine"], campaign.own) as opened:
+        sweep(run)
+        _write_down(run, missing, recorded)
+        greet(opened, (), report.say)
+        prepared = with_workloads(prepare(opened, servers, placement, report.say), campaign, run)
+        _require_same(prepared, manifest)
+        begun_with = manifest.get("calibration")
+        calibration = calibration_from(begun_with) if begun_with else None
+        with resumable(run, report):
+            run_trials(bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report)
+    report.say("Rebuilding the tables from the raw samples …")
+    rebuild(run)
+    return _finished(run, len(trials), manifest)
+
+
+_NEEDED: dict[str, type] = {
+    **dict.fromkeys(("machine", "tools", "placement", "images", "artifacts"), dict),
+    "engine": str,
+    "host_warnings": list,
+}
+"""What a manifest must say of how a run began, for another to be the same."""
+
+
+def _manifest(run: RunFolder) -> dict[str, Any]:
+    manifest = run.manifest()
+    for name, kind in _NEEDED.items():
+        if not isinstance(manifest.get(name), kind):
+            raise LabError(f"The run cannot go on: its run.json does not say under which {name} it began.")
+    return manifest
+
+
+def _rest_of_plan(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
+    """Return the trials that a run which died while it wrote its plan has not in its journal.
+
+    LabError where today's servers and workloads make another plan than the one that is there.
+    """
+    begun = [name for name in states if ".a" not in name]
+    if begun != [trial.trial_id for trial in planned[: len(begun)]]:
+        raise LabError(
+            "The run cannot go on: its plan is not the one that it began with (a server.toml or a workload changed). "
+            "Start a new run."
+        )
+    return planned[len(begun) :]
+
+
+def _recorded(run: RunFolder, states: Mapping[str, State]) -> list[dict[str, Any]]:
+    """Return the records that were complete when the runner died, of trials whose last line the journal lacks."""
+    return [
+        record
+        for record in run.records()
+        if states.get(record["trial_id"]) in ("running", "raw") and record["status"] in ("sealed", "failed")
+    ]
+
+
+def _write_down(run: RunFolder, missing: Sequence[Trial], recorded: Sequence[dict[str, Any]]) -> None:
+    """Append to the journal what the runner that died had not."""
+    for trial in missing:
+        run.append("planned", trial.trial_id)
+    for record in recorded:
+        run.append(record["status"], record["trial_id"], error=record["error"])
+
+
+def _unfinished(run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that have no sealed or failed attempt, each as its next attempt."""
+    left = []
+    for trial in planned:
+        attempts = [name for name in states if name.split(".a")[0] == trial.trial_id]
+        begun = [name for name in attempts if states[name] != "planned"]
+        if not any(states[name] in ("sealed", "failed") and not _to_repeat(run, name) for name in attempts):
+            left.append(next_attempt(trial, len(begun) + 1))
+    return left
+
+
+def _to_repeat(run: RunFolder, attempt: str) -> bool:
+    """Return whether an attempt failed by the machine's fault, and was to be followed by another."""
+    record = read_json(run.trial(attempt) / "trial.json")
+    return bool(record["disturbed"]) and record["attempt"] < ATTEMPTS
+
+
+def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
+    now = {
+        "artifacts": {name: each.binary for name, each in prepared.servers.items()},
+        "images": {name: each.image for name, each in prepared.servers.items()},
+        "database": {DATABASE: prepared.database.image if prepared.database else None},
+    }
+    then = {**manifest, "database": {DATABASE: (manifest.get("database") or {}).get("image")}}
+    for kind, found in now.items():
+        for name, begun in then[kind].items():
+            if begun is not None and found.get(name) != begun:
+                raise LabError(
+                    f"The run cannot go on: the {'artifact' if kind == 'artifacts' else 'image'} of {name} is not the "
+                    f"one that it began with ({begun[:19]} then, {str(found.get(name))[:19]} now). Start a new run."
+                )
+
+
+def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool]) -> None:
+    """Refuse to go on with a run elsewhere: its later blocks would stand under a manifest that is not theirs."""
+    then = manifest["placement"]
+    same = {
+        "machine": fingerprint(manifest["machine"]) == fingerprint(machine.facts()),
+        "CPU placement": all(tuple(then[side]) == cpus for side, cpus in asdict(placement).items()),
+        **{name: manifest["tools"].get(name) in (None, tool.version) for name, tool in tools.items()},
+    }
+    for what, unchanged in same.items():
+        if not unchanged:
+            raise LabError(f"The run cannot go on: its {what} is not the one that it began with. Start a new run.")
+
+
+def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
+    last = {(r["block"], r["cell"]["server"], str(r["cell"])): r for r in run.records()}
+    failed = [f"{r['trial_id']}: {r['error']}" for r in last.values() if r["status"] == "failed"]
+    return Outcome(run, trials, tuple(failed), tuple(manifest["host_warnings"]))

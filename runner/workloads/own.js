@@ -1,0 +1,40 @@
+// Runs a script that a user brings: its default function, under the lab's scenario and within the lab's fence. 'SCRIPT' is
+// replaced by the script's path. Everything else comes from the environment: SCENARIO and OPTIONS, a scenario and options of
+// k6 as JSON, MODE, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
+import { Counter } from 'k6/metrics';
+import * as own from 'SCRIPT';
+
+const thrown = new Counter('lab_iterations_thrown');
+
+if (typeof own.default !== 'function') {
+  throw new Error('LAB: it exports no default function, which is what the lab runs');
+}
+for (const name of ['setup', 'teardown']) {
+  if (own[name]) {
+    throw new Error(`LAB: it exports ${name}(), which the lab does not run: do that before and after \`bench run\``);
+  }
+}
+if (__ENV.INSPECT) {
+  const unused = [...Object.keys(own.options || {}).map((name) => `options.${name}`), ...(own.handleSummary ? ['handleSummary'] : [])];
+  console.info(`LAB: ${unused.join(', ')}`);
+}
+
+export const options = {
+  ...JSON.parse(__ENV.OPTIONS),
+  scenarios: { load: JSON.parse(__ENV.SCENARIO) },
+  noConnectionReuse: __ENV.MODE === 'close',
+};
+
+function failed(error) {
+  thrown.add(1);
+  throw error;
+}
+
+export default function () {
+  try {
+    const done = own.default();
+    return done && typeof done.then === 'function' ? done.then(null, failed) : done;
+  } catch (error) {
+    return failed(error);
+  }
+}
