@@ -41,6 +41,9 @@ _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 _BUCKETS = 1 << 20
 """More than any latency's bucket (the largest double has 71,000): room for it beside the second in one key."""
 
+_BLOCKED = (1110, 1111)
+"""error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
+
 _PARTS = ("blocked_ms", "connecting_ms", "sending_ms", "waiting_ms", "receiving_ms")
 _DOUBLES = ("t_s", "latency_ms", *_PARTS)
 _REQUESTS = pa.schema(
@@ -94,6 +97,8 @@ class K6Points:
     """Whether the file's end was cut off and left out."""
     lines_lost: int
     """Lines left out at the end, the torn one included; what was never written is not known."""
+    blocked: int = 0
+    """Requests that k6 did not send, as their host was not allowed."""
 
 
 def digest_k6(
@@ -173,6 +178,7 @@ class _Facts:
     min_ms: float
     max_ms: float
     worst_residual_ms: float
+    blocked: int
 
 
 def _rows(spool: Path) -> Iterator[dict[str, NDArray[Any]]]:
@@ -215,6 +221,7 @@ def _survey(spool: Path) -> _Facts:
                 min_ms=float(duration.min()),
                 max_ms=float(duration.max()),
                 worst_residual_ms=float(np.abs(residual).max()),
+                blocked=int(np.isin(rows["error_code"], _BLOCKED).sum()),
             )
         )
     return _Facts(
@@ -226,6 +233,7 @@ def _survey(spool: Path) -> _Facts:
         min_ms=min(part.min_ms for part in parts),
         max_ms=max(part.max_ms for part in parts),
         worst_residual_ms=max(part.worst_residual_ms for part in parts),
+        blocked=sum(part.blocked for part in parts),
     )
 
 
@@ -278,6 +286,7 @@ def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | Non
         steady=steady_state(np.concatenate(tally.iteration_ends_ns), np.concatenate(tally.iterations_ms)),
         salvaged=lost is not None,
         lines_lost=lost or 0,
+        blocked=facts.blocked,
     )
 
 

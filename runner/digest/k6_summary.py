@@ -47,6 +47,9 @@ class K6Summary:
     http_req_duration: TrendStats | None
     """None where no request was made."""
     iteration_max_ms: float | None
+    checks: int = 0
+    """How often a script's own check() was asked, and how often it failed (`checks_failed`)."""
+    checks_failed: int = 0
 
 
 def read_summary(path: Path) -> K6Summary:
@@ -56,6 +59,7 @@ def read_summary(path: Path) -> K6Summary:
         metrics = _metrics(data)
         trend = metrics.get("http_req_duration")
         iteration = metrics.get("iteration_duration")
+        kept, failed = (int(_number(metrics.get("checks", {}).get(name, 0))) for name in ("passes", "fails"))
         return K6Summary(
             iterations=_count(metrics, "iterations"),
             interrupted=None,
@@ -64,8 +68,10 @@ def read_summary(path: Path) -> K6Summary:
             rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
             http_req_duration=None if trend is None else _trend(trend),
             iteration_max_ms=None if iteration is None else _number(iteration["max"]),
+            checks=kept + failed,
+            checks_failed=failed,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise LabError(
             f"{path} is not an end-of-test summary of k6 ({type(error).__name__}: {error}).", exit_code=1
         ) from None

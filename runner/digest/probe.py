@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model import LabError, Measurement
+from runner.measurement import Measurement
+from runner.model import LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": 10, "p95": 100, "p99": 500}

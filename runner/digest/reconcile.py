@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary
+from runner.digest.own import own_checks
 from runner.digest.resources import Counter
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
-from runner.model import Cell, Check, Counters, Measurement
+from runner.measurement import Counters, Measurement, ended
+from runner.model import Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
@@ -19,6 +21,8 @@ ROUNDING_MS = 0.001
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
 KERNEL_DROPS = "the kernel dropped no packets"
+CLOCK = "the clock was not stepped"
+LIVED = "the server lived through the load"
 OWN_CONNECTIONS = 3
 """wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
 keeps one connection to /stats during the load."""
@@ -65,6 +69,7 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
         _quantiles(points, summary),
         *_little(cell, points.steady),
         *_counted_by_server(points.with_status, points.requests, measurement),
+        *own_checks(cell, points, measurement),
     )
 
 
@@ -204,12 +209,22 @@ def kept_packets(measurement: Measurement) -> Check:
 
 
 def lived(measurement: Measurement) -> Check:
-    """Return whether the server lived through the load."""
-    return Check(
-        "the server lived through the load",
-        measurement.died is None,
-        "it did" if measurement.died is None else f"it ended with exit code {measurement.died}",
-    )
+    """Return whether the server lived through the load, with all its processes."""
+    killed = measurement.oom_kills or 0
+    said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
+    said += [f"the kernel killed {killed} of its processes for want of memory"] if killed else []
+    return Check(LIVED, not said, ", and ".join(said) or "it did")
+
+
+def clock(measurement: Measurement) -> Check:
+    """Return whether the wall clock, by which k6 and wrk date what they see, ran evenly during the load.
+
+    NTP may slew it by 0.05 % (adjtimex(2)).
+    """
+    wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
+    mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
+    stepped_s = (wall_ns - mono_ns) / 1e9
+    return Check(CLOCK, abs(stepped_s) <= 0.05 + 0.001 * mono_ns / 1e9, f"it was stepped by {stepped_s:.3f} s")
 
 
 def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple[Check, ...]:
@@ -269,12 +284,11 @@ def resource_checks(
 ) -> tuple[Check, ...]:
     """Hold invariant 9: nobody used more CPU than it had, and the sampler was there all the time."""
     placement = measurement.placement
-    checks = [
-        _within("server", metrics["server_cpu_mean_pct"], len(placement.server)),
-        _within("generator", metrics["generator_cpu_mean_pct"], len(placement.generator)),
-    ]
-    server = counters["server"]
-    covered = bool(server.t_s[0] <= 0.0 and server.t_s[-1] >= duration_s)
+    checks = [_within("generator", metrics["generator_cpu_mean_pct"], len(placement.generator))]
+    if "server" in counters:
+        checks.insert(0, _within("server", metrics["server_cpu_mean_pct"], len(placement.server)))
+    watched = counters["server" if "server" in counters else "host"]
+    covered = bool(watched.t_s[0] <= 0.0 and watched.t_s[-1] >= duration_s)
     return (
         *checks,
         Check(
@@ -286,7 +300,7 @@ def resource_checks(
         Check(
             "9 the samples cover the whole load",
             covered,
-            f"from {server.t_s[0]:.3f} s to {server.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
+            f"from {watched.t_s[0]:.3f} s to {watched.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
         ),
     )
 

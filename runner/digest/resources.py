@@ -26,6 +26,10 @@ class Counter:
     throttled_s: Floats
     steal_s: Floats
     """CPU time that the hypervisor gave to others, cumulative over all CPUs; of the host only, else 0."""
+    switches: Floats | None = None
+    """Switches between tasks, cumulative, NaN where not counted: the kernel counts them of the host only."""
+    threads: Floats | None = None
+    """Threads of the subject's processes, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
     """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
 
@@ -74,6 +78,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
         throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
+        switches, threads = (_floats(table, name) for name in ("switches", "threads"))
         figures = {name: _floats(table, name) for name in FIGURES}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
@@ -86,6 +91,8 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
             rss[own],
             throttled[own] / 1e9,
             steal[own] / 1e9,
+            switches[own],
+            threads[own],
             {name: values[own] for name, values in figures.items()},
         )
     return counters
@@ -129,6 +136,18 @@ def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
         "cpu_pct": 100 * np.diff(counter.cpu_s)[kept] / dt[kept],
         "rss_bytes": pa.array(rss, pa.int64(), mask=rss < 0),
         "throttled_ms": 1000 * np.diff(counter.throttled_s)[kept],
-        **{name: pa.array(values[1:][kept], from_pandas=True) for name, values in counter.figures.items()},
+        "switches_per_s": _known(np.diff(_or_unknown(counter.switches, counter))[kept] / dt[kept]),
+        "threads": _known(_or_unknown(counter.threads, counter)[1:][kept]).cast(pa.int64()),
+        "steal_ms": pa.array(1000 * np.diff(counter.steal_s)[kept], mask=np.full(int(kept.sum()), subject != "host")),
+        **{name: _known(values[1:][kept]) for name, values in counter.figures.items()},
     }
     return pa.table(columns)
+
+
+def _or_unknown(values: Floats | None, counter: Counter) -> Floats:
+    return np.full(len(counter.t_s), np.nan) if values is None else values
+
+
+def _known(values: Floats) -> pa.Array:
+    """Return a column of floats with nulls for NaN."""
+    return pa.array(values, pa.float64(), from_pandas=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.trial import Digest, digest_trial, part
-from runner.model import FIGURES, Cell, LabError, Measurement, Trial
+from runner.measurement import Measurement
+from runner.model import FIGURES, Cell, LabError, Trial
 from runner.store import RunFolder, replacing, sha256
 
 _TEXT = (
@@ -23,6 +24,7 @@ _WHOLE = (
     "inserts rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
     "pool_in_use_max pool_waiting_max probe_requests probe_failed"
 )
+GROUP_ROWS = 200_000
 TRIAL_COLUMNS: tuple[str, ...] = (
     "run_id",
     "trial_id",
@@ -129,6 +131,9 @@ _RESOURCES = pa.schema(
         ("cpu_pct", pa.float64()),
         ("rss_bytes", pa.int64()),
         ("throttled_ms", pa.float64()),
+        ("switches_per_s", pa.float64()),
+        ("threads", pa.int64()),
+        ("steal_ms", pa.float64()),
         *[(name, pa.float64()) for name in FIGURES],
     ]
 )
@@ -141,18 +146,37 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None =
     `salvaged` holds records by trial id that stand in for those on disk, which stay as they were sealed.
     """
     records = run.records()
-    rows = [trial_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
-    _write(run.table("trials"), [pa.Table.from_pylist(rows, schema=_TRIALS)], _TRIALS)
+    sealed = [record["order"] for record in records if record["status"] == "sealed"]
+    if len(set(sealed)) < len(sealed):
+        raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
+    rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
+    _write(run.table("trials"), rows, _TRIALS)
     for name in ("latency", "throughput", "resources"):
         paths = [part(run, name, record["trial_id"]) for record in records]
         _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), SCHEMAS[name])
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
-def _write(path: Path, tables: Sequence[pa.Table] | Iterator[pa.Table], schema: pa.Schema) -> None:
+def _typed_row(record: dict[str, Any]) -> pa.Table:
+    """Return a trial's row as a table of one; LabError where a value of the record is of the wrong kind."""
+    try:
+        return pa.Table.from_pylist([trial_row(record)], schema=_TRIALS)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise LabError(
+            f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", exit_code=1
+        ) from None
+
+
+def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write tables one after the other, in groups of GROUP_ROWS: a group a trial would take five times the room."""
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        waiting: list[pa.Table] = []
         for table in tables:
-            writer.write_table(table.select(schema.names).cast(schema))
+            waiting.append(table.select(schema.names).cast(schema))
+            if sum(len(each) for each in waiting) >= GROUP_ROWS:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting = []
+        writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
 
 
 def trial_row(record: dict[str, Any]) -> dict[str, Any]:
@@ -162,8 +186,44 @@ def trial_row(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """Return whether every table is there."""
-    return all(run.table(name).is_file() for name in SCHEMAS)
+    """Return whether every table is there, whole, and about all trials that have ended.
+
+    Of a run without any record the tables are all that there is: they stand.
+    """
+    try:
+        for name in SCHEMAS:
+            pq.read_metadata(run.table(name))
+        known = pq.read_table(run.table("trials"), columns=["trial_id"])["trial_id"].to_pylist()
+    except (OSError, pa.ArrowException):
+        return False
+    records = run.records()
+    return not records or (set(known) == {each["trial_id"] for each in records} and _have_probes(run, records))
+
+
+def _have_probes(run: RunFolder, records: Sequence[dict[str, Any]]) -> bool:
+    probed = (each["trial_id"] for each in records if each["status"] == "sealed" and "probe.parquet" in each["raw"])
+    return all((run.tables / "probe" / f"{trial_id}.parquet").is_file() for trial_id in probed)
+
+
+def have_parts(run: RunFolder) -> bool:
+    """Return whether every sealed trial has left its parts of the tables: somebody may have removed tables/."""
+    records = run.records()
+    sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
+    return all(part(run, "resources", trial_id).is_file() for trial_id in sealed) and _have_probes(run, records)
+
+
+def verify_sealed(run: RunFolder) -> None:
+    """Hold the raw files of every sealed trial against the SHA-256 that they were sealed with; LabError for another."""
+    for record in run.records():
+        if record["status"] == "sealed":
+            _verify_raw(run, record)
+
+
+def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
+    """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be salvaged."""
+    if salvage or not have_tables(run):
+        say("Rebuilding the tables from the raw samples …")
+        rebuild(run, salvage=salvage)
 
 
 def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
@@ -174,7 +234,7 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
     """
     salvaged = {}
     for record in run.records():
-        if record["measurement"] is None:
+        if record.get("measurement") is None:
             continue
         if salvage and _damaged(run, record):
             salvaged[record["trial_id"]] = _salvage(run, record)
@@ -199,7 +259,9 @@ def _damaged(run: RunFolder, record: dict[str, Any]) -> bool:
 
 def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     """Return the record with the metrics of what is left, as a failed one; LabError where nothing is."""
-    metrics = digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]), salvage=True).metrics
+    digest = _again(run, record, salvage=True)
+    assert digest is not None  # a LabError where nothing is
+    metrics = digest.metrics
     error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
     return {**record, "metrics": metrics, "status": "failed", "error": error}
 
@@ -209,14 +271,19 @@ def _trial(record: dict[str, Any]) -> Trial:
     return Trial(record["trial_id"], record["order"], record["block"], cell, record["attempt"])
 
 
-def _again(run: RunFolder, record: dict[str, Any]) -> Digest | None:
+def _again(run: RunFolder, record: dict[str, Any], *, salvage: bool = False) -> Digest | None:
     """Digest a trial anew; None where it had failed to digest before and does so again."""
     try:
-        return digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]))
+        return digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]), salvage=salvage)
     except LabError:
-        if record["metrics"]:
+        if record["metrics"] or salvage:
             raise
         return None
+    except Exception as error:
+        raise LabError(
+            f"{record['trial_id']}: its record is not one that this lab can digest ({type(error).__name__}: {error}).",
+            exit_code=1,
+        ) from error
 
 
 def _verify_raw(run: RunFolder, record: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
 from runner.digest.probe import probe_percentiles, read_probe, without_probe
 from runner.digest.usage import evidence, measure_usage
-from runner.digest.verdict import judge
+from runner.digest.verdict import disturbed, judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
-from runner.model import Check, LabError, Measurement, Trial, Verdict
-from runner.search import Objective
+from runner.measurement import Measurement, ended
+from runner.model import Check, LabError, Trial, Verdict
+from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing
 
 Metrics = dict[str, float | int | None]
@@ -33,6 +33,8 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
+    stolen: str | None = None
+    """That the hypervisor took too much of the CPUs' time for this trial to tell what it could have told."""
 
     @property
     def broken(self) -> str | None:
@@ -42,9 +44,11 @@ class Digest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine is to blame: it took only the CPU away from the sampler, or it dropped packets."""
+        """Whether the machine is to blame: it took CPU away, dropped packets, or stepped its clock."""
         failed = {check.name for check in self.checks if not check.ok}
-        return failed == {reconcile.SAMPLER_TICKS} or reconcile.KERNEL_DROPS in failed
+        if failed <= {reconcile.SAMPLER_TICKS}:
+            return bool(failed) or self.stolen is not None
+        return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0 and not salvage:
         said = last_line(folder / "generator.log")
-        died = "" if measurement.died is None else f"the server died under load with exit code {measurement.died}, and "
+        died = "" if measurement.died is None else f"the server {ended(measurement.died)} under load, and "
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     probe = read_probe(folder / "probe.parquet")
     alone = without_probe(measurement, probe)
@@ -91,14 +95,18 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
         "generator_ceiling_rps": measurement.generator_ceiling_rps,
     }
     if trial.cell.rates_rps:
-        metrics["sustained"] = not metrics["dropped"] and not metrics["failed"]
+        metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if trial.cell.objective is not None:
         metrics["objective_kept"] = Objective.parse(trial.cell.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
-    checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks)
-    verdict = judge(evidence(trial.cell, measurement, metrics))
-    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict)
+    even = reconcile.clock(measurement)
+    checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks, even)
+    evident = evidence(trial.cell, measurement, metrics)
+    stolen = None
+    if disturbed(evident):
+        stolen = f"disturbed: the hypervisor took {100 * evident.stolen_share:.0f} % of the CPUs' time away"
+    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), stolen)
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -113,17 +121,16 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     folder = run.trial(trial.trial_id)
     requests = run.tables / "requests" / f"{trial.trial_id}.parquet"
     requests.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        points = digest_k6(
-            folder / "k6.json.gz",
-            requests,
-            part(run, "latency", trial.trial_id),
-            part(run, "throughput", trial.trial_id),
-            trial_id=trial.trial_id,
-            mode=trial.cell.mode,
-            scratch=Path(scratch),
-            salvage=salvage,
-        )
+    points = digest_k6(
+        folder / "k6.json.gz",
+        requests,
+        part(run, "latency", trial.trial_id),
+        part(run, "throughput", trial.trial_id),
+        trial_id=trial.trial_id,
+        mode=trial.cell.mode,
+        scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
+        salvage=salvage,
+    )
     duration_s = (points.last_end_ns - points.first_start_ns) / 1e9
     metrics: Metrics = {
         "requests": points.requests,
@@ -138,6 +145,8 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     checks: tuple[Check, ...] = ()
     if not salvage:
         summary = read_summary(folder / "k6-summary.json")
+        if summary.checks:
+            metrics |= {"checks": summary.checks, "checks_failed": summary.checks_failed}
         checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed

@@ -12,10 +12,15 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Wait
-from runner.model import Cell, Check, LabError, Measurement
+from runner.measurement import Measurement
+from runner.model import OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
 
 Metrics = Mapping[str, float | int | None]
+SERVER = (
+    *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
+    *("server_rss_peak_bytes", "server_throttled_pct"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,26 +39,22 @@ def measure_usage(
     LabError where a subject's rows are missing.
     """
     counters = read_counters(path, zero_mono_ns)
-    for subject in ("server", "generator", "sampler"):
+    # A server that the lab did not start has no CPUs where its process was not found, and then no rows.
+    for subject in ("server", "generator", "sampler")[0 if measurement.placement.server else 1 :]:
         if subject not in counters:
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
     coverage = tick_coverage(path, 0.0, end_s, measurement.sample_hz, counters)
     with replacing(out) as temporary:
         pq.write_table(rates(out.stem, counters), temporary, compression="zstd")
-    server, generator = counters["server"], counters["generator"]
+    server, generator = counters.get("server"), counters["generator"]
     metrics: dict[str, float | int | None] = {
-        "server_cpu_mean_pct": server.mean_pct(0.0, end_s),
-        "server_cpu_peak_100ms_pct": server.peak_pct(0.0, end_s, 0.1),
-        "server_cpu_peak_1s_pct": server.peak_pct(0.0, end_s, 1.0),
-        "server_cpu_ms_per_request": _per_request(server, end_s, requests),
-        "server_rss_peak_bytes": _peak_rss(server),
-        "server_throttled_pct": 100 * server.throttled(0.0, end_s) / end_s,
+        **_server(server, end_s, requests),
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
         "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
     }
-    if "database" in counters:
+    if "database" in counters and server is not None:
         metrics |= _database(counters["database"], server, measurement, end_s, requests)
     checks = (
         reconcile.lived(measurement),
@@ -61,6 +62,21 @@ def measure_usage(
         *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
     )
     return Usage(metrics, checks)
+
+
+def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
+    """Return what is known of the server's use: nothing where its process was not found."""
+    if server is None:
+        return dict.fromkeys(SERVER)
+    values = (
+        server.mean_pct(0.0, end_s),
+        server.peak_pct(0.0, end_s, 0.1),
+        server.peak_pct(0.0, end_s, 1.0),
+        _per_request(server, end_s, requests),
+        _peak_rss(server),
+        100 * server.throttled(0.0, end_s) / end_s,
+    )
+    return dict(zip(SERVER, values, strict=True))
 
 
 def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
@@ -106,21 +122,25 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
     # A ramp's mean rate says nothing of how near its last step came.
     ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
     cpus = measurement.host_cpus or len({*placement.server, *placement.generator, *placement.database})
-    requests = metrics.get("requests") or 0
+    requests, checks = metrics.get("requests") or 0, metrics.get("checks") or 0
+    used_pct, scripted = metrics["server_cpu_mean_pct"], cell.workload == OWN_SCRIPT
     return Evidence(
-        (metrics["server_cpu_mean_pct"] or 0.0) / (100 * len(placement.server)),
+        None if used_pct is None else used_pct / (100 * len(placement.server)),
         mean / full,
         peak / full,
         placement.disjoint,
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
         _database_evidence(measurement, metrics),
-        # The probe keeps its connections: what new ones wait to be accepted it does not see.
-        waits=tuple(_waits(metrics)) if cell.mode == "keepalive" else (),
+        # The probe keeps its connections: what new ones wait to be accepted it does not see. And it asks for one path,
+        # where a script asks for what it likes: their times are those of different requests.
+        waits=tuple(_waits(metrics)) if cell.mode == "keepalive" and not scripted else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
         stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
         failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
+        checks_failed_share=(metrics.get("checks_failed") or 0) / checks if checks else 0.0,
+        unit="iterations" if scripted else "requests",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.model import POOL_EXHAUSTED, Verdict
 
@@ -24,17 +24,21 @@ STOLEN = 0.05
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
+ALIKE = 1.5
+"""Percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
 CLEARLY_MORE = 2.0
 """A database that uses this many times the generator's CPU time, on CPUs that both share, is what fills them."""
+PACED = "the server made generator and probe wait alike with CPU to spare (a full thread, a lock, or what it waits for)"
 
 
 @dataclass(frozen=True)
 class Evidence:
     """CPU use over the load, as shares of what each side was given (1.0 = all of its CPUs busy), and who waited."""
 
-    server_share: float
+    server_share: float | None
+    """None where it is not known which process the server is."""
     generator_share: float
     """Of the CPUs that it can use: wrk with one thread fills one core."""
     generator_peak_share: float
@@ -55,11 +59,25 @@ class Evidence:
     """The rate as a share of the generator's ceiling on this machine; None where that was not calibrated."""
     failed_share: float = 0.0
     """Of the requests: an error may be quicker, or slower, than the answer that was asked for."""
+    checks_failed_share: float = 0.0
+    """Of what a script checks of its answers by itself."""
+    unit: str = "requests"
+    """What an open load begins at its rate: a script's iterations may be several requests."""
+
+    @property
+    def wrong_share(self) -> float:
+        """The larger share of what went wrong, by status or by the script's own checks."""
+        return max(self.failed_share, self.checks_failed_share)
 
     @property
     def queued(self) -> bool:
         """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
         return any(wait.generators_own for wait in self.waits)
+
+    @property
+    def alike(self) -> bool:
+        """Whether the probe waited about as long as the generator: the response time is not the generator's own."""
+        return any(wait.alike for wait in self.waits)
 
     @property
     def crowded(self) -> bool:
@@ -72,7 +90,7 @@ class Evidence:
     @property
     def saturated(self) -> bool:
         """Whether the server had used up its CPUs or its quota."""
-        return self.server_share >= SATURATED or self.throttled_share >= THROTTLED
+        return (self.server_share or 0.0) >= SATURATED or self.throttled_share >= THROTTLED
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,13 @@ class Wait:
         """Whether most of it was spent in the generator."""
         apart = self.generator_ms - self.probe_ms
         return self.generator_ms > MANY_TIMES * self.probe_ms and apart > APART_MS[self.name]
+
+    @property
+    def alike(self) -> bool:
+        """Whether both waited, and about as long."""
+        return min(self.generator_ms, self.probe_ms) > APART_MS[self.name] and (
+            1 / ALIKE <= self.generator_ms / self.probe_ms <= ALIKE
+        )
 
     def __str__(self) -> str:
         return f"{self.name} {self.generator_ms:.3g} ms to the generator, {self.probe_ms:.3g} ms to the probe"
@@ -111,8 +136,9 @@ def judge(evidence: Evidence) -> Verdict:
     Two sides that are both saturated make it inconclusive: either may have set the rate.
     """
     said = _said(evidence)
-    if not evidence.disjoint:
-        return Verdict("inconclusive", f"server and generator shared a CPU; {said}")
+    if not evidence.disjoint or evidence.server_share is None:
+        why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
+        return Verdict("inconclusive", f"{why}; {said}")
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
         return Verdict("inconclusive", f"{why}: {said}")
@@ -125,18 +151,29 @@ def judge(evidence: Evidence) -> Verdict:
     return _unlimited(evidence, said)
 
 
+def disturbed(evidence: Evidence) -> bool:
+    """Return whether the hypervisor took so much that a trial which could have told something should be repeated.
+
+    One whose generator was the limit, or of which nothing could be told anyway, tells no more in a calm moment.
+    """
+    calm = judge(replace(evidence, stolen_share=0.0))
+    return evidence.stolen_share >= STOLEN and calm.verdict in ("server-bound", "database-bound", "offered")
+
+
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
     """Return why a limit that is there cannot be told, or tells nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
     if evidence.crowded and stored and evidence.database and not evidence.database.shared:
         return "generator and database were both busy"
-    if evidence.saturated and evidence.failed_share > FAILED:
+    if evidence.saturated and evidence.wrong_share > FAILED:
         return _failed(evidence)
     return ""
 
 
 def _failed(evidence: Evidence) -> str:
+    if evidence.checks_failed_share > evidence.failed_share:
+        return f"{100 * evidence.checks_failed_share:.2g} % of the script's checks failed"
     return f"{100 * evidence.failed_share:.2g} % of the requests failed"
 
 
@@ -147,12 +184,14 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
     if evidence.queued:
         return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
     if evidence.dropped:
-        return Verdict("inconclusive", f"the rate was not sustained, {evidence.dropped} requests were dropped: {said}")
-    if evidence.failed_share > 0:
+        return Verdict(
+            "inconclusive", f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped: {said}"
+        )
+    if evidence.wrong_share > 0:
         return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
     if evidence.offered_rps is not None:
-        return Verdict("offered", f"{evidence.offered_rps:g} requests/s were sustained: {said}")
-    return Verdict("inconclusive", f"neither side was busy: {said}")
+        return Verdict("offered", f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
+    return Verdict("inconclusive", f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
@@ -170,9 +209,9 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
 
 def _said(evidence: Evidence) -> str:
     """Return the numbers behind a verdict, those that are always there first."""
-    server, generator = 100 * evidence.server_share, 100 * evidence.generator_share
-    peak = 100 * evidence.generator_peak_share
-    parts = [f"server used {server:.0f} % of its CPUs", f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
+    generator, peak = 100 * evidence.generator_share, 100 * evidence.generator_peak_share
+    known = [] if evidence.server_share is None else [f"server used {100 * evidence.server_share:.0f} % of its CPUs"]
+    parts = [*known, f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
     parts += [str(wait) for wait in evidence.waits]
     if evidence.database is not None:
         whose = "of the same" if evidence.database.shared else "of its own"

@@ -14,6 +14,10 @@ from runner.store import read_json
 
 Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Distinct latencies in microseconds, ascending, and how often each occurred."""
+LONGEST_US = 60_000_000
+"""wrk counts what takes longer than its --timeout, which the lab sets to 10 s, as a timeout and in no bucket."""
+MOST_STEPS = 2_000_000_000
+"""Of undoing wrk's back-fill: a few seconds. Seen are a few million."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     values, counts = reported
     if interval_us <= 0 or len(values) == 0:
         return reported
+    if (values // interval_us).sum() > MOST_STEPS:
+        raise LabError("wrk's histogram cannot be undone: no load that it measures gives so many values.", exit_code=1)
     data = np.zeros(int(values[-1]) + 1, dtype=np.int64)
     data[values] = counts
     for n in values[::-1].tolist():
@@ -96,7 +102,7 @@ def read_wrk(path: Path) -> WrkResult:
         threads = _whole(data["threads"])
         if duration_us == 0 or connections == 0:
             raise ValueError("duration or connections is 0")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise LabError(f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1) from None
     interval = backfill_interval_us(duration_us, requests, connections)
     raw = undo_backfill(reported, interval) if interval else reported
@@ -112,9 +118,10 @@ def _whole(value: Any) -> int:
 def _histogram(pairs: Any) -> Histogram:
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     values, counts = table[:, 0], table[:, 1]
-    longest_us = 3_600_000_000
     if len(table) and not (
-        (np.diff(values) > 0).all() and values[0] >= 0 and values[-1] < longest_us and (counts > 0).all()
+        (np.diff(values) > 0).all() and values[0] >= 0 and values[-1] <= LONGEST_US and (counts > 0).all()
     ):
-        raise ValueError("buckets are not ascending, or a count is not positive")
+        raise ValueError("buckets are not ascending, too long, or a count is not positive")
+    if counts.astype(float).sum() >= 2.0**53:
+        raise ValueError("more requests than can be counted")
     return values, counts
