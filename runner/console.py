@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from runner.model import Trial
-from runner.plan import Clock
+from runner.planning.plan import Clock
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 

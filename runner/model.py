@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 POOL_EXHAUSTED = "the pool of connections was exhausted"
 """How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
@@ -17,8 +17,16 @@ FIGURES = (
     "gc_cycles",
     "gc_pause_total_ms",
     "gc_cpu_s",
+    "requests",
+    "connections",
 )
-"""Columns of resources.parquet that come of a server's own /stats: the object there, `_`, the key in it."""
+"""Columns of resources.parquet that come of a server's own /stats: the object there, `_`, the key in it; or a key of
+the answer itself."""
+OWN_SCRIPT = "own"
+"""Workload of a script that the user brings: an iteration may be several requests, or pauses."""
+OWN_GET = "own-get"
+"""Workload of a plain GET of a URL that the user gives."""
+OWN = (OWN_SCRIPT, OWN_GET)
 POSTGRES = Path(__file__).parent / "postgres"
 """The database's configuration, start script and Dockerfile."""
 SCHEMA = 1
@@ -45,6 +53,13 @@ class LabError(Exception):
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class CannotGoOnError(LabError):
+    """No trial can go on, and none is at fault: the engine has gone, a disk is full, a file is another one by now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_code=1)
 
 
 def check_name(kind: str, name: str) -> str:
@@ -83,6 +98,10 @@ class Server:
     shared: bool
     """Whether the image's build context is servers/, because the server shares code with others there."""
     notes: str
+    secrets_by_file: bool = False
+    """Whether it reads the database's URL, with its password, from a file rather than from its environment."""
+    contract: bool = True
+    """Whether it keeps the lab's contract; else it is any program that answers HTTP at the port that it is given."""
 
     def __post_init__(self) -> None:
         check_name("Server", self.name)
@@ -109,6 +128,8 @@ class Workload:
     needs: tuple[str, ...]
     database: bool
     """Whether a fresh PostgreSQL stands behind the server."""
+    probe_path: str | None = None
+    """What the probe asks for by GET; None where it sends the load's own request."""
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -225,6 +246,29 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Own:
+    """An API of the user's own, as a campaign has it: where it is, and what is sent to it."""
+
+    path: str
+    """Path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in."""
+    probe_path: str
+    """What the probe asks for."""
+    url: str | None = None
+    """Of a server that runs already; None where the lab starts one from `folder`."""
+    address: str = "127.0.0.1"
+    """The IP address that the URL's host stands for; the load can reach no other."""
+    port: int | None = None
+    process: str | None = None
+    """Which process listened there before the run, by boot, pid and start; None where that could not be found."""
+    folder: str | None = None
+    """Relative to the lab's root."""
+    script: str | None = None
+    """The script among `files`; None for a plain GET."""
+    files: tuple[tuple[str, str], ...] = ()
+    """The script and what it imports or opens: where it lies in the run's copy, and its SHA-256."""
+
+
+@dataclass(frozen=True)
 class Campaign:
     """Cells x repeats: what to run."""
 
@@ -240,6 +284,8 @@ class Campaign:
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
+    own: Own | None = None
+    """What is measured instead of servers/ and workloads/."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""
 
@@ -259,125 +305,6 @@ def _scaled_load(load: Load, factor: float) -> Load:
     duration = load.duration_s and max(0.2, load.duration_s * factor)
     step = load.step_s and max(0.2, load.step_s * factor)
     return replace(load, iterations=iterations, duration_s=duration, step_s=step)
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Which CPUs the server, the generator (with runner and sampler) and the database may use.
-
-    Server and generator are disjoint where there are two CPUs; the database shares the generator's where there are not
-    enough for it.
-    """
-
-    server: tuple[int, ...]
-    generator: tuple[int, ...]
-    database: tuple[int, ...] = ()
-
-    @property
-    def disjoint(self) -> bool:
-        """Whether server and generator share no CPU."""
-        return not set(self.server) & set(self.generator)
-
-    @property
-    def database_shared(self) -> bool:
-        """Whether the database shares CPUs with the generator."""
-        return bool(set(self.database) & set(self.generator))
-
-
-@dataclass(frozen=True)
-class Counters:
-    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
-
-    A field is None where the server does not offer it.
-    """
-
-    requests: int | None
-    connections: int | None
-    passive_opens: int | None
-    dropped_packets: int | None = None
-    """Packets that the kernel dropped because its table of tracked connections was full."""
-
-
-@dataclass(frozen=True)
-class DatabaseCounters:
-    """What the database says at one instant, cumulative since its start: rows with the trial's tag, and statistics.
-
-    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions` the connections ever
-    accepted (pg_stat_database).
-    """
-
-    rows: int
-    statement_calls: int
-    statement_ms: float
-    sessions: int
-
-
-@dataclass(frozen=True)
-class DatabaseUse:
-    """A trial's own database: the tag of its inserts, and the counters around the load."""
-
-    tag: str
-    version: str
-    before: DatabaseCounters
-    after: DatabaseCounters
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
-        """Rebuild from plain JSON types."""
-        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
-        return cls(data["tag"], data["version"], before, after)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
-
-    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the
-    generator process.
-    """
-
-    engine: str
-    placement: Placement
-    port: int
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-    counters_before: Counters
-    counters_after: Counters
-    sample_hz: float
-    server_exit: int | None
-    server_image: str | None = None
-    server_sha256: str | None = None
-    died: int | None = None
-    """Exit code of a server that ended under load; None where it lived."""
-    database: DatabaseUse | None = None
-    generator_ceiling_rps: float | None = None
-    """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
-    host_cpus: int | None = None
-    """All CPUs of the machine, those too that the lab may not use."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; the inverse of `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measurement:
-        """Rebuild from `to_json`'s output as read back from trial.json."""
-        return cls(
-            **{
-                **data,
-                "placement": Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()}),
-                "argv": tuple(data["argv"]),
-                "generator_env": tuple((k, v) for k, v in data["generator_env"]),
-                "counters_before": Counters(**data["counters_before"]),
-                "counters_after": Counters(**data["counters_after"]),
-                "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
-            }
-        )
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,27 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runner.model import SCHEMA, LabError, State
 
 RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "probe.parquet")
 TABLES = ("trials", "latency", "throughput", "resources")
+RECORD = ("trial_id", "order", "block", "attempt", "cell", "status", "error", "disturbed", "metrics", "raw")
+"""What every trial.json has, whatever became of the trial."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
+LARGEST_JSON = 64 * 2**20
+"""A manifest has some kB, a trial's record some dozen."""
 
 
 def lab_root() -> Path:
@@ -69,23 +78,35 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinities are refused with ValueError."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing or broken one is a LabError that names it."""
+    """Read a JSON file; a missing, broken or huge one is a LabError that names it."""
     try:
-        return json.loads(path.read_text())
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
+            raise LabError(f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB.")
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LabError(f"{path} does not exist.", exit_code=1) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise LabError(f"{path} cannot be read as JSON: {error}.", exit_code=1) from None
+
+
+def public(text: str) -> str:
+    """Return a text as it may be published: no path of this machine above the lab, no password in a URL."""
+    package, temporary = Path(__file__).parents[1], Path(tempfile.gettempdir())
+    for path, name in ((lab_root(), "."), (package, "."), (Path.home(), "~"), (temporary, "TMP")):
+        if path != Path("/"):
+            text = text.replace(str(path), name)
+    return re.sub(r"://[^@/\s]+@", "://***@", text)
 
 
 def last_line(log: Path) -> str:
     """Return `: "what a program said last in its log"`, or nothing where it said nothing."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f': "{lines[-1][:200]}"' if lines else ""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    return f': "{public(lines[-1])[:200]}"' if lines else ""
 
 
 def sha256(path: Path) -> str:
@@ -109,6 +130,11 @@ class RunFolder:
         return self.path / "tables"
 
     @property
+    def scripts(self) -> Path:
+        """Folder of the run's copy of a script that the user brought."""
+        return self.path / "script"
+
+    @property
     def journal(self) -> Path:
         """The append-only log of state changes."""
         return self.path / "journal.jsonl"
@@ -129,7 +155,8 @@ class RunFolder:
             raise LabError(
                 f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
             )
-        if not isinstance(manifest.get("run_id"), str):
+        run_id = manifest.get("run_id")
+        if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
             raise LabError(f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab.")
         return dict(manifest)
 
@@ -139,32 +166,65 @@ class RunFolder:
         return str(self.manifest()["run_id"])
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every trial.json of the run, in the order of the trials."""
-        found = [read_json(path) for path in sorted(self.path.glob("trials/*/trial.json"))]
+        """Return every trial.json of the run, in the order of the trials; LabError for one of another folder."""
+        found = [_record(path) for path in sorted(self.path.glob("trials/*/trial.json"))]
         return sorted(found, key=lambda record: (record["order"], record["attempt"]))
 
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
-        """Append one fsynced line to the journal: the trial's new state, when, and `facts`."""
+        """Append one fsynced line to the journal: the trial's new state, when, and `facts`.
+
+        A torn last line, of a crash while appending, goes: what it was to say had not happened yet.
+        """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
-        with self.journal.open("a") as handle:
-            handle.write(json.dumps(line, ensure_ascii=False) + "\n")
+        first = not self.journal.exists()
+        with self.journal.open("ab+") as handle:
+            handle.truncate(_whole_lines(handle))
+            handle.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
             handle.flush()
             os.fsync(handle.fileno())
+        if first:
+            fsync_folder(self.path)
 
     def states(self) -> dict[str, State]:
         """Return the last state of each trial; a torn last line (a crash while appending) is left out."""
         states: dict[str, State] = {}
         if not self.journal.exists():
             return states
-        lines = self.journal.read_text().splitlines()
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], start=1):
             try:
                 entry = json.loads(line)
-                states[entry["trial_id"]] = entry["state"]
-            except (ValueError, KeyError, TypeError):
-                if number < len(lines):
-                    raise LabError(f"{self.journal}, line {number}: not a journal entry.", exit_code=1) from None
+                states[str(entry["trial_id"])] = entry["state"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise LabError(f"{self.journal}, line {number}: not a journal entry.", exit_code=1) from None
         return states
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Read a trial.json; LabError where it is not one of this version, or names another folder than its own."""
+    record = read_json(path)
+    missing = [name for name in RECORD if name not in record] if isinstance(record, dict) else list(RECORD)
+    if missing:
+        raise LabError(f"{path} is not a trial's record: it has no {missing[0]}.", exit_code=1)
+    if record["trial_id"] != path.parent.name or not NAME.fullmatch(path.parent.name):
+        raise LabError(f"{path} is not the record of the trial that its folder is named after.", exit_code=1)
+    numbers = (record["order"], record["block"], record["attempt"])
+    kinds = all(isinstance(record[name], dict) for name in ("cell", "metrics", "raw"))
+    if not kinds or not all(type(each) is int for each in numbers) or not set(record["raw"]) <= set(RAW_FILES):
+        raise LabError(f"{path} is not a trial's record: its values are of the wrong kind.", exit_code=1)
+    return dict(record)
+
+
+def _whole_lines(handle: BinaryIO) -> int:
+    """Return where the last whole line of a file ends."""
+    end = handle.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - 65_536)
+        handle.seek(begin)
+        newline = handle.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
 
 
 def new_run(campaign: str) -> RunFolder:
@@ -177,11 +237,12 @@ def new_run(campaign: str) -> RunFolder:
 
 
 def find_run(run: str) -> RunFolder:
-    """Resolve a run id, a path, `latest` or `sample` to a run folder; LabError where it has no readable manifest."""
+    """Resolve a run id, a path, `latest` or the name of a committed run (`sample`) to a run folder.
+
+    LabError where it has no readable manifest.
+    """
     data = lab_root() / "data"
-    if run == "sample":
-        folder = data / "sample"
-    elif run == "latest":
+    if run == "latest":
         known = sorted(path.parent for path in data.glob("runs/*/run.json"))
         if not known:
             raise LabError("There is no run yet: make one with `bench run quick`, or use `sample`.")
@@ -189,19 +250,53 @@ def find_run(run: str) -> RunFolder:
     elif "/" in run or run in {".", ".."}:
         folder = Path(run).expanduser().resolve()
     else:
-        folder = data / "runs" / run
+        committed = data / run / "run.json"
+        folder = committed.parent if committed.is_file() else data / "runs" / run
     if not (folder / "run.json").is_file():
         raise LabError(f"There is no run {run!r}: no run.json in {folder}.")
     found = RunFolder(folder)
     found.manifest()  # a broken one is told now, before any work
+    for path in folder.rglob("*"):
+        if not (path.is_dir() or path.is_file()) or path.is_symlink():
+            raise LabError(f"{path} is a link or a device: a run of the lab holds files only.")
     return found
 
 
 def figures_folder(run: RunFolder) -> Path:
-    """Return figures/<run_id>/, or figures/sample/ for the committed sample."""
+    """Return figures/<run_id>/, or for a committed run the folder of its name, such as figures/sample/."""
     root = lab_root()
-    name = "sample" if run.path == root / "data" / "sample" else run.run_id
+    name = run.path.name if run.path.parent == root / "data" else run.run_id
     return root / "figures" / name
+
+
+def short_name(run: RunFolder) -> str:
+    """Return the shortest name by which `find_run` finds a run again."""
+    data = lab_root() / "data"
+    return run.path.name if run.path.parent in {data, data / "runs"} else str(run.path)
+
+
+def remember(run: RunFolder) -> None:
+    """Note that a run was begun here, with the manifest that it has; `begun_here` asks for it."""
+    note = _note_of(run)
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(sha256(run.path / "run.json") + "\n", encoding="utf-8")
+
+
+def begun_here(run: RunFolder) -> bool:
+    """Return whether a run was begun in this lab, and has the manifest still that it began with."""
+    note = _note_of(run)
+    return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(run.path / "run.json")
+
+
+def _note_of(run: RunFolder) -> Path:
+    return lab_root() / "data" / ".begun" / run.path.name
+
+
+def sweep(run: RunFolder) -> None:
+    """Remove what a runner that died had half written: temporary files, and tables' parts."""
+    for path in run.path.rglob(".*.tmp"):
+        path.unlink()
+    shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
 def published_csv() -> Path:
@@ -219,6 +314,27 @@ def overhead_file() -> Path:
     return lab_root() / "data" / "overhead.json"
 
 
+def data_folder() -> Path:
+    """Return the lab's data/, which is made where it is not there."""
+    folder = lab_root() / "data"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how much more may be written below `folder`, by this user."""
+    return shutil.disk_usage(folder).free
+
+
+def sync_raw(folder: Path) -> None:
+    """Make a trial's raw files durable, as the journal is about to say that they are there."""
+    for name in RAW_FILES:
+        if (folder / name).exists():
+            with (folder / name).open("rb") as handle:
+                os.fsync(handle.fileno())
+    fsync_folder(folder)
+
+
 def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
     found = (folder / name for name in RAW_FILES)
@@ -228,20 +344,43 @@ def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 def export_compact(run: RunFolder, destination: Path) -> None:
     """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`.
 
-    A run that is there is replaced; a folder that holds anything else is a LabError.
+    An exported run that is there is replaced, once the copy is complete; a folder that holds anything else, such as raw
+    files, is a LabError.
     """
     if destination.exists() and any(destination.iterdir()):
-        if not (destination / "run.json").is_file() or destination.resolve() == run.path.resolve():
+        known = (destination / name for name in ("run.json", "journal.jsonl", "tables", "trials"))
+        files = {path for path in destination.rglob("*") if not path.is_dir()}
+        foreign = files - {path for path in files if _exported(path.relative_to(destination))}
+        if foreign or not all(path.exists() for path in known) or destination.resolve() == run.path.resolve():
             raise LabError(f"{destination} holds something else than an exported run: name an empty or a new folder.")
-        shutil.rmtree(destination)
-    (destination / "tables").mkdir(parents=True, exist_ok=True)
+    staged = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _copy_compact(run, staged)
+        if destination.exists():
+            shutil.rmtree(destination)
+        staged.rename(destination)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _exported(inside: Path) -> bool:
+    """Return whether an exported run has such a file."""
+    if inside.parts[0] == "trials":
+        return len(inside.parts) == 3 and inside.name == "trial.json"
+    if inside.parts[0] == "tables":
+        return inside.parts[1:2] == ("probe",) or inside.stem in TABLES
+    return str(inside) in ("run.json", "journal.jsonl")
+
+
+def _copy_compact(run: RunFolder, folder: Path) -> None:
+    (folder / "tables").mkdir(parents=True)
     for name in ("run.json", "journal.jsonl"):
-        shutil.copy(run.path / name, destination / name)
+        shutil.copy(run.path / name, folder / name)
     for name in TABLES:
-        shutil.copy(run.table(name), destination / "tables")
+        shutil.copy(run.table(name), folder / "tables")
     if (run.tables / "probe").is_dir():
-        shutil.copytree(run.tables / "probe", destination / "tables" / "probe")
+        shutil.copytree(run.tables / "probe", folder / "tables" / "probe")
     for record in sorted(run.path.glob("trials/*/trial.json")):
-        target = destination / "trials" / record.parent.name
+        target = folder / "trials" / record.parent.name
         target.mkdir(parents=True)
         shutil.copy(record, target)

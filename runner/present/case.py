@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from runner.model import LabError
+from runner.model import OWN_SCRIPT, LabError
 from runner.present.frames import Tables
-from runner.present.palette import CALIBRATION
+from runner.present.look.palette import CALIBRATION
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +46,27 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that a subject was given, in % of a core; NaN where the manifest does not say.
+        """Return the CPU that a subject was given, in % of a core, as `given_pct` does."""
+        return given_pct(self.tables, subject, float(self.row["threads"]))
 
-        Of it, wrk can use as many cores as it has threads.
-        """
-        cpus = len((self.tables.manifest.get("placement") or {}).get(subject) or ())
-        threads = float(self.row["threads"]) if subject == "generator" else math.nan
-        return 100.0 * (min(cpus, int(threads)) if math.isfinite(threads) else cpus) if cpus else math.nan
+
+def given_pct(tables: Tables, subject: str, threads: float) -> float:
+    """Return the CPU that a subject was given, in % of a core; NaN where the manifest does not say.
+
+    Of it, a generator with `threads` (wrk; NaN for k6) can use as many cores as it has of them.
+    """
+    cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
+    limited = subject == "generator" and math.isfinite(threads)
+    return 100.0 * (min(cpus, int(threads)) if limited else cpus) if cpus else math.nan
 
 
 def candidates(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the probe's."""
+    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the probe's.
+
+    Not among them are those of a user's script, which did not send what the probe did.
+    """
     trials = tables.sealed("k6")
+    trials = trials[trials["workload"] != OWN_SCRIPT]
     return trials.assign(times=trials["latency_p50_ms"] / trials["probe_p50_ms"])
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import copy
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from runner.model import LabError
-from runner.present.palette import CALIBRATION
+from runner.model import OWN_SCRIPT, LabError
+from runner.present.look.palette import CALIBRATION
 from runner.store import RunFolder
 
 TEXT = (
@@ -41,7 +45,10 @@ YOUNGER = {
         *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
         *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct"),
     ),
-    "resources": ("pool_size", "pool_in_use", "pool_waiting"),
+    "resources": (
+        *("pool_size", "pool_in_use", "pool_waiting", "gc_cycles", "requests", "connections"),
+        *("throttled_ms", "switches_per_s", "steal_ms"),
+    ),
 }
 """Numbers that a run without open loads, databases or a probe may lack, or have only nulls in: they are then NaN.
 
@@ -50,6 +57,8 @@ PROBE = ("t_s", "latency_ms", "service_ms", "status", "ok")
 
 YOUNGER_TEXT = {"trials": ("objective",)}
 
+LATER_ATTEMPT = r"\.a\d+$"
+"""What the identifier of a trial's second attempt ends in, and of those after it."""
 MODES = {"keepalive": "keep-alive", "close": "close"}
 
 
@@ -128,7 +137,28 @@ class Tables:
 
 
 def read_tables(run: RunFolder) -> Tables:
-    """Read the manifest and tables of `run`; LabError where a table or a column is missing."""
+    """Read the manifest and tables of `run`; LabError where a table or a column is missing.
+
+    A run that was just read, and has the same files still, is not read again: a kernel opens it for notebook after
+    notebook. What is returned is the caller's own.
+    """
+    kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, COLUMNS))))
+    return replace(
+        kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in COLUMNS}
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what is another after any writing of a file; None where there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int] | None, ...]) -> Tables:
     manifest = run.manifest()
     frames = {name: _read(run, name) for name in COLUMNS}
     frames["trials"] = _with_loads(frames["trials"])
@@ -152,16 +182,24 @@ def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
 
 def _parquet(path: Path, columns: tuple[str, ...], remedy: str) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path, engine="pyarrow")
+        rows = pq.read_metadata(path).num_rows
+        if rows > MOST_ROWS:
+            raise ValueError(f"{rows:,} rows are more than a run of the lab has")
+        table = pq.read_table(path)
+        table.validate(full=True)  # texts are decoded when they are used, and may not be texts
+        frame: pd.DataFrame = table.to_pandas()
     except FileNotFoundError:
         raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise LabError(f"{path} lacks the column {', '.join(missing)}{remedy}.", exit_code=1)
     return frame
+
+
+MOST_ROWS = 100_000_000
 
 
 def _name(path: Path) -> str:
@@ -185,7 +223,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     ).sort_values(keys, kind="stable")
     order = {load: number for number, load in enumerate(dict.fromkeys(ranked["load"]))}
     typed["load_order"] = typed["load"].map(order)
-    return typed
+    return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
 
 
 def _load(row: dict[Any, Any]) -> str:
@@ -209,8 +247,21 @@ def _load(row: dict[Any, Any]) -> str:
     return ", ".join(parts)
 
 
+def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows are attempts that another attempt at the same trial followed."""
+    names = trials["trial_id"].str.replace(LATER_ATTEMPT, "", regex=True)
+    last = trials["attempt"].groupby(names).transform("max")
+    followed: pd.Series[bool] = trials["attempt"] < last
+    return followed
+
+
 def offered_words(row: Mapping[Any, Any]) -> str:
     """Return the rate of an open load in words: `500 requests/s offered` or `500 to 5,000 requests/s offered`."""
     first, last = row["first_rate_rps"], row["rate_rps"]
     low = "" if np.isnan(first) or first == last else f"{first:,.10g} to "
-    return f"{low}{last:,.10g} requests/s offered"
+    return f"{low}{last:,.10g} {rate_unit([row['workload']])} offered"
+
+
+def rate_unit(workloads: Iterable[Any]) -> str:
+    """Return what is begun at an offered rate: an iteration of a user's script may be several requests."""
+    return "iterations/s" if OWN_SCRIPT in set(workloads) else "requests/s"

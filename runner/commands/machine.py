@@ -1,0 +1,117 @@
+"""Commands about the machine and the servers: what is there, what is built, what keeps the contract."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from runner.commands.options import EngineOption, JsonFlag, Servers, emit, engine_name
+from runner.console import Console
+from runner.model import LabError
+from runner.planning import catalog
+
+
+def doctor(json_: JsonFlag = False) -> None:
+    """Say what this machine has, what a campaign would use, and what is missing."""
+    from runner.measure.doctor import examine
+
+    findings = examine()
+    if json_:
+        emit([asdict(finding) for finding in findings])
+    else:
+        Console().table(
+            "doctor",
+            ("", "what", "found"),
+            [(finding.level, finding.subject, finding.text) for finding in findings],
+        )
+    if any(finding.level == "missing" for finding in findings):
+        raise typer.Exit(2)
+
+
+def list_(
+    json_: JsonFlag = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
+) -> None:
+    """List servers, workloads and campaigns."""
+    servers = [catalog.load_server(name) for name in catalog.server_names()]
+    workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
+    campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
+    if json_:
+        emit(
+            {
+                "servers": [{**asdict(server), "folder": f"servers/{server.name}"} for server in servers],
+                "workloads": [{**asdict(workload), "script": workload.script.name} for workload in workloads],
+                "campaigns": [asdict(campaign) for campaign in campaigns],
+            }
+        )
+        return
+    if markdown:
+        from runner.present.look.markup import servers_table
+
+        sys.stdout.write(servers_table(servers) + "\n")
+        return
+    console = Console()
+    console.table(
+        "servers",
+        ("name", "language", "framework", "tier", "implements"),
+        [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers],
+    )
+    console.table(
+        "workloads",
+        ("name", "tool", "load", "what"),
+        [(w.name, w.tool, w.load_model, w.title) for w in workloads],
+    )
+    console.table("campaigns", ("name", "servers", "what"), [(c.name, " ".join(c.servers), c.title) for c in campaigns])
+
+
+def build(servers: Servers = None, json_: JsonFlag = False) -> None:
+    """Build binaries and, where a Docker engine answers, images."""
+    from runner.measure.inspection import build_all
+
+    console = Console()
+    outcomes = build_all([catalog.load_server(name) for name in servers or catalog.server_names()], console.note)
+    if json_:
+        emit([asdict(outcome) for outcome in outcomes])
+    else:
+        rows = [(o.server, "failed" if o.error else "ok", o.error or f"{o.binary}; {o.image}") for o in outcomes]
+        console.table("build", ("server", "state", "result"), rows)
+    if any(outcome.error for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def check(servers: Servers = None, engine: EngineOption = "auto", json_: JsonFlag = False) -> None:
+    """Hold started servers against the HTTP contract, without load."""
+    from runner.measure.inspection import inspect_all
+
+    chosen = [catalog.load_server(name) for name in servers or catalog.server_names()]
+    console = Console()
+    inspections = inspect_all(chosen, engine_name(engine), console.note)
+    if json_:
+        emit([asdict(inspection) for inspection in inspections])
+    else:
+        for inspection in inspections:
+            if inspection.error:
+                console.error(inspection.error)
+            console.note(inspection.summary)
+            for word, checks in (("broken", inspection.broken), ("known deviation", inspection.deviating)):
+                if checks:
+                    console.table(inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks])
+    if not all(inspection.ok for inspection in inspections):
+        raise typer.Exit(1)
+
+
+def clean(json_: JsonFlag = False) -> None:
+    """Remove what runs that died have left: processes, containers, control groups, temporary files."""
+    from runner.measure.leftovers import left_over
+    from runner.measure.session import clean_up_all
+
+    removed, left = clean_up_all(), left_over()
+    if json_:
+        emit(removed)
+    elif removed or not left:
+        Console().note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
+    if left:
+        raise LabError(f"Could not be removed: {', '.join(left)}. Start the Docker engine and try again.", exit_code=1)

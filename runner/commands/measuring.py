@@ -1,0 +1,171 @@
+"""Commands that measure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from runner.commands import own_options as own
+from runner.commands.options import EngineOption, JsonFlag, emit, engine_name
+from runner.console import Console, TrialProgress
+from runner.model import LabError
+from runner.planning import catalog
+from runner.store import find_run
+
+
+def run(
+    campaign: Annotated[str, typer.Argument(help="A campaign's name, or the path of a TOML file.")] = "",
+    engine: EngineOption = "auto",
+    server: Annotated[list[str] | None, typer.Option("--server", help="Only these servers; repeatable.")] = None,
+    scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run; takes no campaign.")] = None,
+    url: own.Url = None,
+    folder: own.Folder = None,
+    script: own.ScriptFile = None,
+    vus: own.Vus = None,
+    iterations: own.Iterations = None,
+    rate: own.Rates = None,
+    duration: own.Duration = None,
+    close: own.Close = False,
+    probe_path: own.ProbePath = None,
+    server_cpus: own.ServerCpus = None,
+    i_own_this_host: own.OwnedHost = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
+    from runner.planning.plan import choose
+    from runner.running.attempts import Outcome
+    from runner.running.campaign import run_campaign
+    from runner.running.own import Asked, plan_own
+    from runner.running.resuming import resume_campaign
+
+    console = Console()
+    choice = engine_name(engine)
+    rates = tuple(rate or ())
+    asked = Asked(
+        url, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
+    )
+    _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (url is not None and engine != "auto"))
+
+    def measured(progress: TrialProgress) -> Outcome:
+        if resume is not None:
+            return resume_campaign(find_run(resume), report=progress)
+        planned = plan_own(asked, repeats, seed) if asked.given else None
+        chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
+        return run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned)
+
+    with TrialProgress(console) as progress:
+        outcome = measured(progress)
+    _finish(console, outcome, json_)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) -> None:
+    """Raise LabError unless exactly one thing to run is given; `named`: with options that go with a campaign only."""
+    if resume is not None and (campaign or own_api):
+        raise LabError("--resume goes on with the campaign of its run: give no campaign, and no API, beside it.")
+    if campaign and own_api:
+        raise LabError(
+            f"Campaign {campaign} has its own servers and loads: give it without those of an API of one's own."
+        )
+    if own_api and named:
+        raise LabError("--server and --scale are for campaigns, and --engine is none for a --url: leave them out.")
+    if not campaign and resume is None and not own_api:
+        raise LabError(
+            f"Which campaign? There are {', '.join(catalog.campaign_names())}; or give the --url of your API."
+        )
+
+
+def calibrate(
+    engine: EngineOption = "auto",
+    scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each load.")] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Find how fast k6 and wrk are on this machine; verdicts use it from then on."""
+    from runner.planning.plan import choose
+    from runner.running.campaign import calibrate_machine
+
+    console = Console()
+    chosen = choose(catalog.load_campaign("calibrate"), [], repeats, scale)
+    with TrialProgress(console) as progress:
+        found = calibrate_machine(chosen, engine=engine_name(engine), scale=scale, report=progress)
+    if json_:
+        emit(asdict(found))
+        return
+    rows = [
+        (
+            c.tool,
+            c.load_model,
+            c.mode,
+            c.connections,
+            f"{'' if c.known else 'at least '}{c.rps:,.0f}",
+            c.server,
+            c.verdict,
+        )
+        for c in found.ceilings
+    ]
+    columns = ("tool", "load", "mode", "connections or users", "requests/s", "against", "verdict")
+    console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
+
+
+def overhead(
+    engine: EngineOption = "auto",
+    server: Annotated[str, typer.Option(help="Which server is loaded.")] = "gin",
+    vus: Annotated[int, typer.Option(min=1, max=10_000, help="Virtual users of k6.")] = 3000,
+    iterations: Annotated[int, typer.Option(min=1, max=1_000_000, help="Requests of each load.")] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Loads under each variant.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Order of the loads.")] = 1,
+    json_: JsonFlag = False,
+) -> None:
+    """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
+    from runner.present.answers.overhead import costs
+    from runner.running.overhead import measure_overhead
+
+    console = Console()
+    found = measure_overhead(
+        server, engine=engine_name(engine), vus=vus, iterations=iterations, repeats=repeats, seed=seed, say=console.note
+    )
+    rows = costs([asdict(observation) for observation in found])
+    if json_:
+        emit([asdict(row) for row in rows])
+        return
+    shown = [
+        {
+            "variant": row.variant,
+            "loads": row.trials,
+            "requests/s": f"{row.rps:,.0f}",
+            "p50, ms": f"{row.p50_ms:.3g}",
+            "the lab's rate / this": row.in_words,
+            "sampler, % of a core": "" if row.sampler_cpu_pct is None else f"{row.sampler_cpu_pct:.2f}",
+            "probe, % of a core": "" if row.probe_cpu_pct is None else f"{row.probe_cpu_pct:.2f}",
+        }
+        for row in rows
+    ]
+    console.rows(f"what the lab costs: {server}, N = {vus}, {iterations} requests", shown)
+
+
+def _finish(console: Console, outcome: Any, json_: bool) -> None:
+    from runner.present.answers.summary import summary_rows
+
+    rows = summary_rows(outcome.run)
+    if json_:
+        emit(
+            {
+                "run_id": outcome.run.run_id,
+                "path": str(outcome.run.path),
+                "trials": outcome.trials,
+                "failed": outcome.failed,
+                "warnings": outcome.warnings,
+                "summary": rows,
+            }
+        )
+        return
+    console.rows(f"run {outcome.run.run_id}", rows)
+    console.errors(outcome.failed)
+    console.note(f"Raw samples and tables: {outcome.run.path}")

@@ -1,0 +1,140 @@
+"""Commands about what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.commands.options import JsonFlag, Run, emit
+from runner.console import Console
+from runner.model import LabError
+from runner.store import find_run
+
+
+def report(
+    run: Run = "latest",
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Keep what is left of damaged k6 samples; their trials count as failed.")
+    ] = False,
+    json_: JsonFlag = False,
+) -> None:
+    """Make tables, figures and HTML of a run, through the notebooks."""
+    from runner.present.notebook.kernels import Kernels, at_once
+
+    console = Console()
+    folder = find_run(run)
+    with Kernels(at_once()) as kernels:  # they load their modules while this process loads its own
+        from runner.digest.tables import ensure_tables
+        from runner.present.answers.summary import text_rows
+        from runner.present.notebook.notebooks import build_report
+
+        ensure_tables(folder, console.note, salvage=salvage)
+        console.note("Executing the notebooks …")
+        made = build_report(folder, console.note, kernels)
+    if json_:
+        emit({"run_id": folder.run_id, "html": str(made.html), "figures": [str(path) for path in made.figures]})
+        return
+    console.rows(f"run {folder.run_id}", text_rows(made.summary))
+    console.note(f"Figures: {made.html.parent}")
+    for page in made.pages:
+        console.note(f"Report:  {page}")
+
+
+def compare(
+    run_a: Annotated[str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")],
+    run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
+    force: Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")] = False,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above",
+            metavar="PCT",
+            min=0,
+            help="Exit with 1 where B is worse by more than this, interval and all.",
+        ),
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="PATH", help="Write the comparison as a page too, and its notebook.")
+    ] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
+    from runner.digest.tables import ensure_tables
+    from runner.present.comparison.compare import compare_runs, notes, table
+    from runner.present.comparison.conditions import word
+
+    console = Console()
+    page = _page(html) if html is not None else None
+    folders = find_run(run_a), find_run(run_b)
+    for folder in folders:
+        ensure_tables(folder, console.note)
+    found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
+    if json_:
+        emit(asdict(found))
+    else:
+        console.note(f"A: run {found.run_a}\nB: run {found.run_b}")
+        if found.differences:
+            rows = [(each.what, word(each.a), word(each.b)) for each in found.differences]
+            console.table("compared by force", ("the runs differ in", "A", "B"), rows)
+        for load in dict.fromkeys(comparison.load for comparison in found.comparisons):
+            console.rows(load, table(found, load))
+        for sentence in notes(found):
+            console.note(sentence)
+    if page is not None:
+        from runner.present.notebook.notebooks import build_comparison
+
+        build_comparison(*folders, page, force=force, fail_above_pct=fail_above)
+        console.note(f"Page:    {page}")
+    if found.regressions:
+        console.error(
+            f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by more than {fail_above:g} %."
+        )
+        raise typer.Exit(1)
+    if fail_above is not None and not found.decided:
+        console.error("Nothing could be decided: no cell has five comparable trials in both runs.")
+        raise typer.Exit(1)
+
+
+def _page(name: str) -> Path:
+    """Return the path of a page to write; LabError, before any work, where it cannot be one."""
+    path = Path(name)
+    if path.suffix != ".html" or path.is_dir():
+        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
+    return path
+
+
+def export(run: Run, out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run.")]) -> None:
+    """Copy a run without its single requests: what figures need, small enough to commit."""
+    from runner.store import export_compact
+
+    export_compact(find_run(run), Path(out))
+    Console().note(f"Exported to {out}")
+
+
+def publish(
+    out: Annotated[
+        str,
+        typer.Option(help="Folder to write: new, empty, or one that this command wrote and nobody has changed since."),
+    ],
+    run: Run = "latest",
+    json_: JsonFlag = False,
+) -> None:
+    """Write a folder for a blog: post, self-contained page, figures in light and dark, tables, provenance."""
+    from runner.digest.tables import ensure_tables
+    from runner.present.blog.publish import publish as publish_run
+
+    console = Console()
+    folder = find_run(run)
+    ensure_tables(folder, console.note)
+    made = publish_run(folder, Path(out), console.note)
+    if json_:
+        emit({"run_id": folder.run_id, "path": str(made.folder), "files": [str(path) for path in made.files]})
+        return
+    console.note(f"Post:    {made.folder / 'post.md'}")
+    console.note(
+        f"Page:    {made.folder / 'index.html'} ({made.page_bytes / 1e6:.1f} MB: {made.figures} figures inside, each "
+        "light and dark)"
+    )

@@ -1,0 +1,1 @@
+"""What a run answers: the summary, who is ahead and how sure that is, what warns, what the evidence says."""

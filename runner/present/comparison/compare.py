@@ -1,0 +1,361 @@
+"""Two runs beside each other, cell by cell: values, their ratio with its interval, and what can be said of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from runner.model import LabError
+from runner.present.answers import noise
+from runner.present.answers.standings import percent, times
+from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
+from runner.present.frames import Tables, read_tables
+from runner.present.look import captions, style
+from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
+from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
+from runner.present.statistics.stats import carried_quantile
+from runner.store import RunFolder
+
+TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is compared: a column of the trials, where it means something, and which way is better."""
+
+    name: str
+    column: str
+    allowed: Callable[[pd.DataFrame], bool]
+    more_is_better: bool = False
+    unit: float = 1.0
+    """Divides the column's values."""
+
+
+def _ranked(sealed: pd.DataFrame) -> bool:
+    return captions.server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
+
+
+def _offered(quantile: float) -> Callable[[pd.DataFrame], bool]:
+    def allowed(sealed: pd.DataFrame) -> bool:
+        carried = carried_quantile(float(sealed["requests"].min())) >= quantile
+        return carried and bool((sealed["verdict"] == "offered").all())
+
+    return allowed
+
+
+def _always(_sealed: pd.DataFrame) -> bool:
+    return True
+
+
+QUANTITIES = (
+    Quantity("requests/s", "rps", _ranked, more_is_better=True),
+    *(Quantity(f"p{q}, ms", f"latency_p{q}_ms", _offered(q / 100)) for q in (50, 90, 99)),
+    Quantity("CPU ms/request", "server_cpu_ms_per_request", _always),
+    Quantity("memory, MiB", "server_rss_peak_bytes", _always, unit=2.0**20),
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The trials of one cell in one run: their median with its exact 95 % interval, or minimum and maximum.
+
+    `confidence` is the interval's real coverage; None where there are too few trials for one and `low` and `high`
+    are minimum and maximum.
+    """
+
+    n: int
+    median: float
+    low: float
+    high: float
+    confidence: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
+
+    `ratio` is B / A; `p` is Holm's corrected value over all comparisons of the two runs; `detectable` the ratio
+    (> 1) that these trials tell with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its
+    usual word.
+    """
+
+    load: str
+    server: str
+    quantity: str
+    more_is_better: bool
+    a: Side
+    b: Side
+    ratio: Ratio | None
+    detectable: float | None
+    p: float | None
+    delta: float
+    magnitude: str
+    floor: float
+    """The largest ratio (>= 1) that noise alone made in either run, of one program under two labels; 1 without."""
+    verdict: str
+    regression: bool
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """All that two runs have in common, and what they do not.
+
+    `differences` change numbers and are there only by force; `changes` (commit, binaries, variables) are what one
+    may want to compare. `same_binary` names the servers that ran the same binary in both runs.
+    """
+
+    run_a: str
+    run_b: str
+    comparisons: tuple[Comparison, ...]
+    differences: tuple[Difference, ...]
+    changes: tuple[Difference, ...]
+    same_binary: tuple[str, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    unsealed: tuple[str, ...]
+    incomparable: tuple[str, ...]
+    """Quantities that one run's verdicts allow to compare and the other's do not, with both."""
+    fail_above_pct: float | None
+
+    @property
+    def decided(self) -> bool:
+        """Whether at least one comparison had enough trials for a ratio."""
+        return any(each.ratio is not None for each in self.comparisons)
+
+    @property
+    def regressions(self) -> tuple[Comparison, ...]:
+        """The comparisons that count as regressions."""
+        return tuple(each for each in self.comparisons if each.regression)
+
+
+def compare_runs(
+    a: RunFolder, b: RunFolder, *, force: bool = False, fail_above_pct: float | None = None
+) -> RunComparison:
+    """Compare run B with run A over the cells that both have; failed trials take no part.
+
+    A cell is a server under a load with its size and warm-up. Throughput is compared where the server was the
+    limit in every trial of both runs, response times where the offered rate was kept in all, CPU per request and
+    memory anywhere. The two runs have no blocks in common, so ratios are Welch's. Two values differ where the
+    ratio's interval excludes 1 and a test says so too after Holm's correction over all comparisons: of
+    comparisons of equal runs at most 5 % name any difference. Where a run has one program under two labels, what noise
+    makes of them is a tie between the runs as well. A regression is a value that is worse, and whose
+    whole interval lies beyond `fail_above_pct` percent.
+
+    LabError where the runs were made under different conditions, unless `force`, and where they have no common
+    cell.
+    """
+    left, right = read_tables(a), read_tables(b)
+    cells_a, cells_b = _cells(left), _cells(right)
+    common = [cell for cell in cells_a if cell in cells_b]
+    names = left.manifest["run_id"], right.manifest["run_id"]
+    if not common:
+        raise LabError(f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare.")
+    trials = pd.concat([cells_a[cell] for cell in common])
+    differences = conditions(left.manifest, right.manifest, trials)
+    if differences and not force:
+        told = "; ".join(str(difference) for difference in differences)
+        raise LabError(f"{names[0]} and {names[1]} differ in {told}: --force compares them all the same.")
+    sealed = {cell: (_sealed(cells_a[cell]), _sealed(cells_b[cell])) for cell in common}
+    whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
+    rows = [
+        _compare(cell, quantity, *sealed[cell], _floor(cell, quantity, left, right))
+        for cell in whole
+        for quantity in QUANTITIES
+        if all(_known(side, quantity) and quantity.allowed(side) for side in sealed[cell])
+    ]
+    return RunComparison(
+        *names,
+        comparisons=_judged(rows, fail_above_pct),
+        differences=differences,
+        changes=changes(left.manifest, right.manifest),
+        same_binary=same_binary(left.manifest, right.manifest, sorted({cell.server for cell in common})),
+        only_a=tuple(str(cell) for cell in cells_a if cell not in cells_b),
+        only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
+        unsealed=tuple(str(cell) for cell in common if cell not in whole),
+        incomparable=tuple(
+            f"{cell}: {quantity.name} (A {_verdicts(sealed[cell][0])}; B {_verdicts(sealed[cell][1])})"
+            for cell in whole
+            for quantity in QUANTITIES
+            if quantity.allowed(sealed[cell][0]) != quantity.allowed(sealed[cell][1])
+        ),
+        fail_above_pct=fail_above_pct,
+    )
+
+
+# --- cells ------------------------------------------------------------------------------------------------
+
+
+SIZES = {
+    "iterations": "{:,.0f} iterations",
+    "steps": "steps: {:.0f}",
+    "step_s": "{:,.10g} s a step",
+    "duration_s": "{:,.10g} s",
+    "warmup_s": "{:,.10g} s of warm-up",
+}
+"""What tells loads of one name apart -> how it is printed."""
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A server under a load, with what the load's words leave out: sizes, in the units of their names."""
+
+    server: str
+    load: str
+    sizes: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.load}" + "".join(f", {SIZES[name].format(value)}" for name, value in self.sizes)
+
+
+def _cells(tables: Tables) -> dict[_Cell, pd.DataFrame]:
+    """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
+    trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
+    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
+    found = {}
+    for (load, server), own in trials.groupby(["load", "server"], sort=False):
+        known = [entry for entry in loads if entry.get("workload") == own["workload"].iloc[0]]
+        entry = known[0] if len(known) == 1 else {}
+        sizes = {name: own[name].dropna().max() for name in ("iterations", "steps", "step_s")}
+        sizes |= {name: entry.get(name) for name in ("duration_s", "warmup_s")}
+        given = tuple((name, float(size)) for name, size in sizes.items() if size is not None and not np.isnan(size))
+        found[_Cell(str(server), str(load), given)] = own
+    return found
+
+
+def _sealed(trials: pd.DataFrame) -> pd.DataFrame:
+    return trials[trials["status"] == "sealed"]
+
+
+def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:
+    return quantity.column in sealed.columns and bool((pd.to_numeric(sealed[quantity.column]) > 0).any())
+
+
+def _floor(cell: _Cell, quantity: Quantity, *sides: Tables) -> float:
+    return max(noise.floor(side, cell.load, quantity.column) for side in sides)
+
+
+def _compare(
+    cell: _Cell, quantity: Quantity, a: pd.DataFrame, b: pd.DataFrame, floor: float
+) -> tuple[Quantity, Comparison, Sample, Sample]:
+    samples = [
+        Sample.of(pd.to_numeric(side[quantity.column]) / quantity.unit, [f"{run} {block}" for block in side["block"]])
+        for run, side in (("A", a), ("B", b))
+    ]
+    of = ratio(samples[1], samples[0])
+    delta = cliffs_delta(samples[1].values, samples[0].values)
+    row = Comparison(
+        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(samples[0]), _side(samples[1]), of,
+        None, None, delta, magnitude(delta), floor, FEW, regression=False,
+    )  # fmt: skip
+    return quantity, row, samples[0], samples[1]
+
+
+def _side(sample: Sample) -> Side:
+    interval = median_interval(sample.values)
+    if interval is None:
+        ends = (float(sample.values.min()), float(sample.values.max())) if sample.n else (math.nan, math.nan)
+        return Side(sample.n, sample.median, *ends, confidence=None)
+    return Side(sample.n, interval.estimate, interval.low, interval.high, interval.confidence)
+
+
+def _judged(
+    rows: Sequence[tuple[Quantity, Comparison, Sample, Sample]], fail_above_pct: float | None
+) -> tuple[Comparison, ...]:
+    """Give each comparison that has a ratio its corrected p-value and its verdict."""
+    strictest = ALPHA / max(1, sum(row.ratio is not None for _, row, _, _ in rows))
+    tests = [difference_test(b, a, strictest) for _, _, a, b in rows]
+    corrected = iter(holm(np.array([test.p for test in tests if test is not None])))
+    judged = []
+    for quantity, row, _, _ in rows:
+        if row.ratio is None:
+            judged.append(row)
+            continue
+        p = float(next(corrected))
+        worse = (row.ratio.ratio < 1) == quantity.more_is_better
+        verdict = TIE if is_tie(row.ratio, row.floor) or p > ALPHA else WORSE if worse else BETTER
+        beyond = fail_above_pct is not None and _beyond(row.ratio, quantity, fail_above_pct)
+        told = row.ratio.detectable(strictest)
+        judged.append(replace(row, p=p, detectable=told, verdict=verdict, regression=verdict == WORSE and beyond))
+    return tuple(judged)
+
+
+def _beyond(of: Ratio, quantity: Quantity, pct: float) -> bool:
+    """Whether the whole interval is more than `pct` % worse."""
+    return of.high < 1 - pct / 100 if quantity.more_is_better else of.low > 1 + pct / 100
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def table(found: RunComparison, load: str) -> list[dict[str, str]]:
+    """Return the comparisons of one load as texts for a terminal's table."""
+    return [
+        {
+            "server": row.server,
+            "quantity": row.quantity,
+            "A": style.number(row.a.median),
+            "B": style.number(row.b.median),
+            "B/A [95 %]": times(row.ratio) if row.ratio else "–",
+            "could tell": percent(row.detectable) if row.detectable else "–",
+            "verdict": f"{row.verdict}, regression" if row.regression else row.verdict,
+        }
+        for row in found.comparisons
+        if row.load == load
+    ]
+
+
+def _verdicts(sealed: pd.DataFrame) -> str:
+    counts = sealed["verdict"].value_counts(sort=False)
+    return ", ".join(f"{verdict} {count} of {len(sealed)}" for verdict, count in counts.items())
+
+
+def findings(found: RunComparison) -> list[str]:
+    """Return how the comparisons came out, counted, and each that is no tie, as sentences."""
+    counts = Counter(row.verdict for row in found.comparisons)
+    said = [
+        f"Of {captions.plural(len(found.comparisons), 'comparison')} {counts[TIE]} came out as ties; B is better in "
+        f"{counts[BETTER]}, worse in {counts[WORSE]}, and {counts[FEW]} had not enough trials."
+    ]
+    if found.fail_above_pct is not None:
+        limit = f"{found.fail_above_pct:g} %"
+        count = len(found.regressions)
+        said.append(f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}.")
+    told = [row for row in found.comparisons if row.verdict in (BETTER, WORSE) and row.ratio]
+    said += [
+        f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.verdict}"
+        f"{', a regression' if row.regression else ''} (p = {row.p:.2g} after Holm's correction)."
+        for row in told
+        if row.ratio and row.p is not None
+    ]
+    return said
+
+
+def notes(found: RunComparison) -> list[str]:
+    """Return what a reader must know beside the table, as sentences."""
+    return [*provenance(found), *(f"{why}: {'; '.join(cells)}." for why, cells in left_out(found).items())]
+
+
+def provenance(found: RunComparison) -> list[str]:
+    """Return what is the same and what changed between the two runs."""
+    said = ["What changed on the machine between the two runs is in the ratios as well."]
+    if found.same_binary:
+        said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
+    if found.changes:
+        said.append(f"Changed: {'; '.join(str(change) for change in found.changes)}.")
+    return said
+
+
+def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
+    """Return what could not be compared: why -> the cells, or the quantities of cells."""
+    reasons = {
+        f"Only in {found.run_a}": found.only_a,
+        f"Only in {found.run_b}": found.only_b,
+        "Without a sealed trial in one of the runs": found.unsealed,
+        "Not compared, as one run's verdicts forbid it": found.incomparable,
+    }
+    return {why: cells for why, cells in reasons.items() if cells}

@@ -1,0 +1,101 @@
+"""What differs between two runs' manifests: what changes numbers by itself, and what one wants to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.fingerprint import KEYS, fingerprint
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something in which the two runs differ."""
+
+    what: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        return f"{self.what} ({word(self.a)} and {word(self.b)})"
+
+
+def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame) -> tuple[Difference, ...]:
+    """Return what differs between two runs' manifests and changes the numbers of `trials`.
+
+    The machine (as `runner.fingerprint` has it), the engine, the CPUs of server, generator and database, how
+    often is sampled, and the versions of the tools and of the database that these trials used.
+    """
+    tools, stored = set(trials["tool"]) | (set(trials["server"]) & {"nginx"}), trials["pool_size"].notna().any()
+    facts = [_conditions(manifest, sorted(tools), bool(stored)) for manifest in (a, b)]
+    found = [Difference(what, facts[0][what], facts[1][what]) for what in facts[0] if facts[0][what] != facts[1][what]]
+    machines = [manifest.get("machine") or {} for manifest in (a, b)]
+    if fingerprint(machines[0]) == fingerprint(machines[1]):
+        return tuple(found)
+    told = [{key: machine.get(key) for key in KEYS} | {"memory": _memory(machine)} for machine in machines]
+    return (*(Difference(key, told[0][key], told[1][key]) for key in told[0] if told[0][key] != told[1][key]), *found)
+
+
+def _memory(machine: Mapping[str, Any]) -> str | None:
+    size = machine.get("memory_bytes")
+    return f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None
+
+
+def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool) -> dict[str, Any]:
+    place, versions = manifest.get("placement") or {}, manifest.get("tools") or {}
+    who = ("server", "generator", *(("database",) if stored else ()))
+    database = manifest.get("database") or {}
+    return {
+        "engine": manifest.get("engine"),
+        **{f"CPUs of the {each}": list(place.get(each) or ()) for each in who},
+        "samples per second": (manifest.get("campaign") or {}).get("sample_hz"),
+        **_own_load((manifest.get("campaign") or {}).get("own")),
+        **{tool: versions.get(tool) for tool in tools},
+        **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
+    }
+
+
+def _own_load(own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a user's own API was asked for: under one name, two runs may have sent different things."""
+    given = own or {"path": None, "files": ()}
+    return {"path": given["path"], "script": [f"{name} {digest[:12]}" for name, digest in given["files"]]}
+
+
+def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return what was changed on purpose, or may have been: the lab's commit and the servers' variables."""
+    commits, given = ([read(manifest) for manifest in (a, b)] for read in (_commit, _variables))
+    found = [Difference("commit", *commits), Difference("variables of the servers", *given)]
+    return tuple(each for each in found if each.a != each.b)
+
+
+def _commit(manifest: Mapping[str, Any]) -> str:
+    git = manifest.get("git") or {}
+    return f"{str(git.get('commit') or 'unknown')[:12]}{' with uncommitted changes' if git.get('dirty') else ''}"
+
+
+def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[str]:
+    given = (manifest.get("campaign") or {}).get("environment") or ()
+    return [f"{name}={value} of {of}" for of, name, value in given if server in (None, of)]
+
+
+def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[str]) -> tuple[str, ...]:
+    """Return the servers that ran with one binary (image, where none is known) and the same variables in both."""
+
+    def identity(manifest: Mapping[str, Any], server: str) -> tuple[Any, list[str]]:
+        binary = (manifest.get("artifacts") or {}).get(server)
+        return binary or (manifest.get("images") or {}).get(server), _variables(manifest, server)
+
+    known = {server: (identity(a, server), identity(b, server)) for server in servers}
+    return tuple(server for server, (one, other) in known.items() if one[0] is not None and one == other)
+
+
+def word(value: Any) -> str:
+    """Return a fact of a manifest as a text."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

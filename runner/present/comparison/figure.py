@@ -1,0 +1,69 @@
+"""Figure of two runs beside each other: the ratio of every cell that both have, with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from runner.present.answers.standings import percent
+from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, Comparison, RunComparison
+from runner.present.figures import forest
+from runner.present.look import captions, style
+from runner.present.look.palette import Identity
+
+TITLE = "B / A: what both runs measured"
+GREY = Identity(style.GREY, style.GREY, "o", "-")
+
+
+@style.styled
+def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Figure:
+    """Draw the ratio B / A of each comparison, a row each, grouped by load; `looks` are those of the servers."""
+    if not found.comparisons:
+        return style.no_data(TITLE, "No cell of both runs has a quantity that may be compared in both.")
+    groups: dict[str, list[forest.Row]] = {}
+    for row in found.comparisons:
+        groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
+    floors = any(row.floor > 1 for row in found.comparisons)
+    key = [
+        "Line: 95 % interval. Filled: told apart; hollow: a tie. Pale band: differences that these trials would have "
+        "missed more than once in five times."
+    ]
+    key += ["Dotted: what noise alone made of one program under two labels."] if floors else []
+    if found.fail_above_pct is not None:
+        key.append(f"Upright tick: {found.fail_above_pct:g} % worse, the border of a regression.")
+    return forest.sheet(TITLE, caption(found), " ".join(key), groups, "B / A")
+
+
+def caption(found: RunComparison) -> str:
+    """Return the two runs, how many trials a side the comparisons have, and how they came out."""
+    sizes = [side.n for row in found.comparisons for side in (row.a, row.b)]
+    trials = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    counts = [
+        f"{verdict} {count}"
+        for verdict in (TIE, BETTER, WORSE, FEW)
+        if (count := sum(row.verdict == verdict for row in found.comparisons))
+    ]
+    return (
+        f"A: {found.run_a}. B: {found.run_b}. {captions.plural(len(found.comparisons), 'comparison')} of {trials} "
+        f"trials a side: {', '.join(counts)}. Intervals are Welch's on logarithms; told apart after Holm's correction."
+    )
+
+
+def _row(row: Comparison, look: Identity, fail_above_pct: float | None) -> forest.Row:
+    words = f"{row.server}: {row.quantity}"
+    verdict = f"{row.verdict}, regression" if row.regression else row.verdict
+    if row.ratio is None:
+        return forest.Row(words, verdict)
+    of = row.ratio
+    told = f" (could tell {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
+    limit = math.nan
+    if fail_above_pct is not None:
+        limit = 1 - fail_above_pct / 100 if row.more_is_better else 1 + fail_above_pct / 100
+    return forest.Row(
+        words=words, note=f"{of.ratio:.3f} [{of.low:.3f}–{of.high:.3f}]\n{verdict}{told}", limit=limit,
+        marks=(forest.Mark(of.ratio, of.low, of.high, look.color, look.marker, hollow=row.verdict == TIE),),
+        band=(1 / row.detectable, row.detectable) if row.detectable else None,
+        floor=row.floor if row.floor > 1 else math.nan,
+    )  # fmt: skip

@@ -1,0 +1,177 @@
+"""Forest plots: ratios with their intervals, a row each or several to a row, on one logarithmic axis around 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import blended_transform_factory
+
+from runner.present.look import style
+
+LABEL_IN, NOTE_IN = 2.3, 2.1
+"""Room for the words at the left and at the right of the axis."""
+LINE_IN = style.SMALL_PT * style.LINE / 72
+ROW_IN, MARK_IN, HEADING_IN = 0.16, 0.16, 0.4
+"""Of a row beside its lines of text, of each mark in it, and of a group's heading."""
+TICKS = (
+    (0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.08, 1.1),
+    (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2),
+    (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4),
+    (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.5),
+    (0.4, 0.7, 1.0, 1.5, 2.5),
+    (0.25, 0.5, 1.0, 2.0, 4.0),
+    (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
+)
+"""From fine to coarse."""
+FEWEST_TICKS, TICK_IN = 3, 0.45
+"""How many ticks there are at least, and how far they must be apart."""
+NARROWEST, WIDEST = 1.06, 20.0
+"""The axis reaches at least so far from 1, and no farther."""
+EDGE = 0.06
+"""Share of the axis that is left free at both ends."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A ratio and its interval (NaN is not drawn); a `hollow` one claims nothing."""
+
+    ratio: float
+    low: float
+    high: float
+    color: str
+    marker: str = "o"
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: words at its left and right, and its marks, one below the other.
+
+    `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond), `limit` an upright
+    tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not drawn.
+    """
+
+    words: str
+    note: str
+    marks: tuple[Mark, ...] = ()
+    band: tuple[float, float] | None = None
+    other: float = math.nan
+    limit: float = math.nan
+    floor: float = math.nan
+
+    @property
+    def labels(self) -> tuple[list[str], list[str]]:
+        """The words at both sides, broken into lines."""
+        left = style.wrap(self.words, style.SMALL_PT, LABEL_IN - 0.3)
+        right = [line for part in self.note.split("\n") for line in style.wrap(part, style.SMALL_PT, NOTE_IN - 0.15)]
+        return left, right
+
+    @property
+    def height_in(self) -> float:
+        """How high the row is."""
+        return ROW_IN + max(LINE_IN, MARK_IN * len(self.marks), *(LINE_IN * len(side) for side in self.labels))
+
+    @property
+    def values(self) -> list[float]:
+        """What the axis must show."""
+        own = [value for mark in self.marks for value in (mark.ratio, mark.low, mark.high)]
+        ends = [*own, self.other, self.limit, self.floor, 1 / self.floor, *(self.band or ())]
+        return [value for value in ends if math.isfinite(value) and value > 0]
+
+
+def sheet(title: str, caption: str, key: str, groups: Mapping[str, Sequence[Row]], axis: str) -> Figure:
+    """Return the figure of all groups; `axis` names what is divided by what."""
+    height = sum(HEADING_IN + sum(row.height_in for row in rows) for rows in groups.values())
+    figure, (ax,) = style.canvas(
+        title, caption, key=key, panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62
+    )
+    rows = [row for own in groups.values() for row in own]
+    low, high = _limits(rows)
+    # One unit of the upright axis is an inch, from the top down.
+    ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
+    _axis(ax, low, high, tall=len(rows) > 10)
+    ax.set_xlabel(f"{axis} (log scale)")
+    at = 0.0
+    for name, own in groups.items():
+        _write(ax, 0.1, at + HEADING_IN - 0.12, [name], bold=True)
+        top = at = at + HEADING_IN
+        for row in own:
+            _draw(ax, row, at)
+            at += row.height_in
+        # Not through the headings, which may reach as far.
+        ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
+    return figure
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    values = [value for row in rows for value in row.values]
+    low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
+    free = (high / low) ** EDGE
+    return low / free, high * free
+
+
+def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
+    inside = [[tick for tick in ticks if low <= tick <= high] for ticks in TICKS]
+    inch = style.size_in(ax)[0] / math.log(high / low)
+    apart = [min((inch * math.log(b / a) for a, b in pairwise(ticks)), default=0.0) for ticks in inside]
+    fitting = [some for some, gap in zip(inside, apart, strict=True) if gap >= TICK_IN and len(some) >= FEWEST_TICKS]
+    ax.xaxis.set_major_locator(FixedLocator(fitting[0] if fitting else inside[-1]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.grid(visible=False)
+    if tall:
+        ax.tick_params(axis="x", top=True, labeltop=True)
+
+
+def _draw(ax: Axes, row: Row, top: float) -> None:
+    """Draw a row below the height `top`."""
+    middle, half = top + row.height_in / 2, row.height_in / 2 - 0.05
+    if row.band is not None:
+        left, right = (min(max(end, 1 / WIDEST / 2), WIDEST * 2) for end in row.band)
+        ax.barh(middle, right - left, left=left, height=2 * half, color=style.GRID, lw=0, zorder=0.5)
+    if math.isfinite(row.other):
+        _draw_other(ax, row, middle)
+    if math.isfinite(row.limit):
+        ax.plot([row.limit] * 2, [middle - half, middle + half], color=style.INK, lw=1.6, zorder=3, label="limit")
+    for end in (row.floor, 1 / row.floor):
+        if math.isfinite(end):
+            ax.plot([end] * 2, [middle - half, middle + half], color=style.INK, lw=1.2, ls=":", label="floor")
+    for number, mark in enumerate(row.marks):
+        _draw_mark(ax, mark, middle + MARK_IN * (number - (len(row.marks) - 1) / 2), row.words)
+    left_words, right_words = row.labels
+    _write(ax, 0.25, middle, left_words)
+    _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, right_words)
+
+
+def _draw_other(ax: Axes, row: Row, y: float) -> None:
+    for mark in row.marks:
+        ax.plot([row.other, mark.ratio], [y, y], color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
+    ax.plot([row.other], [y], ls="", marker="D", ms=7, mfc="white", color=style.INK, mew=1.3, zorder=3, label="other")
+
+
+def _draw_mark(ax: Axes, mark: Mark, y: float, label: str) -> None:
+    if math.isfinite(mark.low) and math.isfinite(mark.high):
+        ax.plot([mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval")
+    if math.isfinite(mark.ratio):
+        face = "white" if mark.hollow else mark.color
+        ax.plot(
+            [mark.ratio], [y], ls="", marker=mark.marker, ms=7, color=mark.color, mfc=face, mew=1.4, zorder=4,
+            label=label,
+        )  # fmt: skip
+
+
+def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:
+    """Write lines at a distance from the figure's left edge, around a height of the axis."""
+    ax.text(
+        x_in / style.WIDTH_IN, y, "\n".join(lines), va="center", linespacing=style.LINE - 0.15,
+        transform=blended_transform_factory(style.figure_of(ax).transFigure, ax.transData),
+        size=style.TEXT_PT if bold else style.SMALL_PT, weight="bold" if bold else "normal",
+    )  # fmt: skip

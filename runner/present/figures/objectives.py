@@ -1,0 +1,261 @@
+"""Searches for the highest arrival rate that keeps an objective: what each server kept, and who set the end.
+
+Each search (a server in a block) ends in a bracket: the highest rate that kept the objective and the lowest that
+broke it. Where the step that broke it was limited by the server, or by nobody, the server's own rate lies in that
+bracket. Where the generator or the database was the limit, or the limit is not told, the server may keep more: the
+bracket is open at the top, as it is where no step broke the objective. The median over the searches of what lies in
+such brackets lies between the median of their lower ends and the median of their upper ones, which may be infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from runner.present.look import captions
+from runner.present.look import scales
+from runner.present.look import style
+from runner.present.frames import Tables
+from runner.present.statistics.inference import median_interval
+from runner.present.look.palette import DOTS, Identity, identities, pale
+from runner.present.statistics.stats import spread
+from runner.planning.search import bracket
+
+TITLE = "The highest rate that keeps the objective"
+OWN = ("server", "none")
+"""Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
+RANGE_ENDS = "end of the search"
+FEW = "not enough trials"
+COLUMNS = (
+    *("search", "load_order", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
+    *("limit", "probe_p95_ms"),
+)
+WHY = {
+    "generator": "k6 was the limit",
+    "database": "the database was the limit",
+    "pool": "the pool was the limit",
+    "not told": "the limit is not told",
+    RANGE_ENDS: "the search ended there",
+}
+
+
+# --- numbers ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one search showed: the server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown)."""
+
+    low_rps: float
+    high_rps: float
+    limit: str
+    """What limited the step at the lowest rate that broke the objective."""
+    probe_p95_ms: float
+    """The probe's p95 in that step; NaN where unknown."""
+
+
+def outcome(steps: pd.DataFrame) -> Outcome:
+    """Return what the sealed steps of one search showed."""
+    found = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
+    low = found.kept_rps or 0.0
+    if found.broken_rps is None:
+        return Outcome(low, math.inf, RANGE_ENDS, math.nan)
+    ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
+    limit = str(captions.limits(ended).iloc[-1])
+    high = found.broken_rps if limit in OWN else math.inf
+    return Outcome(low, high, limit, float(ended["probe_p95_ms"].median()))
+
+
+def answers(tables: Tables) -> pd.DataFrame:
+    """Return one row a search and server, columns `COLUMNS`.
+
+    kept_rps and broken_rps enclose the median over the searches; low_rps and high_rps are its exact 95 % interval
+    (`confidence`, from six searches on), else minimum and maximum with a confidence of NaN. 0 is no rate at all, inf
+    is not known.
+    """
+    trials = tables.searches()
+    sealed = trials[trials["status"] == "sealed"]
+    servers = list(identities(tables.trials))
+    ordered = sealed.assign(rank=sealed["server"].map(servers.index))
+    rows = [_answer(steps) for _, steps in ordered.groupby(["load_order", "rank"], sort=True)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _answer(steps: pd.DataFrame) -> dict[str, Any]:
+    found = [outcome(own) for _, own in steps.groupby("block")]
+    lows, highs = np.array([of.low_rps for of in found]), np.array([of.high_rps for of in found])
+    sure = median_interval(lows), median_interval(highs)
+    limits = Counter(of.limit for of in found)
+    ordered = sorted(limits.items(), key=lambda item: (-item[1], item[0]))
+    words = [word if len(ordered) == 1 else f"{word} {count}" for word, count in ordered]
+    first = steps.iloc[0]
+    return {
+        "search": str(first["load"]),
+        "load_order": first["load_order"],
+        "server": str(first["server"]),
+        "searches": len(found),
+        "kept_rps": float(np.median(lows)),
+        "broken_rps": float(np.median(highs)),
+        "low_rps": sure[0].low if sure[0] else float(lows.min()),
+        "high_rps": sure[1].high if sure[1] else float(highs.max()),
+        "confidence": sure[0].confidence if sure[0] else math.nan,
+        "limit": ", ".join(words),
+        "probe_p95_ms": spread([of.probe_p95_ms for of in found]).median,
+    }
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def words(row: Mapping[Any, Any]) -> str:
+    """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `not told`."""
+    kept, broken = row["kept_rps"], row["broken_rps"]
+    if math.isinf(broken):
+        why = WHY.get(_foremost(str(row["limit"])), "see the limit")
+        return f"at least {kept:,.0f} ({why})" if kept > 0 else f"not told ({why})"
+    return f"{kept:,.0f}" if kept > 0 else f"less than {broken:,.0f}"
+
+
+def _foremost(limit: str) -> str:
+    """Return the most frequent limit that leaves the answer open."""
+    parts = [part.rstrip("0123456789 ") for part in limit.split(", ")]
+    return next((part for part in parts if part not in OWN), "")
+
+
+def interval(row: Mapping[Any, Any]) -> str:
+    """Return `3,980–4,300` with `≥` and `<` for open ends."""
+    low, high = row["low_rps"], row["high_rps"]
+    if math.isinf(high):
+        return f"≥ {low:,.0f}" if low > 0 else "–"
+    return f"{low:,.0f}–{high:,.0f}" if low > 0 else f"< {high:,.0f}"
+
+
+def printable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return `answers` as texts."""
+    rows = [
+        {
+            "search": row["search"],
+            "server": row["server"],
+            "searches": str(row["searches"]),
+            "highest rate that kept it, requests/s": words(row),
+            "lowest that broke it": style.number(row["broken_rps"]),
+            "95 % interval": interval(row)
+            if math.isfinite(row["confidence"])
+            else f"{interval(row)} (minimum–maximum; {FEW})",
+            "limit where it broke": row["limit"],
+            "probe's p95 there, ms": style.number(row["probe_p95_ms"]),
+        }
+        for row in table.to_dict("records")
+    ]
+    return pd.DataFrame(rows)
+
+
+def findings(tables: Tables) -> list[str]:
+    """Return a sentence a search, the servers in descending order."""
+    found = []
+    for search, rows in answers(tables).groupby("search", sort=False):
+        ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict("records")
+        each = "; ".join(f"{row['server']} {words(row)}" for row in ordered)
+        few = "" if rows["confidence"].notna().all() else f", {FEW} for an interval"
+        found.append(f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: {each}.")
+    return found
+
+
+# --- the figure -------------------------------------------------------------------------------------------
+
+
+@style.styled
+def kept(tables: Tables) -> Figure:
+    """Draw the highest rate that keeps each objective, a row a server, with every search's bracket behind it."""
+    trials, table = tables.searches(), answers(tables)
+    if table.empty:
+        return style.no_data(TITLE, captions.unsealed(trials, "step of a search"))
+    looks, searches = identities(tables.trials), list(dict.fromkeys(table["search"]))
+    shown = [name for name in looks if name in set(table["server"])]
+    sure = table["confidence"].notna().all()
+    bars = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
+    note = (
+        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
+        "more, since the generator or something else than the server was the limit where the objective broke."
+    )
+    figure, axes = style.canvas(
+        TITLE,
+        captions.caption(tables, trials, note),
+        key=f"Mark: median of the searches. Bar: {bars}. Pale: each search, from the highest rate that kept the "
+        "objective to the lowest that broke it.",
+        rows=len(searches),
+        panel_in=0.2 + 0.5 * len(shown),
+        heading_in=0.36,
+        left_in=max(0.95, style.label_room(shown)),
+        right_in=2.2,
+    )
+    limits = _limits(tables, trials)
+    for ax, search in zip(axes, searches, strict=True):
+        style.heading(ax, search)
+        _draw(ax, table[table["search"] == search], trials[trials["load"] == search], looks, shown, limits)
+    return figure
+
+
+def _limits(tables: Tables, trials: pd.DataFrame) -> tuple[float, float]:
+    """Return the range of rates: that which was searched, else that of the steps."""
+    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
+    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
+    rates = [*ends, *trials["rate_rps"].dropna()]
+    return min(rates) / 1.15, max(rates) * 1.15
+
+
+def _draw(
+    ax: Axes,
+    table: pd.DataFrame,
+    trials: pd.DataFrame,
+    looks: dict[str, Identity],
+    shown: list[str],
+    limits: tuple[float, float],
+) -> None:
+    present = [name for name in shown if name in set(table["server"])]
+    rows = {str(row["server"]): row for row in table.to_dict("records")}
+    sealed = trials[trials["status"] == "sealed"]
+    for place, server in enumerate(present):
+        own = sealed[sealed["server"] == server]
+        searches = [outcome(steps) for _, steps in own.groupby("block")]
+        _draw_searches(ax, place, searches, looks[server], limits)
+        _draw_answer(ax, place, rows[server], looks[server], limits)
+    ax.set(xscale="log", xlim=limits)
+    style.name_rows(ax, present, looks)
+    scales.log_axis(ax, "x")
+    ax.set_xlabel("requests/s (log scale)")
+
+
+def _draw_searches(ax: Axes, place: int, searches: list[Outcome], look: Identity, limits: tuple[float, float]) -> None:
+    """Draw the brackets of single searches below each other, pale; dotted where they are open at the top."""
+    for number, of in enumerate(searches):
+        y = place + 0.12 + 0.28 * (number + 1) / (len(searches) + 1)
+        low, dash = max(of.low_rps, limits[0]), DOTS if math.isinf(of.high_rps) else "-"
+        ends = low, min(of.high_rps, limits[1])
+        ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
+
+
+def _draw_answer(ax: Axes, place: int, row: Mapping[Any, Any], look: Identity, limits: tuple[float, float]) -> None:
+    """Draw median and interval; dotted is what is not known, from the median on or, without one, from the left."""
+    y, known = place - 0.08, math.isfinite(row["high_rps"])
+    low = max(row["low_rps"], limits[0])
+    high = min(row["high_rps"], limits[1]) if known else max(row["kept_rps"], low)
+    ax.plot([low, high], [y, y], color=look.color, lw=1.6, label="interval")
+    if row["kept_rps"] > 0:
+        ax.plot([row["kept_rps"]], [y], color=look.color, marker=look.marker, ms=8, ls="", label=row["server"])
+    if not known:
+        ax.plot([high, limits[1]], [y, y], color=look.color, lw=1.6, ls=DOTS, label="_not known")
+        ax.plot([limits[1]], [y], color=look.color, marker=">", ms=7, ls="", clip_on=False, label="open")
+    text, _, why = words(row).replace("at least", "≥").replace("less than", "<").partition(" (")
+    ax.annotate(
+        text + (f"\n{why.rstrip(')')}" if why else f"\n{interval(row)}" if row["kept_rps"] > 0 else ""), (1.03, y),
+        xycoords=ax.get_yaxis_transform(), va="center", size=style.SMALL_PT, linespacing=1.15,
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""The words around figures: what was loaded, how many trials, what limited them, on which machine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from runner.model import OWN_SCRIPT, POOL_EXHAUSTED
+from runner.present.frames import Tables, offered_words, repeated
+
+
+def load_heading(trials: pd.DataFrame, quantity: str) -> str:
+    """Say how the trials of one load were driven and what `quantity` therefore means.
+
+    A closed loop without think time is always at saturation: its mean response time is N / X (Little's law). What a
+    user's script does between its requests is not known.
+    """
+    first = trials.iloc[0].to_dict()
+    size = first.get("pool_size", math.nan)
+    pool = "" if math.isnan(size) else f", pool of {size:.0f}"
+    if first["load_model"] == "open":
+        return f"open loop, {offered_words(first)}{pool}: {quantity}"
+    users = first["connections"] if first.get("tool") == "wrk" else first["vus"]
+    if first["workload"] == OWN_SCRIPT:
+        return f"closed loop, N = {users:.0f} users of a script: {quantity}"
+    return f"closed loop, N = {users:.0f}{pool}, zero think time: {quantity} at saturation"
+
+
+def verdict_counts(trials: pd.DataFrame) -> str:
+    """Count the verdicts: `generator-bound 3 of 3`, the most frequent first."""
+    counts = trials["verdict"].value_counts()
+    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
+    return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in ordered)
+
+
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+LIMITS = {
+    "server-bound": "server",
+    "generator-bound": "generator",
+    "database-bound": "database",
+    "offered": "none",
+    "inconclusive": "not told",
+}
+
+
+def limits(trials: pd.DataFrame) -> pd.Series[str]:
+    """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
+    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_EXHAUSTED)
+    return trials["verdict"].map(LIMITS).mask(pooled, "pool")
+
+
+def limit_words(trials: pd.DataFrame) -> str:
+    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
+    counts = limits(trials).value_counts()
+    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
+    return ", ".join(str(word) if len(ordered) == 1 else f"{word} {count}" for word, count in ordered)
+
+
+def server_bound(trials: pd.DataFrame) -> bool:
+    """Whether every one of the trials was limited by its server: only then may throughput be ranked."""
+    return bool(len(trials)) and bool((trials["verdict"] == "server-bound").all())
+
+
+def trial_counts(trials: pd.DataFrame) -> str:
+    """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
+    sealed = trials[trials["status"] == "sealed"]
+    cells = sealed.groupby(["server", "load"]).size()
+    low, high = int(cells.min()), int(cells.max())
+    each = f"{low}" if low == high else f"{low} to {high}"
+    text = f"{plural(len(sealed), 'trial')}, {each} per server and load"
+    again = int(repeated(trials).sum())
+    text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
+    out = trials[(trials["status"] != "sealed") & ~repeated(trials)]["status"].value_counts()
+    return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 trial` or `3 trials`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def machine(manifest: dict[str, Any]) -> str:
+    """Name the machine: CPU model and number of CPUs."""
+    facts = manifest.get("machine") or {}
+    return f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
+
+
+def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the facts of a manifest that a reader asks for, as rows of `what` and `value`."""
+    campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
+    facts, place = manifest.get("machine") or {}, manifest.get("placement") or {}
+    dirty = ", with uncommitted changes" if git.get("dirty") else ""
+    memory = facts.get("memory_bytes")
+    values = {
+        "Run": manifest.get("run_id"),
+        "Started": manifest.get("started_at"),
+        "Campaign": f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})",
+        "Seed": manifest.get("seed"),
+        "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
+        "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
+        "CPUs": ", ".join(f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)),
+        "Database": durability(manifest),
+        "Machine": machine(manifest),
+        "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
+        "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),
+        "CPU governor": facts.get("governor"),
+        "Tools": ", ".join(f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()),
+    }
+    return [{"what": what, "value": str(value)} for what, value in values.items() if value not in (None, "")]
+
+
+def database_place(manifest: dict[str, Any]) -> str:
+    """Say which CPUs PostgreSQL has, and whether it shares them with the load generator; empty where unknown."""
+    place = manifest.get("placement") or {}
+    cpus = place.get("database") or []
+    if not cpus:
+        return ""
+    words = f"PostgreSQL has {plural(len(cpus), 'CPU')}"
+    if place.get("database_shared"):
+        return f"{words}, which it shares with the load generator: what one of them uses, the other lacks."
+    return f"{words} of its own."
+
+
+def durability(manifest: dict[str, Any]) -> str:
+    """Name the database's version and its durability settings; empty where the run has none."""
+    facts = manifest.get("database") or {}
+    if not facts:
+        return ""
+    settings = facts.get("settings") or {}
+    known = [f"{name} {settings[name]}" for name in DURABILITY if name in settings]
+    return f"PostgreSQL {facts.get('version', 'of unknown version')}: {', '.join(known) or 'settings not recorded'}."
+
+
+def rows_equal_answers(trials: pd.DataFrame) -> str:
+    """Say whether the database has as many rows as there were answers with 2xx, and how many."""
+    known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
+    if known.empty:
+        return ""
+    rows, unequal = known["rows_inserted"], known[known["rows_inserted"] != known["inserts"]]
+    whole = f"{rows.sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
+    if unequal.empty:
+        return f"{whole}: in each trial as many as answers with 2xx."
+    most = (unequal["rows_inserted"] - unequal["inserts"]).abs().max()
+    return f"{whole}; in {len(unequal)} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
+
+
+def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
+    """Return a figure's caption: `words`, trials, verdicts, engine and machine.
+
+    `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
+    """
+    sealed = trials[trials["status"] == "sealed"]
+    stored = sealed["pool_size"].notna().any()
+    parts = [
+        words,
+        f"{trial_counts(trials)}.",
+        f"Verdicts: {verdict_counts(sealed)}.",
+        durability(tables.manifest) if stored else "",
+        f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}.",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def nothing(tables: Tables, tool: str) -> str:
+    """Say why there is no figure of `tool`'s trials."""
+    return unsealed(tables.of(tool), f"closed-load {tool} trial")
+
+
+def unsealed(trials: pd.DataFrame, noun: str) -> str:
+    """Say why none of `trials` can be shown: there are none, or none was sealed."""
+    if trials.empty:
+        return f"This run has no {noun}s to show."
+    return f"No {noun} of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."

@@ -1,0 +1,76 @@
+"""The ticks of an axis: as many as can be read, on values that people count in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from runner.present.look import style
+
+STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+"""Of a decade, from many to few."""
+APART_IN = 0.08
+"""Least room between two labels across."""
+
+
+def number(value: float) -> str:
+    """Print a value of an axis: 0.05 or 12,500."""
+    return f"{value:,.10g}"
+
+
+def even_axis(ax: Axes, axis: str) -> None:
+    """Give a linear axis as many round ticks as have room."""
+    width, height = style.size_in(ax)
+    room = round(width / 0.75) if axis == "x" else round(height / 0.38)
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=[1, 2, 2.5, 5, 10]))
+    target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def log_axis(ax: Axes, axis: str) -> None:
+    """Give a logarithmic axis as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
+
+    Call it when the axis has its final limits.
+    """
+    low, high = sorted(ax.get_ylim() if axis == "y" else ax.get_xlim())
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    choices = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
+    choices += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
+    inside = [ticks for each in choices if len(ticks := [tick for tick in each if low <= tick <= high]) > 1]
+    fitting = [ticks for ticks in inside if _fit(ax, axis, ticks, math.log10(high / low))]
+    _fix(ax, axis, (fitting or inside[-1:] or [[]])[0])
+
+
+def _fit(ax: Axes, axis: str, ticks: Sequence[float], decades: float) -> bool:
+    length_in = style.size_in(ax)[0 if axis == "x" else 1]
+    wide_in = max(style.text_in(number(tick), style.SMALL_PT) for tick in ticks) + APART_IN
+    need_in = wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72
+    return all(length_in * math.log10(b / a) / decades >= need_in for a, b in pairwise(ticks))
+
+
+def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+    """Label those of the rising `ticks` for whose labels there is room, the lowest first.
+
+    Call it when the axes have their final limits and scales. A label may have several lines.
+    """
+    kept: list[float] = []
+    edge = -math.inf
+    for tick in ticks:
+        x_in = float(ax.transData.transform(np.array([tick, ax.get_ylim()[0]]))[0]) / style.figure_of(ax).dpi
+        half_in = max(style.text_in(line, style.SMALL_PT) for line in label(tick).split("\n")) / 2
+        if x_in - half_in >= edge + APART_IN:
+            kept.append(tick)
+            edge = x_in + half_in
+    _fix(ax, "x", kept, label)
+
+
+def _fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    target.set_major_locator(FixedLocator(ticks))
+    target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
+    target.set_minor_locator(NullLocator())

@@ -1,0 +1,301 @@
+"""How figures look: sizes, panels, labels, and byte-stable files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from runner.present.look.palette import WHITE, Identity
+from runner.store import replacing
+
+P = ParamSpec("P")
+
+WIDTH_IN = 7.0
+TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
+"""On a phone 390 pixels wide a figure shows 12 pt as letters of 9.3 pixels."""
+LINE = 1.3
+"""Line height as a multiple of the font size."""
+INK, SOFT, GREY = "#222222", "#444444", "#767676"
+"""Of text, of captions, and of axes and whatever is not a server's."""
+BEHIND, GRID = "#CFCFCF", "#E6E6E6"
+"""Of the other servers' lines behind a panel's own, and of the grid."""
+
+HINTING = 1.03
+"""How much wider than its outline a line of text may be drawn, since letters start on whole pixels."""
+NO_BREAK = "\u00a0"
+UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
+
+RC: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": TEXT_PT,
+    "axes.labelsize": TEXT_PT,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.labelsize": SMALL_PT,
+    "ytick.labelsize": SMALL_PT,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar in somebody's name is a dollar
+    "lines.linewidth": 1.8,
+    "figure.facecolor": WHITE,
+    "axes.facecolor": WHITE,
+    "figure.dpi": 100,
+    "svg.hashsalt": "lab",
+    "svg.fonttype": "path",
+    "path.simplify": True,
+}
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def rc() -> Iterator[None]:
+    """Apply the lab's settings over matplotlib's own defaults, whatever the user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(RC)
+        yield
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Make a figure function draw with the lab's settings."""
+
+    @functools.wraps(draw)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with rc():
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of panels beside each other; sizes and margins are inches."""
+
+    columns: int = 1
+    panel_in: float = 2.6
+    heading_in: float = 0.58
+    """Room above the panels, for what `heading` writes."""
+    axis_in: float = 0.72
+    """Room below them."""
+    left_in: float = 0.95
+    right_in: float = 0.2
+    gap_in: float = 0.2
+    """Between two panels."""
+
+
+def page(
+    title: str, caption: str, rows: Sequence[Row], *, key: str = "", below_in: float = 0.0
+) -> tuple[Figure, list[list[Axes]]]:
+    """Return an empty figure of blog width with title, key, caption and rows of panels.
+
+    The height follows from the content, so text keeps its size with any number of panels. `below_in` is room for what
+    only the lowest panels have below them.
+    """
+    room = WIDTH_IN - 0.2
+    heads = wrap(title, TITLE_PT, room, "bold")
+    keys, foot = wrap(key, SMALL_PT, room), wrap(caption, SMALL_PT, room)
+    head_in = 0.12 + (len(heads) * TITLE_PT + len(keys) * SMALL_PT) * LINE / 72 + 0.08 * bool(keys)
+    foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72 + below_in
+    height = head_in + sum(row.heading_in + row.panel_in + row.axis_in for row in rows) + foot_in
+    figure = Figure(figsize=(WIDTH_IN, height))
+    figure.text(
+        0.1 / WIDTH_IN, 1 - 0.1 / height, "\n".join(heads), size=TITLE_PT, weight="bold", va="top",
+        linespacing=LINE - 0.1,
+    )  # fmt: skip
+    below = 0.18 + len(heads) * TITLE_PT * LINE / 72
+    figure.text(0.1 / WIDTH_IN, 1 - below / height, "\n".join(keys), size=SMALL_PT, va="top")
+    figure.text(0.1 / WIDTH_IN, 0.08 / height, "\n".join(foot), size=SMALL_PT, va="bottom", color=SOFT)
+    panels, top = [], height - head_in
+    for row in rows:
+        bottom = top - row.heading_in - row.panel_in
+        width = (WIDTH_IN - row.left_in - row.right_in - (row.columns - 1) * row.gap_in) / row.columns
+        lefts = [row.left_in + column * (width + row.gap_in) for column in range(row.columns)]
+        boxes = [(left / WIDTH_IN, bottom / height, width / WIDTH_IN, row.panel_in / height) for left in lefts]
+        panels.append([figure.add_axes(box) for box in boxes])
+        top = bottom - row.axis_in
+    return figure, panels
+
+
+def canvas(
+    title: str,
+    caption: str,
+    *,
+    key: str = "",
+    rows: int = 1,
+    columns: int = 1,
+    panel_in: float = 2.6,
+    left_in: float = 0.95,
+    right_in: float = 0.2,
+    heading_in: float = 0.58,
+    axis_in: float = 0.72,
+    below_in: float = 0.0,
+) -> tuple[Figure, list[Axes]]:
+    """Return a `page` whose rows are alike, each panel with axes of its own, and its panels row by row."""
+    row = Row(columns, panel_in, heading_in, axis_in, left_in, right_in, gap_in=left_in + right_in)
+    figure, panels = page(title, caption, [row] * rows, key=key, below_in=below_in)
+    return figure, [ax for row_of_panels in panels for ax in row_of_panels]
+
+
+def heading(
+    ax: Axes, name: str, words: str = "", indent_in: float = WIDTH_IN, color: str = INK, above_in: float = 0.1
+) -> None:
+    """Write a panel's heading `above_in` above it: `name` bold, `words` below it; either may be empty.
+
+    It starts `indent_in` left of the panel, or at the figure's left margin if that is nearer.
+    """
+    figure = figure_of(ax)
+    box, height = ax.get_position(), figure.get_size_inches()[1]
+    x, y = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN), box.y1 + above_in / height
+    if words:
+        figure.text(x, y, words, size=SMALL_PT, va="bottom")
+        y += (words.count("\n") + 1) * SMALL_PT * LINE / 72 / height
+    if name:
+        figure.text(x, y, short(name, 60), size=TEXT_PT, weight="bold", va="bottom", color=color)
+
+
+def no_data(title: str, sentence: str) -> Figure:
+    """Return a small figure that says in one sentence why there is nothing to see."""
+    figure, (ax,) = canvas(title, "", panel_in=0.5, heading_in=0.05, axis_in=0.05)
+    ax.set_axis_off()
+    figure.text(0.1 / WIDTH_IN, 0.35, "\n".join(wrap(sentence, TEXT_PT, 6.8)), size=TEXT_PT, color=SOFT)
+    return figure
+
+
+def short(name: str, longest: int = 16) -> str:
+    """Cut a long name, with an ellipsis."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+@functools.cache
+def text_in(text: str, size_pt: float, weight: str = "normal") -> float:
+    """Return how many inches wide a line of text is."""
+    font = FontProperties(family=RC["font.family"], size=size_pt, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 72
+
+
+def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> list[str]:
+    """Break `text` between words into lines that fit `width_in`, but no number from its unit."""
+    lines: list[str] = []
+    for word in UNIT.sub(NO_BREAK, text).split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_in(longer, size_pt, weight) * HINTING <= width_in:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [line.replace(NO_BREAK, " ") for line in lines if line]
+
+
+def label_room(names: Sequence[str]) -> float:
+    """Return the inches that the labels beside a panel need."""
+    return 0.38 + max((text_in(short(name), TEXT_PT) for name in names), default=0.0)
+
+
+def name_rows(ax: Axes, servers: Sequence[str], looks: Mapping[str, Identity]) -> None:
+    """Make a panel one of rows, a server each, the first on top: its name on the left, in its colour."""
+    ax.set_ylim(len(servers) - 0.4, -0.6)
+    ax.set_yticks(range(len(servers)), [short(name) for name in servers])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    for label, server in zip(ax.get_yticklabels(), servers, strict=True):
+        label.set(color=looks[server].ink, size=TEXT_PT)
+
+
+def size_in(ax: Axes) -> tuple[float, float]:
+    """Return the width and height of a panel in inches."""
+    box, (width, height) = ax.get_position(), figure_of(ax).get_size_inches()
+    return float(box.width * width), float(box.height * height)
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that a panel is in."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
+    """Write each line's name right of the panel, at the height of its end, without overlap.
+
+    `ends` holds (name, look, x, y) in data units; call it when the axes have their final limits and scales.
+    A thin leader joins a label to its line's end.
+    """
+    panel_pt = size_in(ax)[1] * 72
+    to_axes = ax.transData + ax.transAxes.inverted()
+    points = [(*to_axes.transform((x, y)), name, look) for name, look, x, y in ends]
+    points = sorted((p for p in points if math.isfinite(p[1])), key=lambda point: point[1])
+    heights = spread_out([float(point[1]) for point in points], TEXT_PT * 1.22 / panel_pt)
+    for (x, y, name, look), height in zip(points, heights, strict=True):
+        ax.plot(
+            [x, 1.012, 1.035], [y, height, height], transform=ax.transAxes, color=look.color, lw=0.9,
+            clip_on=False, marker="",
+        )  # fmt: skip
+        ax.text(1.045, height, short(name), transform=ax.transAxes, color=look.ink, va="center", size=TEXT_PT)
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible and inside 0 to 1.
+
+    Neighbours that are too close form a block that is centred on its members' mean (isotonic regression by
+    pooling adjacent violators).
+    """
+    gap = min(gap, 1.0 / max(1, len(heights) - 1))
+    blocks: list[tuple[float, int]] = []  # mean of (height - rank * gap), size
+    for rank, height in enumerate(heights):
+        value, size = height - rank * gap, 1
+        while blocks and blocks[-1][0] >= value:
+            before, members = blocks.pop()
+            value, size = (before * members + value * size) / (members + size), members + size
+        blocks.append((value, size))
+    top = 1.0 - (len(heights) - 1) * gap
+    lows = [min(max(value, 0.0), max(top, 0.0)) for value, size in blocks for _ in range(size)]
+    return [low + rank * gap for rank, low in enumerate(lows)]
+
+
+def number(value: float) -> str:
+    """Print a quantity with about three significant digits: 9,254 or 84.5 or 0.0412; `–` where unknown."""
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 99.95 or value == 0:
+        return f"{value:,.0f}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}"
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+    """Write NAME.png (two pixels a CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    with rc():
+        with replacing(png) as temporary:
+            figure.savefig(
+                temporary, format="png", dpi=200, metadata={"Software": None},
+                pil_kwargs={"compress_level": 3},  # 5 % more bytes than 6, in two thirds of the time
+            )  # fmt: skip
+        with replacing(svg) as temporary:
+            figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
+    return png, svg

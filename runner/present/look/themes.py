@@ -1,0 +1,107 @@
+"""Figures for dark pages: the same figure in the dark partners of its colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.collections import Collection
+from matplotlib.colors import to_hex, to_rgb, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+
+from runner.model import LabError
+from runner.present.look import style
+from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, legible, pale
+
+MOON = "#E6E8EC"
+"""What ink is on a dark page."""
+Partners = dict[str, str]
+"""Colour on white -> its partner on a dark page."""
+
+
+def save_both(figure: Figure, folder: Path, name: str, looks: Iterable[Identity]) -> tuple[Path, ...]:
+    """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg; the figure is dark afterwards.
+
+    `looks` are the identities that the figure may show. LabError where it has any other colour that is not grey.
+    """
+    light = style.save(figure, folder, name)
+    darken(figure, looks)
+    return (*light, *style.save(figure, folder, f"{name}-dark"))
+
+
+def darken(figure: Figure, looks: Iterable[Identity]) -> None:
+    """Recolour a drawn figure in place for a dark page.
+
+    Greys, white and black among them, keep their order with ink and paper changed: `night`. A look's colour, its pale
+    shade and its ink become their dark partners, as do the shades behind what is pointed out. LabError for any other
+    colour, with the figure half done.
+    """
+    marks, words = partners(looks)
+    with style.rc():
+        figure.draw_without_rendering()  # makes the ticks, which exist only then
+    # By identity, since an artist that is found twice must not be turned twice.
+    for artist in {id(found): found for found in figure.findobj()}.values():
+        _recolour(artist, marks, words)
+
+
+def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
+    """Return the dark partners of what is drawn in the colours of `looks`, and of what is written in them."""
+    marks: Partners = {_hex(light): _hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
+    words: Partners = {}
+    for look in looks:
+        color, faint = _hex(look.color), pale(look.color)
+        marks |= {faint: pale(look.dark, NIGHT), color: _hex(look.dark)}
+        words |= dict.fromkeys((color, look.ink), legible(look.dark, NIGHT))
+    return marks, words
+
+
+def night(grey: str) -> str:
+    """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in between evenly."""
+    paper, ink = to_rgb(WHITE)[0], to_rgb(style.INK)[0]
+    share = min(1.0, (paper - to_rgb(grey)[0]) / (paper - ink))
+    mixed = (1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON))
+    return str(to_hex((mixed[0], mixed[1], mixed[2])))
+
+
+def _hex(color: Any) -> str:
+    return str(to_hex(color))
+
+
+def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
+    """Return a colour's dark partner, as transparent as it is."""
+    red, green, blue, alpha = to_rgba(color)
+    name = _hex((red, green, blue))
+    if name not in known and not red == green == blue:
+        raise LabError(
+            f"The figure has the colour {name}, which has no partner for a dark page: draw in the colours of the "
+            "servers' looks and in greys."
+        )
+    dark = to_rgb(known.get(name) or night(name))
+    return (*dark, alpha)
+
+
+def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
+    if isinstance(artist, Text):
+        artist.set_color(_partner(artist.get_color(), words))
+        behind = artist.get_bbox_patch()
+        if behind is not None:
+            _recolour(behind, marks, words)
+    elif isinstance(artist, Line2D):
+        edge, face = artist.get_markeredgecolor(), artist.get_markerfacecolor()
+        artist.set_color(_partner(artist.get_color(), marks))
+        artist.set_markeredgecolor(_partner(edge, marks))
+        artist.set_markerfacecolor(_partner(face, marks))
+    elif isinstance(artist, Patch):
+        edge, face = artist.get_edgecolor(), artist.get_facecolor()
+        artist.set_edgecolor(_partner(edge, marks))
+        artist.set_facecolor(_partner(face, marks))
+    elif isinstance(artist, Collection):
+        edges, faces = artist.get_edgecolor(), artist.get_facecolor()
+        artist.set_edgecolor([_partner(color, marks) for color in np.asarray(edges)])
+        artist.set_facecolor([_partner(color, marks) for color in np.asarray(faces)])

@@ -1,0 +1,1 @@
+"""What the notebooks call, and how they are executed and become pages."""

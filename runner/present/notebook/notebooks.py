@@ -1,0 +1,273 @@
+"""Execute notebooks with papermill and export them as HTML that needs nothing from the network."""
+
+# mypy: allow-untyped-calls
+# papermill, nbformat and nbconvert ship without type annotations of their own.
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_client.manager import KernelManager
+from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbconvert import HTMLExporter
+from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
+from papermill.exceptions import PapermillException, PapermillExecutionError
+from papermill.execute import execute_notebook
+from papermill.inspection import inspect_notebook
+
+from runner.model import LabError
+from runner.present.answers.summary import summarize
+from runner.present.frames import read_tables
+from runner.present.look import captions
+from runner.present.look.page import page
+from runner.present.notebook.gallery import (
+    DATABASE_FIGURES,
+    PUBLISHED_FIGURES,
+    RAMP_FIGURES,
+    RATES_FIGURES,
+    SPIKE_FIGURE,
+    VERDICT_FIGURES,
+    has_loads,
+)
+from runner.present.notebook.kernels import Kernels, at_once
+from runner.present.notebook.session import COMPLETE
+from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
+
+LONGEST = ("report", "published")
+"""Notebooks that are begun first, so that the last to end is a short one."""
+LONGEST_CELL_S = 900
+"""A cell takes seconds, of the largest runs too: one that takes longer hangs."""
+NEEDED = {
+    "cpu_spikes": (SPIKE_FIGURE,),
+    "postgres": (*DATABASE_FIGURES, *RAMP_FIGURES),
+    "published": tuple(PUBLISHED_FIGURES),
+    "rates": tuple(RATES_FIGURES),
+    "verdict": tuple(VERDICT_FIGURES),
+}
+"""Notebook that is not about every run -> its figures, for one of which a run must have loads."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
+
+    pages: tuple[Path, ...]
+    """One HTML page a notebook, the general report first."""
+    figures: tuple[Path, ...]
+    summary: pd.DataFrame
+
+    @property
+    def html(self) -> Path:
+        """The general report's page."""
+        return self.pages[0]
+
+
+class SavesOnce(NBClientEngine):  # type: ignore[misc]
+    """Writes a notebook when it has ended, however it does: papermill's own engine writes all of it after each cell."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **given: Any) -> None:
+        """Execute the notebook; papermill saves it after this."""
+        path, nb_man.output_path = nb_man.output_path, None
+        try:
+            super().execute_managed_notebook(nb_man, kernel_name, **given)
+        finally:
+            nb_man.output_path = path
+
+
+papermill_engines.register(SavesOnce.__name__, SavesOnce)
+
+
+def execute(notebook: Path, run: str, output: Path, kernel: KernelManager | None = None) -> None:
+    """Execute `notebook` with its parameter `run`, as `execute_with` does."""
+    execute_with(notebook, {"run": run}, output, kernel)
+
+
+def execute_with(
+    notebook: Path,
+    given: Mapping[str, str | float | bool | None],
+    output: Path,
+    kernel: KernelManager | None = None,
+) -> None:
+    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
+
+    It is executed in `kernel`, which goes on, or else in one of its own.
+
+    On failure the broken notebook stays at `output` and a LabError of one sentence is raised. The kernel
+    starts in the lab's root. That the last cell really ran is proven by the output of `Report.finish`, since
+    a kernel that died leaves cells that look completed.
+    """
+    missing = sorted(set(given) - parameters(notebook))
+    if missing:
+        raise LabError(f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it `parameters`.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        execute_notebook(
+            str(notebook),
+            str(output),
+            engine_name=SavesOnce.__name__,
+            parameters=dict(given),
+            progress_bar=sys.stderr.isatty() and kernel is None,
+            resources={"metadata": {"path": str(lab_root())}},  # papermill's `cwd` is that of the whole process
+            extra_arguments=["--log-level=40"],  # errors only: its warnings are about a socket on loopback
+            execution_timeout=LONGEST_CELL_S,
+            **({} if kernel is None else {"km": kernel}),
+        )
+    except PapermillExecutionError as error:
+        known = error.ename == "LabError"
+        words = error.evalue if known else f"{notebook.name} failed with {error.ename}: {error.evalue}"
+        raise LabError(f"{words.rstrip('.')} (see {output}).", exit_code=1) from None
+    except (PapermillException, DeadKernelError, CellControlSignal, NoSuchKernel, OSError) as error:
+        raise LabError(f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1) from error
+    if figures_shown(output) is None:
+        raise LabError(f"{notebook.name} did not reach its last cell: its kernel died (see {output}).", exit_code=1)
+
+
+def parameters(notebook: Path) -> set[str]:
+    """Return the names in a notebook's cell that is tagged `parameters`; LabError where it is no notebook."""
+    try:
+        return set(inspect_notebook(str(notebook)))
+    except (PapermillException, nbformat.ValidationError, OSError, ValueError) as error:
+        raise LabError(f"{notebook} cannot be read as a notebook: {error}.") from None
+
+
+def figures_shown(executed: Path) -> list[str] | None:
+    """Return the figures that an executed notebook's last cell counted; None where that cell did not run."""
+    cells = [cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"]
+    outputs = cells[-1].outputs if cells else []
+    proofs = [output.metadata[COMPLETE] for output in outputs if COMPLETE in output.get("metadata", {})]
+    return list(proofs[0]) if proofs else None
+
+
+def export_html(executed: Path, html: Path, about: str = "") -> None:
+    """Write an executed notebook as one page: no code, figures inside, nothing to load, fit for a phone.
+
+    Its title ends in `about`, else in the folder's name. A heading whose cells show nothing, as one about a database
+    in a run without any, is left out.
+    """
+    notebook = nbformat.read(executed, as_version=4)
+    notebook.cells = _shown(notebook.cells)
+    exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True)
+    body, _ = exporter.from_notebook_node(notebook)
+    first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), executed.stem)
+    title = first.splitlines()[0].lstrip("# ") if first else executed.stem
+    subject = about or executed.parent.name
+    with replacing(html) as temporary:
+        temporary.write_text(page(f"{title}: {subject}", body), encoding="utf-8")
+
+
+def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Return the cells that a page has: words and outputs, without the sections of which no cell has an output.
+
+    A section goes from a heading to the next of its rank or above. One without any code has words only, and stays.
+    """
+    ranks = [_rank(cell) for cell in cells]
+    empty: set[int] = set()
+    for start, rank in enumerate(ranks):
+        if rank:
+            end = next((n for n in range(start + 1, len(cells)) if 0 < ranks[n] <= rank), len(cells))
+            code = [cell for cell in cells[start:end] if cell.cell_type == "code"]
+            if code and not any(cell.outputs for cell in code):
+                empty |= set(range(start, end))
+    words_and_outputs = (n for n, cell in enumerate(cells) if cell.cell_type == "markdown" or cell.get("outputs"))
+    return [cells[number] for number in words_and_outputs if number not in empty]
+
+
+def _rank(cell: nbformat.NotebookNode) -> int:
+    """Return the rank of the heading that a cell begins with, 1 the highest; 0 where it begins with none."""
+    found = re.match(r"(#{1,6}) ", cell.source) if cell.cell_type == "markdown" else None
+    return len(found[1]) if found else 0
+
+
+def build_report(run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None) -> Report:
+    """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
+
+    One that the run has nothing for is left out. `say` is told of each that is done; `kernels` may have been started
+    for it already. LabError where there is no such notebook or one of them fails.
+    """
+    tables = read_tables(run)
+    left_out = {stem for stem, names in NEEDED.items() if not any(has_loads(tables, name) for name in names)}
+    paths = sorted(path for path in (lab_root() / "notebooks").glob("*.ipynb") if path.stem not in left_out)
+    notebooks = [path for path in paths if "run" in parameters(path)]
+    if not notebooks:
+        raise LabError("There is no notebook with a parameter run in notebooks/.")
+    notebooks.sort(key=lambda path: path.stem != "report")
+    with contextlib.nullcontext(kernels) if kernels else Kernels(at_once()) as ready:
+        shown = _execute_all(notebooks, run, say, ready)
+    folder = figures_folder(run)
+    pages = tuple(folder / f"{notebook.stem}.html" for notebook in notebooks)
+    names = dict.fromkeys(name for notebook in notebooks for name in shown[notebook])
+    figures = tuple(folder / f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    return Report(pages, figures, summarize(tables))
+
+
+def _execute_all(
+    notebooks: Sequence[Path], run: RunFolder, say: Callable[[str], None], kernels: Kernels
+) -> dict[Path, list[str]]:
+    """Execute the notebooks, as many at a time as there are kernels; return the figures that each shows."""
+    shown: dict[Path, list[str]] = {}
+    begun = time.monotonic()
+    pool = ThreadPoolExecutor(kernels.count)
+    try:
+        order = sorted(notebooks, key=lambda path: path.stem not in LONGEST)
+        tasks = {pool.submit(_make_page, notebook, run, kernels): notebook for notebook in order}
+        for task in as_completed(tasks):
+            notebook = tasks[task]
+            shown[notebook] = task.result()
+            count, took_s = captions.plural(len(shown[notebook]), "figure"), time.monotonic() - begun
+            say(f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after {took_s:.0f} s")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
+    return shown
+
+
+def _make_page(notebook: Path, run: RunFolder, kernels: Kernels) -> list[str]:
+    """Execute a notebook and write its page; return the figures that it shows."""
+    executed = figures_folder(run) / notebook.name
+    with kernels.one() as kernel:
+        execute(notebook, short_name(run), executed, kernel)
+    _forget_machine(executed)
+    export_html(executed, executed.with_suffix(".html"))
+    return figures_shown(executed) or []
+
+
+def build_comparison(
+    run_a: RunFolder, run_b: RunFolder, html: Path, *, force: bool = False, fail_above_pct: float | None = None
+) -> Path:
+    """Execute the notebook that compares run B with run A; write its page to `html`, and it beside it as .ipynb.
+
+    Its figure is in figures/<A>--<B>/ too. LabError as of `compare.compare_runs`.
+    """
+    executed, names = html.with_suffix(".ipynb"), [short_name(run) for run in (run_a, run_b)]
+    execute_with(
+        lab_root() / "notebooks" / "compare.ipynb",
+        {"run_a": names[0], "run_b": names[1], "force": force, "fail_above": fail_above_pct},
+        executed,
+    )
+    _forget_machine(executed)
+    export_html(executed, html, f"{run_a.run_id} and {run_b.run_id}")
+    return html
+
+
+def _forget_machine(executed: Path) -> None:
+    """Remove paths, times and random ids, so that the same run gives the same notebook."""
+    notebook = nbformat.read(executed, as_version=4)
+    notebook.metadata.pop("papermill", None)
+    for number, cell in enumerate(notebook.cells):
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell["id"] = f"injected-{number}"
+    with replacing(executed) as temporary:
+        temporary.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")

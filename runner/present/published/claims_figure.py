@@ -1,0 +1,63 @@
+"""Figure of the published claims that are about a ratio: what was claimed, and what was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from runner.present.figures import forest
+from runner.present.frames import Tables
+from runner.present.look import captions, style
+from runner.present.published.claims import FAILS, HOLDS, OUTCOMES, UNTOLD, Part
+from runner.present.published.claims_registry import Judged, judge_all
+from runner.present.published.counterparts import CLOSED, OPEN
+from runner.present.statistics.inference import FEWEST
+
+TITLE = "What was claimed, and what was measured"
+LOOKS = {HOLDS: (style.INK, "o", False), FAILS: (style.INK, "X", False), UNTOLD: (style.GREY, "o", True)}
+"""Outcome -> colour, marker, and whether it is hollow."""
+
+
+@style.styled
+def measured(tables: Tables) -> Figure:
+    """Draw the comparisons behind each claim that gave a ratio, over the range in which the claim holds."""
+    judged = [each for each in judge_all(tables) if each.claim.range_words]
+    rows = [(each, _marks(each)) for each in judged if _marks(each)]
+    groups = {
+        f"{outcome[0].upper()}{outcome[1:]}": own
+        for outcome in OUTCOMES
+        if (own := [_row(each, marks) for each, marks in rows if each.outcome.outcome == outcome])
+    }
+    if not groups:
+        return style.no_data(
+            TITLE, f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
+        )
+    words = "Intervals of the comparisons of one claim hold together with 95 % (Bonferroni), within blocks."
+    key = (
+        "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
+        "Cross: it does not. Hollow: cannot be told, since the interval reaches across the border, or the ratio is not "
+        "the servers' own."
+    )
+    return forest.sheet(TITLE, captions.caption(tables, _trials(tables), words), key, groups, "ratio")
+
+
+def _trials(tables: Tables) -> pd.DataFrame:
+    workloads = [name for names in (*CLOSED.values(), *OPEN.values()) for name in names]
+    return tables.trials[tables.trials["workload"].isin(workloads)]
+
+
+def _marks(judged: Judged) -> tuple[forest.Mark, ...]:
+    return tuple(_mark(part) for part in judged.outcome.parts if part.ratio is not None)
+
+
+def _mark(part: Part) -> forest.Mark:
+    assert part.ratio is not None
+    color, marker, hollow = LOOKS[part.outcome]
+    return forest.Mark(part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow)
+
+
+def _row(judged: Judged, marks: tuple[forest.Mark, ...]) -> forest.Row:
+    claim = judged.claim
+    compared = f"{marks[0].ratio:.2f}" if len(marks) == 1 else captions.plural(len(marks), "comparison")
+    note = f"claimed {claim.range_words}\n{compared}"
+    return forest.Row(claim.short, note, marks, band=(claim.at_least, claim.at_most))

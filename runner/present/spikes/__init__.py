@@ -1,0 +1,1 @@
+"""Spikes of CPU use: found, drawn, and what coincides with them."""

@@ -1,0 +1,1 @@
+"""Statistics as pure functions: numbers to intervals, tests, ranks and bands."""

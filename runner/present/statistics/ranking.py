@@ -1,0 +1,141 @@
+"""Rank servers by their trials: those that cannot be told apart share a letter.
+
+Every two servers are compared (`significance.difference_test`), and Holm's correction makes it at most 5 % likely
+that any two equal ones are called different. Two are told apart where the corrected p-value is at most 5 %, the
+ratio's interval excludes 1, and it does not lie inside the noise floor. That is not transitive: a may beat c
+while b can be told from neither. Hence two things are given:
+
+- letters: two servers are told apart exactly where they share no letter (above a: a, b: ab, c: b). A letter is a
+  largest set of servers of which no two are told apart (compact letter display by insertion and absorption,
+  Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
+- the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, is_tie, ratio
+from runner.present.statistics.significance import cliffs_delta, difference_test, holm
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two servers compared: the ratio first / second, what the test says, and whether they are told apart.
+
+    `p` is Holm's corrected value over all pairs, `delta` Cliff's. `detectable` is the ratio (> 1) that these
+    trials would have told from 1 with 80 % power at Holm's strictest step.
+    """
+
+    first: str
+    second: str
+    ratio: Ratio
+    p: float
+    method: str
+    delta: float
+    told_apart: bool
+    detectable: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server in a ranking; `median` is that of its `n` trials."""
+
+    name: str
+    rank: int
+    letters: str
+    median: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Servers by geometric mean, the best first, and every pair; `few` are those with too few trials.
+
+    A pair's first server stands before its second.
+    """
+
+    places: tuple[Place, ...]
+    pairs: tuple[Pair, ...]
+    few: tuple[str, ...]
+
+    def pair(self, first: str, second: str) -> Pair:
+        """Return the comparison of two servers, the one that stands before first."""
+        return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
+
+    @property
+    def transitive(self) -> bool:
+        """Whether the order says it all: two are told apart exactly where some neighbours between them are."""
+        names = [place.name for place in self.places]
+        apart = [self.pair(*neighbours).told_apart for neighbours in pairwise(names)]
+        return all(
+            self.pair(names[i], names[j]).told_apart == any(apart[i:j]) for i, j in combinations(range(len(names)), 2)
+        )
+
+
+def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: float = 1.0) -> Ranking | None:
+    """Return the ranking of servers by their trials; None where fewer than two have `FEWEST` of them.
+
+    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a tie.
+    """
+    able = {name: sample for name, sample in samples.items() if sample.n >= FEWEST}
+    few = tuple(name for name in samples if name not in able)
+    if len(able) < 2:
+        return None
+    sign = -1 if more_is_better else 1
+    names = sorted(able, key=lambda name: (sign * able[name].geometric_mean, name))
+    pairs = _pairs(names, able, floor, more_is_better)
+    beaten = Counter(pair.second for pair in pairs if pair.told_apart)
+    letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.told_apart])
+    places = tuple(Place(name, 1 + beaten[name], letters[name], able[name].median, able[name].n) for name in names)
+    return Ranking(places, pairs, few)
+
+
+def _pairs(names: Sequence[str], samples: Mapping[str, Sample], floor: float, more_is_better: bool) -> tuple[Pair, ...]:
+    """Compare every two of `names`, the better one first. Where failed trials turn a pair round, it is a tie."""
+    combined = list(combinations(names, 2))
+    strictest = ALPHA / len(combined)
+    found = []
+    for first, second in combined:
+        a, b = samples[first], samples[second]
+        of, test = ratio(a, b), difference_test(a, b, strictest)
+        assert of is not None and test is not None, "both sides have enough trials"
+        found.append((first, second, of, test, cliffs_delta(a.values, b.values)))
+    corrected = holm(np.array([test.p for _, _, _, test, _ in found]))
+    return tuple(
+        Pair(
+            first, second, of, float(p), test.method, delta,
+            bool(p <= ALPHA) and not is_tie(of, floor) and (of.ratio > 1) == more_is_better, of.detectable(strictest),
+        )
+        for (first, second, of, test, delta), p in zip(found, corrected, strict=True)
+    )  # fmt: skip
+
+
+def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
+    """Return letters for each name so that two share one exactly where they are not in `apart`.
+
+    a goes to the set that holds the foremost name, and so on; after z come aa, bb.
+    """
+    groups = [frozenset(names)]
+    for first, second in apart:
+        split = [group - {gone} for group in groups for gone in (first, second) if {first, second} <= group]
+        kept = [group for group in groups if not {first, second} <= group]
+        groups = _maximal([*kept, *split])
+    place = {name: number for number, name in enumerate(names)}
+    ordered = sorted(groups, key=lambda group: sorted(place[name] for name in group))
+    return {name: "".join(_letter(number) for number, group in enumerate(ordered) if name in group) for name in names}
+
+
+def _maximal(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return the groups that are no part of another one, each once."""
+    distinct = list(dict.fromkeys(groups))
+    return [group for group in distinct if not any(group < other for other in distinct)]
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number % 26) * (1 + number // 26)
