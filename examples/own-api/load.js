@@ -1,0 +1,7 @@
+// One iteration: a count, and a path that is not there. The lab sets BASE_URL.
+import http from 'k6/http';
+
+export default function () {
+  http.get(`${__ENV.BASE_URL}/count`);
+  http.get(`${__ENV.BASE_URL}/nowhere`);
+}

@@ -1,0 +1,3 @@
+module example.com/plain-api
+
+go 1.24
