@@ -18,8 +18,8 @@ from contract_database import MemoryDatabase, Pool
 from contract_http import GoneError, Reader, RefusedError, Request
 from contract_rules import read_device, read_experiment
 
-from runner.catalog import load_server
 from runner.model import Server
+from runner.planning.catalog import load_server
 
 NONCE = "n0nce"
 POOL_SIZE = 5

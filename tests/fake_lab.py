@@ -50,7 +50,8 @@ def make(root: Path, repeats: int = 1) -> Path:
         tool.write_text(f"#!{sys.executable}\n" + (HERE / "fakes" / f"{name}.py").read_text())
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     (root / ".tools" / "lib").mkdir()
-    shutil.copy(HERE / "k6_files.py", root / ".tools" / "lib")
+    for module in (HERE / "k6_files.py", HERE / "fakes" / "pausing.py"):
+        shutil.copy(module, root / ".tools" / "lib")
     shutil.copy(REPOSITORY / "servers" / "schema.sql", root / "servers")
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     (root / "data").mkdir()
@@ -63,4 +64,3 @@ def make(root: Path, repeats: int = 1) -> Path:
 def fault(root: Path, name: str) -> None:
     """Ask for a fault from now on; the scripts in `fakes/` say which there are. The empty name is none."""
     (root / ".tools" / "fault").write_text(name)
-    (root / "servers" / "fake" / "fault").write_text(name)

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 
 def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -18,19 +19,25 @@ def words(figure: Figure) -> str:
     return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
-def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
-    """Every text that is drawn: its words, size and box in pixels."""
+def drawn(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]]:
+    """Every text that is drawn, with its box in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    drawn = [*figure.texts]
+    found = [*figure.texts]
     for ax in figure.axes:
         if ax.axison:
-            drawn += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
+            found += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
             for axis in (ax.xaxis, ax.yaxis):  # ticks beyond the limits exist, but are not drawn
                 low, high = sorted(axis.get_view_interval())
-                drawn += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in drawn if text.get_text().strip()]
-    return [(text.get_text(), float(text.get_fontsize()), tuple(box.extents)) for text, box in boxes]
+                labels = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+                found += [label for label in labels if label.get_visible()]
+    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in found if text.get_text().strip()]
+    return [(text, tuple(float(side) for side in box.extents)) for text, box in boxes]
+
+
+def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
+    """Every text that is drawn: its words, size and box in pixels."""
+    return [(text.get_text(), float(text.get_fontsize()), box) for text, box in drawn(figure)]
 
 
 def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
@@ -44,7 +51,7 @@ def readable(figure: Figure) -> None:
     assert width == 700
     found = texts(figure)
     for text, size, (left, bottom, right, top) in found:
-        assert size >= 9, text
+        assert size * 390 / 72 / 7 >= 9, f"{text!r} is too small on a phone 390 pixels wide"
         assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"
     for (first, _, a), (second, _, b) in combinations(found, 2):
         assert not overlap(a, b), f"{first!r} covers {second!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,19 @@ def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
         frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
         more = [name for name in frame.columns if name not in columns]
         frame[columns + more].to_parquet(tables / f"{name}.parquet")
+
+
+def write_records(folder: Path) -> Path:
+    """Write the record of each trial of a run, and return `folder`."""
+    for row in pd.read_parquet(folder / "tables" / "trials.parquet").to_dict("records"):
+        path = folder / "trials" / row["trial_id"] / "trial.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record(row)))
+    return folder
+
+
+def record(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what every record has of a trial, whatever became of it."""
+    numbers = {"order": int(row["trial_order"]), "block": int(row["block"]), "attempt": 1}
+    named = {"trial_id": row["trial_id"], "status": row["status"], "error": None, "disturbed": False}
+    return {**named, **numbers, "cell": {}, "metrics": {}, "raw": {}}

@@ -10,7 +10,7 @@ import pytest
 import synthetic_run
 from scipy import stats
 
-from runner.present.bands import band, trial_curves
+from runner.present.statistics.bands import band, trial_curves
 
 Q = np.array([0.5, 0.9, 0.99])
 

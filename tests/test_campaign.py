@@ -1,10 +1,18 @@
 """What the loop over trials does with an outcome: a disturbed trial is tried again, any other failure stands."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from runner import campaign
-from runner.catalog import load_campaign, load_server
-from runner.plan import next_attempt, plan_trials
+from runner.digest.trial import Digest
+from runner.measure import room
+from runner.model import Check, LabError, Verdict
+from runner.planning.catalog import load_campaign, load_server
+from runner.planning.plan import next_attempt, plan_trials
+from runner.running import attempts
+from runner.running.preparing import Prepared
+from runner.store import RunFolder
 
 
 class Silence:
@@ -33,10 +41,6 @@ def trial():
     return plan_trials(load_campaign("quick"), [load_server("gin")])[0]
 
 
-class Ready:
-    server = load_server("gin")
-
-
 class NoRun:
     def records(self):
         return []
@@ -54,13 +58,14 @@ def run(monkeypatch, trial, outcomes):
             "trial_id": attempt.trial_id,
             "attempt": number,
             "cell": vars(attempt.cell),
+            "status": "sealed" if error is None else "failed",
             "error": error,
             "disturbed": outcome == "disturbed",
         }
 
-    monkeypatch.setattr(campaign, "_run_trial", fake)
+    monkeypatch.setattr(attempts, "_run_trial", fake)
     report = Silence()
-    failed = campaign._run_trials(None, NoRun(), [trial], [Ready()], report)
+    failed = attempts.run_trials(None, NoRun(), [trial], Prepared({}, None, {}), report)
     assert left == []
     return failed, report
 
@@ -87,3 +92,65 @@ def test_attempts_keep_the_plain_name_as_their_stem(trial):
     second = next_attempt(trial, 2)
     assert next_attempt(second, 3).trial_id == f"{trial.trial_id}.a3"
     assert next_attempt(second, 1).trial_id == trial.trial_id
+
+
+STOLEN = "disturbed: the hypervisor took 30 % of the CPUs' time away"
+TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
+
+
+@pytest.mark.fault("the hypervisor takes the CPUs away", "the trial is repeated, twice at most")
+@pytest.mark.parametrize(
+    ("attempt", "stolen", "failed", "state"),
+    [
+        (1, None, (), "sealed"),
+        (1, STOLEN, (), "failed"),
+        (2, STOLEN, (), "failed"),
+        (3, STOLEN, (), "sealed"),  # a machine that is never quiet: the number stands, with what was taken
+        (3, STOLEN, (TICKS,), "failed"),
+        (1, STOLEN, (Check("5 counted", False, "999"),), "failed"),
+    ],
+)
+def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
+    digest = Digest({}, failed, Verdict("inconclusive", ""), stolen)
+    monkeypatch.setattr(attempts, "_measure", lambda *_: None)
+    monkeypatch.setattr(attempts, "digest_trial", lambda *_: digest)
+    folder = RunFolder(tmp_path)
+    record = attempts._run_trial(None, folder, next_attempt(trial, attempt), None, lambda _: None)
+    assert record["status"] == state
+    assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))
+    if state == "failed" and not failed:
+        assert record["error"] == STOLEN
+    assert json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[-1])["state"] == state
+
+
+@pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
+def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
+    k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
+    monkeypatch.setattr(room, "free_bytes", lambda _: 2 * 2**30)
+    room.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
+    with pytest.raises(LabError, match=r"about 2\.1 GiB .* and 2\.0 are free"):
+        room.require_room([k6], tmp_path)
+
+
+@pytest.mark.fault("memory is too little for a load's virtual users", "refused before anything is measured")
+def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
+    crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000))
+    monkeypatch.setattr(room, "available_bytes", lambda: 2 * 2**30)
+    room.require_room([crowd], tmp_path)
+    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
+        room.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
+
+
+@pytest.mark.fault("temporary files have no room", "refused before anything is measured")
+def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
+    monkeypatch.setattr(room, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
+    with pytest.raises(LabError, match=r"1 are free in .* set TMPDIR"):
+        room.require_room([trial], tmp_path)
+
+
+@pytest.mark.fault("more connections than open files are allowed", "refused, with the `ulimit` that they need")
+def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
+    monkeypatch.setattr(room.resource, "getrlimit", lambda _: (256, 1024))
+    wide = replace(trial, cell=replace(trial.cell, tool="wrk", vus=None, iterations=None, connections=1000))
+    with pytest.raises(LabError, match="1000 connections need 1200 open files"):
+        room.require_room([wide], tmp_path)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
 from runner.model import LabError
-from runner.plan import choose, plan_trials
+from runner.planning.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
+from runner.planning.plan import choose, plan_trials
 
 CAMPAIGN = """title = "test"
 servers = ["axum", "gin", "nginx"]
@@ -49,7 +49,7 @@ def test_seeds_has_the_published_size():
         (1, 10, 100, 1000),
         ("keepalive", "close"),
         3.0,
-        5,
+        6,
     )
 
 

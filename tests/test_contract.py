@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from contract_faulty_server import NONCE
 
-from runner.catalog import load_server, server_names
 from runner.measure.contract import cases, check_contract
 from runner.measure.contract.wire import Target, fetch
 from runner.model import Server
+from runner.planning.catalog import load_server, server_names
 
 WHOLE_CHECK_S = 30
 """Twice what a check may take on a machine that does nothing else."""

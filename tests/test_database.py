@@ -21,7 +21,8 @@ from runner.measure.leftovers import ledger
 from runner.measure.machine import place
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_program
-from runner.model import DatabaseCounters, DatabaseUse, LabError
+from runner.measurement import DatabaseCounters, DatabaseUse
+from runner.model import LabError
 
 needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
 
@@ -173,7 +174,7 @@ def test_rows_are_the_inserts_that_were_answered(tmp_path):
     assert set(polled["pool_size"]) == {1}
     manifest = json.loads((Path(result["path"]) / "run.json").read_text())
     assert manifest["database"]["settings"]["synchronous_commit"] == "off"
-    everything = b"".join(path.read_bytes() for path in Path(result["path"]).rglob("*.json*"))
+    everything = b"".join(path.read_bytes() for path in Path(result["path"]).rglob("*") if path.is_file())
     assert b"postgres://" not in everything
 
 
@@ -205,6 +206,7 @@ def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
     assert set(states.values()) == {"sealed"}
 
 
+@pytest.mark.fault("a run with PostgreSQL is killed", "no database and no cluster is left")
 @needs_postgres
 def test_a_killed_run_leaves_no_database(tmp_path):
     campaign = fake_lab.make(tmp_path)
@@ -254,3 +256,41 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
     (check,) = database_checks(sent, _Measured(rows))
     assert check.ok is ok
     assert str(rows) in check.detail
+
+
+@pytest.mark.fault(
+    "PostgreSQL is killed in the warm-up or under load", "the trial is failed and says so; nothing is left"
+)
+@needs_postgres
+@pytest.mark.parametrize("state", ["warm-up", "load"])
+def test_a_database_that_dies_fails_its_trial(tmp_path, state):
+    campaign = fake_lab.make(tmp_path)
+    # wrk's warm-up of less than a second is ended by SIGINT, whatever it is doing.
+    campaign.write_text(CAMPAIGN.replace("warmup_s = 0.1", "warmup_s = 1"))
+    fake_lab.fault(tmp_path, f"pause-{state} b01")
+    runner = subprocess.Popen(
+        [*BENCH, "run", str(campaign), "--engine", "process"],
+        cwd=tmp_path,
+        env={**os.environ, "BENCH_ROOT": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for((tmp_path / ".tools" / "paused").exists, seconds=60)
+    below = psutil.Process(runner.pid).children(recursive=True)
+    databases = [process for process in below if process.name() == "postgres"]
+    assert databases
+    for process in databases:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    (tmp_path / ".tools" / "go").touch()
+    assert runner.stderr is not None
+    said = runner.stderr.read()
+    assert runner.wait(timeout=60) == 1, said
+    assert "Traceback" not in said
+    (run_folder,) = tmp_path.glob("data/runs/*")
+    record = records(run_folder)[TRIAL]
+    assert record["status"] == "failed"
+    assert "PostgreSQL does not answer the lab" in record["error"]
+    assert not list((tmp_path / "data" / ".live").iterdir())
+    assert not any(lives(process) for process in below)

@@ -99,6 +99,9 @@ def test_wrong_time_or_status(tmp_path: Path, old: str, new: str) -> None:
     assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", lines))
 
 
+@pytest.mark.fault(
+    "one line of k6's samples dropped or doubled", "an error, or the values of the other requests unchanged"
+)
 @pytest.mark.parametrize("metric", ["http_reqs", "http_req_duration", "http_req_blocked", "http_req_receiving"])
 @pytest.mark.parametrize("change", ["drop", "double"])
 def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: str, change: str) -> None:
@@ -119,6 +122,7 @@ def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
             _refused(raw)
 
 
+@pytest.mark.fault("k6's gzip stream cut off", "an error that names the file")
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
 def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
     whole = gzip.compress("\n".join([*LINES, ""]).encode())
@@ -170,6 +174,7 @@ def test_incomplete_last_request(tmp_path: Path) -> None:
     assert points.lines_lost == 5
 
 
+@pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
 def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
     """DuckDB does not check gzip's CRC: a changed digit would pass unseen."""
     whole = gzip.compress("\n".join([*LINES, ""]).encode(), compresslevel=0)
@@ -208,6 +213,7 @@ def test_no_requests(tmp_path: Path) -> None:
     assert "no complete request" in _refused(raw)
 
 
+@pytest.mark.fault("any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback")
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_change_of_bytes_ends_in_tables_or_one_error(

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
+from runner.digest.tables import SCHEMAS
 from runner.model import LabError
 
 
@@ -47,15 +48,17 @@ def write_raw(path, subjects):
             "cpu_ns": round(tick * 50_000_000 * share),
             "rss_bytes": 1000 + tick,
             "throttled_ns": None,
-            "steal_ns": tick * 5_000_000,
+            "steal_ns": tick * 5_000_000 if subject == "host" else None,
+            "switches": tick * 400 if subject == "host" else None,
+            "threads": 7 if subject == "server" else None,
+            "connections": 10 + tick if subject == "server" and tick % 4 == 0 else None,
         }
         for subject, share in subjects.items()
         for tick in range(41)
     ]
-    schema = {"rss_bytes": pa.int64(), "throttled_ns": pa.int64()}
     table = pa.Table.from_pylist(rows)
-    for name, kind in schema.items():
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+    for name in set(table.column_names) - {"subject", "source"}:
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64()))
     pq.write_table(table, path)
 
 
@@ -70,6 +73,28 @@ def test_reading_and_rates(tmp_path):
     assert counters["host"].stolen(0, 2) == pytest.approx(0.2)
     assert tick_coverage(path, 0, 2, 20, counters) == 1.0
     assert tick_coverage(path, 0, 4, 20, counters) == pytest.approx(0.5, abs=0.03)
+
+
+def test_switches_steal_and_threads_are_of_those_that_have_them(tmp_path):
+    """400 switches and 5 ms stolen in each tick of 50 ms, of the host; 7 threads of the server."""
+    path = tmp_path / "resources.parquet"
+    write_raw(path, {"host": 1.5, "server": 0.25})
+    table = rates("t", read_counters(path, 1_000_000_000)).to_pandas()
+    host, server = (table[table["subject"] == subject] for subject in ("host", "server"))
+    assert host["switches_per_s"].to_numpy() == pytest.approx(8000)
+    assert host["steal_ms"].to_numpy() == pytest.approx(5)
+    assert (server["threads"] == 7).all() and host["threads"].isna().all()
+    assert server[["switches_per_s", "steal_ms"]].isna().all(axis=None)
+    assert server["connections"].dropna().tolist() == [14, 18, 22, 26, 30, 34, 38, 42, 46, 50]
+
+
+def test_raw_files_of_a_sampler_that_had_less_are_read(tmp_path):
+    path = tmp_path / "resources.parquet"
+    write_raw(path, {"host": 1.5, "server": 0.25})
+    pq.write_table(pq.read_table(path).drop_columns(["switches", "threads", "connections"]), path)
+    table = rates("t", read_counters(path, 1_000_000_000))
+    assert table.select(SCHEMAS["resources"].names).cast(SCHEMAS["resources"]).num_rows == 80
+    assert table.to_pandas()[["switches_per_s", "threads", "connections"]].isna().all(axis=None)
 
 
 def test_a_broken_file_is_one_sentence(tmp_path):

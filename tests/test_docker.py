@@ -14,16 +14,17 @@ import pytest
 import real_lab
 from docker.errors import DockerException
 
-from runner.catalog import load_server
 from runner.measure.build import build
 from runner.measure.database import serving
 from runner.measure.docker_engine import LABEL, connect
+from runner.measure.engine import Handed
 from runner.measure.inspection import inspect
 from runner.measure.machine import place
 from runner.measure.readiness import wait_ready
 from runner.measure.session import session
 from runner.measure.subjects import source_of
 from runner.measure.tools import find_tool
+from runner.planning.catalog import load_server
 
 
 def engine_answers():
@@ -41,7 +42,7 @@ pytestmark = [
 ]
 
 
-NONCE = {"LAB_NONCE": "n0nce"}
+NONCE = Handed({"LAB_NONCE": "n0nce"})
 
 
 @pytest.fixture
@@ -189,6 +190,7 @@ warmup_s = 0.2
     assert ours() == []
 
 
+@pytest.mark.fault("SIGINT or SIGKILL of a runner with containers", "no container is left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_runner_leaves_no_container(root, number, ours):
     (root / "long.toml").write_text(
@@ -223,6 +225,7 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     assert not list(live.iterdir())
 
 
+@pytest.mark.fault("a server dies in its container", "one sentence with its exit code and last words")
 def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours):
     server = load_server("axum")
     build(server)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from runner.measure import doctor, machine
-from runner.model import Placement
+from runner.measurement import Placement
 
 APART = Placement((0,), (2,), (3,))
 # A good machine: four CPUs of four cores, no turbo, nothing stolen, nothing else running.
@@ -157,6 +157,15 @@ def test_kept_connections_need_neither_ports_nor_a_table(fake):
     fake.write("proc/sys/net/netfilter/nf_conntrack_max", "65536")
     assert warnings(connections=1000, opened=4000) == []
     assert "11000 ports" in the_one(warnings(connections=8000, opened=0)[-1:])
+
+
+@pytest.mark.parametrize(("reuse", "said"), [("0", True), ("2", False)])
+def test_ports_that_closed_connections_hold_are_said_where_they_cannot_be_used_again(fake, reuse, said):
+    fake.write("proc/sys/net/ipv4/tcp_tw_reuse", reuse)
+    fake.write("proc/net/sockstat", "sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n")
+    found = warnings(connections=1000, opened=4000)
+    assert bool(found) is said
+    assert not said or "27000 of 28232 ports are held" in the_one(found)
 
 
 def test_too_few_open_files_are_said(fake):

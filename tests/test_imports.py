@@ -33,14 +33,41 @@ def modules(folder):
 def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
     others = {f"runner.{other}" for other in WINGS if other != wing} | {
         "runner.cli",
-        "runner.campaign",
-        "runner.preparing",
-        "runner.overhead",
+        "runner.commands",
+        "runner.running",
         "runner.console",
     }
     for path in modules(PACKAGE / wing):
         for name in imported(path):
             assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"
+
+
+ROOMS = {
+    "look": (),
+    "statistics": (),
+    "figures": ("look", "statistics"),
+    "answers": ("look", "statistics", "figures"),
+    "published": ("look", "statistics", "figures", "answers"),
+    "spikes": ("look", "statistics", "figures", "answers"),
+    "comparison": ("look", "statistics", "figures", "answers"),
+    "alt": ("look", "statistics", "figures", "answers", "published", "spikes", "comparison"),
+    "notebook": ("look", "statistics", "figures", "answers", "published", "spikes", "comparison", "alt"),
+    "blog": ("look", "statistics", "figures", "answers", "published", "spikes", "alt", "notebook"),
+}
+"""The rooms of `present`, each with those that it may look into."""
+
+
+def test_the_rooms_of_present_are_known():
+    assert {path.name for path in (PACKAGE / "present").iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_look_one_way(room):
+    allowed = {room, *ROOMS[room], "frames", "case"}
+    for path in modules(PACKAGE / "present" / room):
+        for name in imported(path):
+            if name.startswith("runner.present."):
+                assert name.split(".")[2] in allowed, f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("wing", WINGS)
@@ -49,8 +76,15 @@ def test_wings_stay_free_of_foreign_tools(wing):
         assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN[wing], path
 
 
+def test_planning_looks_at_the_model_and_the_store_only():
+    for path in modules(PACKAGE / "planning"):
+        ours = {name for name in imported(path) if name.startswith("runner.")}
+        assert all(name.startswith(("runner.model", "runner.store", "runner.planning")) for name in ours), path
+
+
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    assert not [name for name in imported(PACKAGE / "model.py") if name.startswith("runner")]
+    for module in ("model.py", "measurement.py"):
+        assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)
 
@@ -61,7 +95,7 @@ def test_only_the_store_and_the_catalog_know_where_things_lie():
         if path.name != "store.py":
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
-                    assert "data/runs" not in node.value or path.name == "cli.py", f"{path}: {node.value!r}"
+                    assert "data/runs" not in node.value or path.parent.name == "commands", f"{path}: {node.value!r}"
 
 
 def test_no_module_is_longer_than_a_head_and_no_function_than_a_screen():

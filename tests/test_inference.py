@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.present.inference import (
+from runner.present.statistics.inference import (
     Sample,
     detectable_ratio,
     is_tie,
@@ -18,7 +18,7 @@ from runner.present.inference import (
     ratio,
     unpaired,
 )
-from runner.present.stats import mlperf_requests, tail_error_pct
+from runner.present.statistics.stats import mlperf_requests, tail_error_pct
 
 RNG = np.random.default_rng(11)
 

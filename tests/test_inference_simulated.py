@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 from scipy.special import ndtr
 
-from runner.present.bands import band
-from runner.present.inference import (
+from runner.present.statistics.bands import band
+from runner.present.statistics.inference import (
     ALPHA,
     Sample,
     detectable_ratio,
@@ -22,9 +22,9 @@ from runner.present.inference import (
     ratio,
     unpaired,
 )
-from runner.present.ranking import rank
-from runner.present.significance import drift, holm, mann_whitney_p, within_blocks
-from runner.present.stats import histogram_quantile
+from runner.present.statistics.ranking import rank
+from runner.present.statistics.significance import drift, holm, mann_whitney_p, within_blocks
+from runner.present.statistics.stats import histogram_quantile
 
 CAMPAIGNS = 2_000
 NOISE = 0.02

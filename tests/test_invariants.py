@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from runner.digest.k6 import K6Points, K6Summary, TrendStats
-from runner.digest.reconcile import k6_checks, lived, resource_checks, wrk_checks
+from runner.digest.reconcile import clock, k6_checks, lived, resource_checks, wrk_checks
 from runner.digest.resources import Counter
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
-from runner.model import Cell, Counters, Measurement, Placement
+from runner.measurement import Counters, Measurement, Placement
+from runner.model import Cell
 
 REQUEST_METRICS = ["duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving"]
 CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
@@ -179,6 +180,23 @@ def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(se
     found = broken(resource_checks(measurement(), metrics, counters(*seen), 1.0, coverage))
     assert len(found) == len(names)
     assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
+
+
+@pytest.mark.fault("the clock is stepped under load", "the trial is not sealed")
+@pytest.mark.parametrize(("stepped_ms", "ok"), [(0, True), (59, True), (61, False), (-61, False), (3_600_000, False)])
+def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
+    ended = {"load_ended_mono_ns": 10**10, "load_ended_wall_ns": 10**10 + stepped_ms * 10**6}
+    assert clock(measurement(**ended)).ok is ok
+
+
+@pytest.mark.fault(
+    "the kernel kills one of a server's processes for want of memory", "the trial is not sealed, and says why"
+)
+@pytest.mark.parametrize(("kills", "ok"), [(None, True), (0, True), (2, False)])
+def test_a_process_that_was_killed_for_memory_breaks_its_trial(kills, ok):
+    check = lived(measurement(oom_kills=kills))
+    assert check.ok is ok
+    assert ok or check.detail == "the kernel killed 2 of its processes for want of memory"
 
 
 def test_a_server_that_died_breaks_its_trial():

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import load_campaign, load_server, load_workload
 from runner.digest import reconcile
 from runner.measure import generators
 from runner.model import LabError
-from runner.plan import plan_trials
+from runner.planning.catalog import load_campaign, load_server, load_workload
+from runner.planning.plan import plan_trials
 
 HEAD = """title = "t"
 servers = ["gin", "axum", "nginx"]

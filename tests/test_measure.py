@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,11 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.resources import read_counters
-from runner.measure.leftovers import dead_ledgers, ledger, reap, session_members, start_ticks
+from runner.measure.leftovers import (
+    dead_ledgers,
+    identity,
+    ledger,
+    lives,
+    pid_namespace,
+    reap,
+    session_members,
+    start_ticks,
+)
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.processes import pinned
 from runner.measure.procfs import Memory
 from runner.measure.sampling import sampling
+from runner.measure.scratch import sweep_temporary
 from runner.measure.session import session
 from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, ProcessSubject
@@ -149,6 +160,7 @@ def start_runner(root):
     return runner, int(pid), Path(group) if group else None
 
 
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner", "no process, group or ledger is left")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_however_the_runner_ends_nothing_is_left(root, number):
     runner, server, group = start_runner(root)
@@ -161,6 +173,7 @@ def test_however_the_runner_ends_nothing_is_left(root, number):
     assert wait_until(lambda: not list((root / "data" / ".live").iterdir()))
 
 
+@pytest.mark.fault("SIGKILL of runner and watchdog", "the next run removes what they left")
 def test_what_a_dead_runner_and_its_dead_watchdog_left_is_reaped_by_the_next(root):
     runner, server, _ = start_runner(root)
     started = start_ticks(server)
@@ -185,6 +198,7 @@ def command_of(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
+@pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")
 def test_a_strangers_process_is_never_reaped(root):
     """The ledger names a pid that has meanwhile gone to another process: its start time differs."""
     stranger = subprocess.Popen(["sleep", "30"], start_new_session=True)
@@ -206,9 +220,47 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
         assert reap(copy) == []
 
 
+@pytest.mark.fault("two runs at once", "the second is refused and names the first")
 def test_a_second_session_is_refused_and_names_the_first(root):
     with session("process"), pytest.raises(LabError, match=f"pid {os.getpid()}"), session("process"):
         pass
+
+
+@pytest.mark.fault("a process with another numbering of processes shares engine and disks", "what is its own stays")
+def test_what_cannot_be_told_to_be_dead_is_left(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    started = start_ticks(ended.pid) or 0
+    ended.wait()
+    namespace = pid_namespace()
+    boot, _, _ = identity(os.getpid()).partition(":")
+    assert lives(identity(os.getpid()))
+    assert not lives(f"{boot}:{namespace}:{ended.pid}:{started}")
+    assert lives(f"{boot}:{namespace + 1}:{ended.pid}:{started}")
+    assert not lives(f"another-boot:{namespace}:{ended.pid}:{started}")
+    with ledger() as book:
+        copy = book.path.with_name(f"{ended.pid}-{started}.jsonl")
+        copy.write_text(book.path.read_text().replace(str(namespace), str(namespace + 1)))
+        assert dead_ledgers() == []
+    copy.unlink()
+    mine = f"bench-{namespace}-{os.getpid()}-{start_ticks(os.getpid())}-x"
+    theirs, dead = f"bench-{namespace + 1}-{ended.pid}-{started}-x", f"bench-{namespace}-{ended.pid}-{started}-x"
+    for name in (mine, theirs, dead, "bench-of-somebody-else"):
+        (tmp_path / name).mkdir()
+    assert sweep_temporary() == [f"folder {tmp_path / dead}"]
+    assert not (tmp_path / dead).exists()
+
+
+@pytest.mark.fault("another checkout measures at the same time", "the second is warned, and its manifest says so")
+def test_a_second_lab_on_the_machine_is_told(root, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    for name in ("servers", "notebooks", "data"):
+        (other / name).mkdir(parents=True)
+    with session("process") as first:
+        monkeypatch.setenv("BENCH_ROOT", str(other))
+        with session("process") as second:
+            assert len(second.warnings) == len(first.warnings) + 1 or first.warnings
+    assert "Another lab is measuring on this machine" in second.warnings[-1]
 
 
 def test_free_ports_lie_outside_the_range_of_clients():
@@ -272,7 +324,9 @@ def test_stats_are_polled_without_ever_waiting():
             poll.ask(100)
             channel.sendall(body[20:])
             time.sleep(0.05)
-            assert poll.take() == {"gc_cycles": 3, "gc_pause_total_ms": 0.5, "gc_cpu_s": 0.1}
+            assert poll.take() == {
+                "gc_cycles": 3, "gc_pause_total_ms": 0.5, "gc_cpu_s": 0.1, "requests": 1, "connections": 1,
+            }  # fmt: skip
             poll.ask(101)
             assert channel.recv(1000).count(b"GET") == 1
         time.sleep(0.05)

@@ -7,8 +7,8 @@ import pytest
 import real_lab
 
 from runner.measure.tools import find_tool
-from runner.overhead import VARIANTS
-from runner.present.overhead import costs
+from runner.present.answers.overhead import costs
+from runner.running.overhead import VARIANTS
 
 
 def observations(variants, blocks=8, noise=0.01, seed=1):

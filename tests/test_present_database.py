@@ -18,11 +18,14 @@ import synthetic_run
 from figure_checks import lines, readable, words
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
-from runner.present import captions, inserts, pool_sweep, ramp, summary
+from runner.present.answers import inserts, summary
+from runner.present.figures import pool_sweep, ramp
+from runner.present.figures.offered import kept_rps
 from runner.present.frames import Tables, read_tables
-from runner.present.offered import kept_rps
-from runner.present.session import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, has_loads, open_report
-from runner.present.stats import window_means
+from runner.present.look import captions
+from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, has_loads
+from runner.present.notebook.session import open_report
+from runner.present.statistics.stats import window_means
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -340,8 +343,8 @@ DRAW = """
 import sys
 from pathlib import Path
 from runner.present.frames import read_tables
-from runner.present.session import DATABASE_FIGURES, RAMP_FIGURES
-from runner.present.style import save
+from runner.present.notebook.gallery import DATABASE_FIGURES, RAMP_FIGURES
+from runner.present.look.style import save
 from runner.store import RunFolder
 tables = read_tables(RunFolder(Path(sys.argv[1])))
 for name, draw in (DATABASE_FIGURES | RAMP_FIGURES).items():

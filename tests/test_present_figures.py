@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,10 @@ from figure_checks import lines, readable, texts, words
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present import captions, cpu, latency, palette, style, throughput, wrk_matrix
+from runner.present.figures import cpu, latency, seconds, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
-from runner.present.session import FIGURES
+from runner.present.look import captions, palette, style
+from runner.present.notebook.gallery import FIGURES
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +88,7 @@ def test_cpu_over_time_marks_the_injected_burst(tables: Tables) -> None:
     ((t_s, peak),) = lines(figure, 0, "peak")
     assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
     assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
-    assert any("over 1 s" in text.get_text() for text in panel.texts)
+    assert [text.get_text() for text in panel.texts] == [f"peak {style.number(peak[0])} %"]
 
 
 def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
@@ -112,6 +114,23 @@ def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
     assert "log scale" in ax.get_xlabel()
 
 
+def test_a_disturbed_attempt_whose_trial_counts_all_the_same_is_no_trial_left_out() -> None:
+    names = ["b01-gin-static", "b01-gin-static.a2", "b02-gin-static", "b03-gin-static", "b03-gin-static.a2"]
+    status, attempt = ["failed", "sealed", "sealed", "failed", "failed"], [1.0, 2.0, 1.0, 1.0, 2.0]
+    trials = pd.DataFrame({"trial_id": names, "server": "gin", "load": "static", "status": status, "attempt": attempt})
+    words = "2 trials, 2 per server and load; 2 disturbed attempts repeated; 1 failed trial left out"
+    assert captions.trial_counts(trials) == words
+
+
+def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
+    """Two steps of 0.2 s; the queue at the end takes 0.1 s more."""
+    trial = pd.DataFrame({"trial_id": ["a"], "duration_s": [0.5], "steps": [2.0], "step_s": [0.2]})
+    bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.2, 0.3, 0.4], "requests": [1, 2, 3, 4, 9], "failed": 0})
+    found = seconds.answered(trial, SimpleNamespace(throughput=bins))
+    assert found["value"].tolist() == [10.0, 20.0, 30.0, 40.0]
+    assert found["t_s"].tolist() == pytest.approx([0.05, 0.15, 0.25, 0.35])
+
+
 def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
     text = words(latency.spectrum(tables))
     assert "15 trials, 3 per server and load; 1 failed trial left out" in text
@@ -121,7 +140,9 @@ def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
 
 
 def test_open_loop_is_not_titled_closed() -> None:
-    trials = pd.DataFrame({"load_model": ["open"], "rate_rps": [500.0], "first_rate_rps": [np.nan]})
+    trials = pd.DataFrame(
+        {"workload": ["rates"], "load_model": ["open"], "rate_rps": [500.0], "first_rate_rps": [np.nan]}
+    )
     assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
 
 
@@ -143,7 +164,11 @@ def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tabl
     assert len({look.color for look in looks.values()}) == 9
     assert len({look.marker for look in looks.values()}) == 9
     for name in ("latency-spectrum", "requests-over-time"):
-        drawn = {line.get_label(): line.get_color() for line in FIGURES[name](nine).axes[0].lines}
+        # With nine servers each has a panel; those of the first load come first.
+        axes = FIGURES[name](nine).axes[:9]
+        drawn = {line.get_label(): line.get_color() for ax in axes for line in ax.lines}
+        for server, ax in zip(looks, axes, strict=True):
+            assert {str(line.get_label()) for line in ax.lines} & looks.keys() == {server}
         allowed = {server: {look.color, palette.pale(look.color)} for server, look in looks.items()}
         assert all(drawn[server] in allowed[server] for server in looks)
 
@@ -219,8 +244,8 @@ DRAW = """
 import sys
 from pathlib import Path
 from runner.present.frames import read_tables
-from runner.present.session import FIGURES
-from runner.present.style import save
+from runner.present.notebook.gallery import FIGURES
+from runner.present.look.style import save
 from runner.store import RunFolder
 tables = read_tables(RunFolder(Path(sys.argv[1])))
 for name, draw in FIGURES.items():

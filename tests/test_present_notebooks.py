@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -16,8 +18,10 @@ import synthetic_database
 import synthetic_run
 
 from runner.model import LabError
-from runner.present import notebooks
-from runner.present.session import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, open_report
+from runner.present.notebook import notebooks
+from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, SPIKE_FIGURE
+from runner.present.notebook.kernels import Kernels
+from runner.present.notebook.session import open_report
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +72,7 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
     code = [cell for cell in raw["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])
-    assert "run" in notebooks.parameters(path)
+    assert notebooks.parameters(path) >= ({"run_a", "run_b"} if path.stem == "compare" else {"run"})
 
 
 def test_the_report_has_every_figure_one_line_a_cell() -> None:
@@ -136,8 +140,10 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
 def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
-    assert report.pages == (report.html,)  # this run has nothing for the notebook about inserts
-    assert len(report.figures) == 2 * len(FIGURES) and all(path.stat().st_size for path in report.figures)
+    assert [page.name for page in report.pages] == ["report.html", "cpu_spikes.html", "published.html"]
+    shown = (*FIGURES, SPIKE_FIGURE, "published-ratios")
+    assert sorted(path.name for path in report.figures) == sorted(f"{n}.{k}" for n in shown for k in ("png", "svg"))
+    assert all(path.stat().st_size for path in report.figures)
     assert set(report.summary["server"]) == set(synthetic_run.THREE)
     assert capfd.readouterr().err == ""
 
@@ -146,7 +152,7 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert not re.search(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
     assert "<script" not in page and "report.answer()" not in page
     assert "<title>Report of a run: sample</title>" in page
-    assert page.count('alt="') == len(FIGURES) and 'alt="Latency by percentile' in page
+    assert page.count('alt="') == len(FIGURES) and 'alt="Line chart of response time' in page
     assert page.index("Not in containers") < page.index("data:image/png")
 
     executed = report.html.with_suffix(".ipynb")
@@ -156,17 +162,30 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert executed.read_bytes() == first and report.html.read_text() == page
 
 
+def test_a_kernel_that_died_is_told_at_once_and_none_is_left(in_lab: Path) -> None:
+    with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
+        pids = [kernel.provisioner.pid for kernel in kernels._all]
+        os.kill(pids[0], signal.SIGKILL)
+        begun = time.monotonic()
+        for _ in kernels._all:
+            with kernels.one():
+                pass
+    assert time.monotonic() - begun < 20
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
     report = notebooks.build_report(find_run(run.name))
-    assert [page.name for page in report.pages] == ["report.html", "postgres.html"]
+    pages = {page.name: page for page in report.pages}
+    assert list(pages) == ["report.html", "cpu_spikes.html", "postgres.html", "published.html"]
     named = {path.name for path in report.figures}
     assert named >= {f"{name}.svg" for name in (*FIGURES, *DATABASE_FIGURES, *RAMP_FIGURES)}
-    page = report.pages[1].read_text()
+    page = pages["postgres.html"].read_text()
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
     assert page.count('alt="') == len(DATABASE_FIGURES) + len(RAMP_FIGURES)
     assert page.index("Most inserts per second, where the server was the limit") < page.index("data:image/png")
-    assert 'alt="Inserts per second over the ramp' in page
+    assert 'alt="Line chart of inserts answered per second' in page
     assert "the server died under load with exit code 101." in page
 
 

@@ -14,11 +14,11 @@ import synthetic_run
 from figure_checks import lines, readable, words
 from matplotlib.figure import Figure
 
-from runner.present import latency, objectives, rates
+from runner.present.figures import latency, objectives, rates
+from runner.present.figures.knee import knee
+from runner.present.figures.objectives import Outcome
 from runner.present.frames import Tables, read_tables
-from runner.present.knee import knee
-from runner.present.objectives import Outcome
-from runner.present.session import RATES_FIGURES, has_loads
+from runner.present.notebook.gallery import RATES_FIGURES, has_loads
 from runner.store import RunFolder
 
 RATES = np.array(synthetic_rates.RATES_RPS)
@@ -83,7 +83,7 @@ def test_no_knee_is_an_answer(offered: list[float], ms: list[float], sustained: 
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
-    """The table in the docstring of runner/present/knee.py, its first line."""
+    """The table in the docstring of runner/present/figures/knee.py, its first line."""
     rng, capacity, near, made = np.random.default_rng(7), 5500.0, [], []
     load = np.minimum(RATES / capacity, 0.98)
     stable = RATES / capacity < 0.98

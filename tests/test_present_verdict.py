@@ -17,11 +17,14 @@ from figure_checks import lines, readable, words
 from synthetic_rates import PROBE_MS, USERS
 
 from runner.model import LabError
-from runner.present import clients, evidence, little, notebooks
+from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
+from runner.present.figures import clients
 from runner.present.frames import Tables, read_tables
-from runner.present.session import FIGURES, RATES_FIGURES, VERDICT_FIGURES, VERDICT_PARTS
-from runner.present.style import number
+from runner.present.look.style import number
+from runner.present.notebook import notebooks
+from runner.present.notebook.gallery import FIGURES, RATES_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES
+from runner.present.notebook.session import VERDICT_PARTS
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
@@ -265,18 +268,21 @@ def outputs(executed: Path) -> str:
 
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
-    assert [page.name for page in report.pages] == ["report.html", "rates.html", "verdict.html"]
+    pages = {page.name: page for page in report.pages}
+    assert list(pages) == [f"{name}.html" for name in ("report", "cpu_spikes", "published", "rates", "verdict")]
     named = {path.name for path in report.figures}
-    assert named == {f"{n}.{k}" for n in (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES) for k in ("png", "svg")}
-    sweeps, verdict = (page.read_text() for page in report.pages[1:])
+    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, SPIKE_FIGURE, "published-ratios")
+    assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
+    sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
     assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
-    assert verdict.count('alt="') == 2 and 'alt="One server, one moment' in verdict
+    assert verdict.count('alt="') == 2 and 'alt="Of one trial, gin under' in verdict
     assert "Verdict: generator-bound" in verdict
 
 
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
-    assert [page.name for page in notebooks.build_report(find_run("sample")).pages] == ["report.html"]
+    pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
+    assert pages == ["report.html", "cpu_spikes.html", "published.html"]
     notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", "sample", out)
     assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
     notebooks.execute(ROOT / "notebooks" / "rates.ipynb", "sample", out)

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.probe import Probe, probe_percentiles, read_probe, without_probe
-from runner.measure.probe import content_length, request_bytes
-from runner.model import Counters, LabError, Measurement, Placement
+from runner.measure.answers import Answer, parse_head
+from runner.measure.probe import request_bytes
+from runner.measurement import Counters, Measurement, Placement
+from runner.model import LabError
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -158,8 +160,75 @@ def test_the_end_of_input_ends_it():
 
 def test_what_goes_over_the_wire():
     assert request_bytes("GET", "/count", "") == b"GET /count HTTP/1.1\r\nHost: lab\r\n\r\n"
-    assert content_length(b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  17") == 17
-    assert content_length(b"HTTP/1.1 204 No Content") == 0
+    assert request_bytes("GET", "/", "", "api.test:81").splitlines()[1] == b"Host: api.test:81"
+    assert parse_head(b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  17").length == 17
+    assert parse_head(b"HTTP/1.1 204 No Content").length == 0
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+WHOLE = {
+    "length": (ANSWER, (200, True)),
+    "no body": (b"HTTP/1.1 204 No Content\r\n\r\n", (204, True)),
+    "closing": (b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok", (200, False)),
+    "1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, False)),
+    "1.0 kept": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", (200, True)),
+    "chunks": (CHUNKED + b"4\r\n0\r\n\r\r\n2;x=y\r\nok\r\n0\r\n\r\n", (200, True)),
+    "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
+    "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
+}
+"""Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and 9.3)."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_ends_with_its_last_byte_and_not_before(name):
+    wire, expected = WHOLE[name]
+    answer = Answer()
+    assert [answer.take(wire[at : at + 1]) for at in range(len(wire))] == [None] * (len(wire) - 1) + [expected]
+    assert Answer().take(wire) == expected
+
+
+def test_an_answer_of_no_known_length_ends_with_its_connection():
+    answer = Answer()
+    assert answer.take(b"HTTP/1.1 200 OK\r\n\r\n") is None
+    assert answer.take(b"some") is None
+    assert answer.take(b"") == (200, False)
+
+
+@pytest.mark.parametrize("short", [ANSWER[:-1], CHUNKED + b"2\r\nok\r\n", b"HTTP/1.1 200"])
+def test_an_answer_that_is_cut_off_is_none(short):
+    answer = Answer()
+    assert answer.take(short) is None
+    with pytest.raises(ConnectionResetError):
+        answer.take(b"")
+
+
+def test_what_is_no_http_is_said_to_be():
+    with pytest.raises(ValueError, match="no answer of HTTP"):
+        Answer().take(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+
+def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():
+    """Two requests overlap now and then, so that a second connection lies idle; this server closes each after 0.2 s."""
+
+    def reply(_):
+        time.sleep(0.012)
+        return ANSWER
+
+    server = Server(reply)
+    accept = server._serve
+
+    def end(channel):
+        with contextlib.suppress(OSError):  # it has ended by itself
+            channel.shutdown(socket.SHUT_RD)
+
+    def serve(channel):
+        threading.Timer(0.2, end, [channel]).start()
+        accept(channel)
+
+    server._serve = serve
+    rows = probe(server, 2.0)
+    assert set(rows["status"]) == {200}
+    assert rows["opened"].sum() == server.accepted > 8
 
 
 # --- the digest -------------------------------------------------------------------------------------------

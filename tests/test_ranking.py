@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from runner.present.inference import Sample
-from runner.present.ranking import Ranking, letter_display, rank
+from runner.present.statistics.inference import Sample
+from runner.present.statistics.ranking import Ranking, letter_display, rank
 
 BLOCKS = range(1, 11)
 

@@ -1,15 +1,25 @@
-"""The README's table of servers is what `bench list --markdown` prints."""
+"""What the documents say by table is what the program and the tests say."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
+import fault_table
 from typer.testing import CliRunner
 
-from runner.catalog import load_server, server_names
 from runner.cli import app
-from runner.present.markup import servers_table
+from runner.planning.catalog import load_server, server_names
+from runner.present.case import choose
+from runner.present.frames import read_tables
+from runner.present.look.markup import servers_table
+from runner.present.look.style import number
+from runner.present.published import ratios
+from runner.present.published.claims import FAILS, HOLDS
+from runner.present.published.claims_registry import judge_all
+from runner.present.published.numbers import read_published
+from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,3 +41,36 @@ def test_the_table_has_each_server_with_the_first_sentence_of_its_notes() -> Non
     nginx = next(line for line in lines if line.startswith("| `nginx`"))
     assert "| C | nginx |" in nginx and "Reference row: answers fixed bodies from Debian's package" in nginx
     assert "One worker" not in nginx
+
+
+def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    tables = read_tables(RunFolder(ROOT / "data" / "sample"))
+    row = choose(tables, "").row
+    assert f"k6 measures a median of {number(row['latency_p50_ms'])} ms" in text
+    assert f"is answered within {number(row['probe_p50_ms'])} ms" in text
+    outcomes = Counter(each.outcome.outcome for each in judge_all(tables))
+    assert (outcomes.total(), outcomes[HOLDS], outcomes[FAILS]) == (28, 1, 4)
+    peaks = [pair for pair in ratios.pairs(tables, read_published()) if "over 1 s" in pair.words]
+    assert len(peaks) == 4
+    assert all(1.8 <= round(pair.ours, 1) <= 2.0 and round(pair.published, 2) in (1.88, 1.9) for pair in peaks)
+
+
+def test_the_second_committed_run_is_what_the_readme_says() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    trials = read_tables(RunFolder(ROOT / "data" / "all")).trials
+    names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
+    sealed = names[trials["status"] == "sealed"]
+    assert sealed.is_unique
+    assert f"{names.nunique():,} trials, of which {len(sealed):,} were sealed" in text
+    assert trials["server"].nunique() == 9
+    others = trials[(trials["status"] != "sealed") & ~names.isin(sealed)]
+    assert len(others) == 1 and not others["error"].str.startswith("disturbed").any()
+    repeated = trials["error"][(trials["status"] != "sealed") & names.isin(sealed)]
+    assert repeated.str.startswith("disturbed: the hypervisor took").all()
+
+
+def test_the_table_of_faults_has_not_drifted() -> None:
+    written = fault_table.PAGE.read_text(encoding="utf-8")
+    assert fault_table.page(written) == written, "run `make reliability`"
+    assert len(list(fault_table.faults())) > 30

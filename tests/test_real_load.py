@@ -25,6 +25,16 @@ pytestmark = [
 KNOWN = """title = "known service times"
 servers = ["steady", "mixed"]
 
+[copies]
+steady = "reference"
+mixed = "reference"
+
+[environment.steady]
+REFERENCE_SERVICE_MS = "20"
+
+[environment.mixed]
+REFERENCE_SERVICE_MS = "99:2,1:200"
+
 [[load]]
 workload = "experiments"
 vus = 5
@@ -43,11 +53,9 @@ warmup_s = 0.2
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("real"))
-    real_lab.add_known_server(root, "steady", [20])
-    real_lab.add_known_server(root, "mixed", [2] * 99 + [200])
     done, trials = real_lab.run(root, KNOWN, "--engine", "process")
     assert done.returncode == 0, done.stderr
-    return trials.set_index("trial_id")
+    return trials.set_index("name")
 
 
 def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
@@ -102,7 +110,8 @@ def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     assert len(trials) == 2 + 3 * 4
     assert trials["server_cpu_ms_per_request"].between(0.001, 5).all()
     assert trials["verdict_reason"].str.contains("server used").all()
-    frames = [pd.read_parquet(path) for path in root.glob("data/runs/*/tables/requests/*.parquet")]
+    (requests,) = root.glob("data/runs/*/tables/requests")
+    frames = [pd.read_parquet(requests / f"{name}.parquet") for name in trials.query("tool == 'k6'")["trial_id"]]
     assert sum(len(frame) for frame in frames) == 4000
     assert all(frame["ok"].all() for frame in frames)
 

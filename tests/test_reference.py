@@ -8,17 +8,18 @@ import pytest
 import real_lab
 
 from runner.measure.tools import find_tool
-from runner.present.stats import histogram_quantile, window_means
-from runner.search import bracket
+from runner.planning.search import bracket
+from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [
     pytest.mark.load,
     pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
 ]
 
-# Each percentile lies well inside one step of the distribution, so that its exact rank does not matter.
+# Each percentile lies in the middle third of one step of the distribution: neither its exact rank nor the tail of the
+# timers' lateness within the step matters.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
-MEAN_MS = 154.0
+MEAN_MS = 141.0
 CAMPAIGN = """title = "known behaviour"
 servers = ["mixed", "duty", "limited", "burning", "plain"]
 
@@ -30,7 +31,7 @@ burning = "reference"
 plain = "reference"
 
 [environment.mixed]
-REFERENCE_SERVICE_MS = "70:100,22:200,6:400,2:800"
+REFERENCE_SERVICE_MS = "85:100,8:200,4:400,3:800"
 
 [environment.duty]
 REFERENCE_CPU_PCT = "30"
@@ -74,7 +75,7 @@ warmup_s = 0.2
 workload = "rates"
 servers = ["limited"]
 objective = "p99 <= 50 ms"
-from_rps = 100
+from_rps = 500
 to_rps = 3200
 bisections = 5
 duration_s = 2
@@ -96,7 +97,7 @@ def run(tmp_path_factory):
     done, trials = real_lab.run(root, CAMPAIGN, "--engine", "process")
     assert done.returncode == 0, done.stderr
     tables = next(root.glob("data/runs/*/tables"))
-    return SimpleNamespace(trials=trials.set_index("trial_id"), tables=tables)
+    return SimpleNamespace(trials=trials.set_index("name"), tables=tables)
 
 
 def allowed(known_ms):
@@ -115,7 +116,7 @@ def test_known_service_times_come_back_from_k6_wrk_and_the_probe(run, name):
 
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_the_tables_that_figures_are_drawn_from_say_the_same(run, name):
-    trial, q, known_ms = "b01-mixed-rates-r100", float(name[1:]) / 100, STEPS_MS[name]
+    trial, q, known_ms = run.trials.loc["b01-mixed-rates-r100", "trial_id"], float(name[1:]) / 100, STEPS_MS[name]
     requests = pd.read_parquet(run.tables / "requests" / f"{trial}.parquet")
     assert np.quantile(requests["latency_ms"], q) == pytest.approx(known_ms, abs=allowed(known_ms))
     latency = pd.read_parquet(run.tables / "latency.parquet").query("trial_id == @trial")
@@ -133,14 +134,15 @@ def test_an_open_load_that_nobody_limits_is_offered(run):
 
 
 def test_a_known_duty_cycle_comes_back_within_a_point_in_every_second(run):
-    """30 % of a core, and the little that 20 requests a second and the probe's 40 take."""
-    trial = "b01-duty-rates-r20"
-    server = pd.read_parquet(run.tables / "resources.parquet").query("trial_id == @trial and subject == 'server'")
-    inside = server[(server["t_s"] > 0) & (server["t_s"] < run.trials.loc[trial, "duration_s"])]
+    """30 % of a core: what 20 requests a second and the probe's 40 cost is a part of it."""
+    row = run.trials.loc["b01-duty-rates-r20"]
+    resources = pd.read_parquet(run.tables / "resources.parquet")
+    server = resources[(resources["trial_id"] == row["trial_id"]) & (resources["subject"] == "server")]
+    inside = server[(server["t_s"] > 0) & (server["t_s"] < row["duration_s"])]
     seconds = window_means(inside["t_s"], inside["dt_s"], inside["cpu_pct"], np.arange(0.2, 5.3, 1.0))
     assert len(seconds) == 5
     assert seconds == pytest.approx(30, abs=1.0)
-    assert run.trials.loc[trial, "server_cpu_mean_pct"] == pytest.approx(30, abs=1.0)
+    assert row["server_cpu_mean_pct"] == pytest.approx(30, abs=1.0)
 
 
 LIMIT_RPS = 600 - 40
@@ -151,14 +153,20 @@ def test_a_known_maximum_rate_comes_back(run):
     assert run.trials.loc["b01-limited-wrk-matrix-c20-keepalive", "rps"] == pytest.approx(LIMIT_RPS, rel=0.01)
 
 
+def test_a_server_that_makes_all_wait_with_its_cpu_idle_is_said_to(run):
+    row = run.trials.loc["b01-limited-wrk-matrix-c20-keepalive"]
+    assert row["verdict"] == "inconclusive"
+    assert "generator and probe wait alike" in row["verdict_reason"]
+
+
 def test_the_search_brackets_a_known_maximum_rate(run):
-    """Five bisections of 100 to 3200 requests/s: a bracket of 11 %."""
+    """Five bisections of 500 to 3200 requests/s: a bracket of 6 %."""
     steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
     assert len(steps) == 5
     found = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
     assert found.kept_rps < LIMIT_RPS * 1.02  # above it by so little that the queue stays below 50 ms for 2 s
     assert found.broken_rps > LIMIT_RPS * 0.99
-    assert found.broken_rps / found.kept_rps < 1.13
+    assert found.broken_rps / found.kept_rps < 1.07
 
 
 def test_a_server_that_uses_its_cpu_up_is_server_bound(run):

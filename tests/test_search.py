@@ -2,10 +2,10 @@
 
 import pytest
 
-from runner.catalog import campaign_servers, load_campaign
 from runner.model import LabError
-from runner.plan import plan_trials
-from runner.search import Bracket, Objective, Searches, bracket
+from runner.planning.catalog import campaign_servers, load_campaign
+from runner.planning.plan import choose, plan_trials
+from runner.planning.search import Bracket, Objective, Searches, bracket
 
 CAMPAIGN = """title = "test"
 servers = ["axum", "gin"]
@@ -141,3 +141,17 @@ def test_an_objective_needs_the_rate_and_the_percentile(metrics, kept):
 def test_what_is_no_objective_is_refused(text):
     with pytest.raises(LabError, match="no objective"):
         Objective.parse(text)
+
+
+@pytest.mark.parametrize(("text", "needed"), [("p50 <= 1 ms", 20), ("p99 <= 10 ms", 1000), ("p999 <= 10 ms", 10_000)])
+def test_ten_requests_lie_beyond_the_percentile(text, needed):
+    assert Objective.parse(text).least_requests == needed
+
+
+def test_steps_too_short_for_their_percentile_are_refused(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CAMPAIGN.replace("duration_s = 2", "duration_s = 12"))
+    campaign = load_campaign(str(path))
+    assert choose(campaign, [], None, 1.0).loads[1].duration_s == 12
+    with pytest.raises(LabError, match=r"sends only 600 requests at 100/s, and needs 1,000: .* 1.67 times as long"):
+        choose(campaign, [], None, 0.5)

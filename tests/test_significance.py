@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.present.inference import Sample
-from runner.present.significance import (
+from runner.present.statistics.inference import Sample
+from runner.present.statistics.significance import (
     cliffs_delta,
     difference_test,
     drift,

@@ -5,9 +5,20 @@ import json
 import pytest
 
 from runner.model import LabError
-from runner.store import TABLES, RunFolder, export_compact, find_run, replacing, sha256, write_json
+from runner.store import (
+    TABLES,
+    RunFolder,
+    export_compact,
+    figures_folder,
+    find_run,
+    replacing,
+    sha256,
+    short_name,
+    write_json,
+)
 
 
+@pytest.mark.fault("an error while a file is written", "the old file stands, no temporary one is left")
 def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
@@ -36,6 +47,22 @@ def test_journal_keeps_the_last_state_and_survives_a_torn_last_line(tmp_path):
     with run.journal.open("a") as handle:
         handle.write('{"trial_id": "t1", "sta')
     assert run.states() == {"t1": "raw"}
+    run.append("planned", "t2")
+    assert run.states() == {"t1": "raw", "t2": "planned"}
+    assert [json.loads(line)["trial_id"] for line in run.journal.read_text().splitlines()] == ["t1", "t1", "t1", "t2"]
+
+
+@pytest.mark.fault("a crash while the journal is written", "the torn line goes, all others stand")
+def test_a_torn_line_longer_than_a_block_goes_too(tmp_path):
+    run = RunFolder(tmp_path)
+    run.append("planned", "t1")
+    with run.journal.open("a") as handle:
+        handle.write('{"trial_id": "' + "x" * 200_000)
+    run.append("running", "t1")
+    assert run.states() == {"t1": "running"}
+    run.journal.write_text("torn from the first line on")
+    run.append("planned", "t1")
+    assert run.states() == {"t1": "planned"}
 
 
 def test_rubbish_in_the_middle_of_the_journal_is_named(tmp_path):
@@ -99,3 +126,21 @@ def test_another_schema_is_refused(tmp_path):
     write_json(tmp_path / "run.json", {"schema": 99})
     with pytest.raises(LabError, match="schema 99"):
         RunFolder(tmp_path).manifest()
+
+
+def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(monkeypatch, tmp_path):
+    for folder in ("servers", "notebooks"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
+    make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
+    committed, own = find_run("mine"), find_run("20260101T000000Z-y-2")
+    assert (committed.path.parent.name, figures_folder(committed).name, short_name(committed)) == (
+        "data",
+        "mine",
+        "mine",
+    )
+    assert figures_folder(own).name == short_name(own) == "20260101T000000Z-y-2"
+    elsewhere = tmp_path / "elsewhere"
+    make_run(elsewhere, "20260101T000000Z-z-3")
+    assert short_name(find_run(str(elsewhere))) == str(elsewhere)

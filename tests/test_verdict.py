@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, judge
+from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, disturbed, judge
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,29 @@ def evidence(**changes):
         ),
         (evidence(generator_share=0.95, database=DatabaseEvidence(0.03, True, 0.0)), "generator-bound", "database 3 %"),
         (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
+        (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
+        (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
+        (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
     ],
 )
 def test_verdict(given, verdict, reason):
     judged = judge(given)
     assert judged.verdict == verdict
     assert reason in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("given", "repeated"),
+    [
+        (evidence(offered_rps=500.0, stolen_share=0.05), True),
+        (evidence(offered_rps=500.0, stolen_share=0.049), False),
+        (evidence(server_share=0.95, stolen_share=0.2), True),
+        (evidence(database=DatabaseEvidence(0.95, False, 0.0), stolen_share=0.2), True),
+        (evidence(generator_share=0.95, stolen_share=0.2), False),
+        (evidence(server_share=0.95, generator_share=0.95, stolen_share=0.2), False),
+        (evidence(stolen_share=0.2), False),
+        (evidence(offered_rps=500.0, dropped=3, stolen_share=0.2), False),
+    ],
+)
+def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
+    assert disturbed(given) is repeated

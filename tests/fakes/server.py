@@ -15,11 +15,16 @@ from pathlib import Path
 
 import psycopg
 
-FAULT = Path("fault").read_text() if Path("fault").exists() else ""
+sys.path.insert(0, "../../.tools/lib")
+from pausing import pause
+
+TOLD = Path("../../.tools/fault")
+FAULT = TOLD.read_text() if TOLD.exists() else ""
 if FAULT == "server-dies-at-start":
     sys.exit("cannot find my configuration")
 if FAULT == "server-hangs-at-start":
     time.sleep(600)
+pause(Path("../.."), FAULT, "start", most_s=10)  # less than the lab waits for a server
 lock = threading.Lock()
 pool_lock = threading.Lock()
 INSERT = "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (%s, %s, %s, %s) RETURNING id"

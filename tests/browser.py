@@ -1,0 +1,175 @@
+"""A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
+PACKAGES = ("playwright", "axe_playwright_python")
+A4_WIDTH, A4_HEIGHT = 680, 1009
+"""CSS pixels of a sheet of A4 within margins of 15 mm."""
+
+OVERFLOW = """() => {
+  const faults = [], name = e => e.tagName.toLowerCase() + (e.className ? "." + e.className : "");
+  const root = document.documentElement;
+  if (root.scrollWidth > innerWidth) faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}`);
+  for (const e of document.body.querySelectorAll("*")) {
+    const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+    if (!box.width || !box.height || style.visibility === "hidden") continue;
+    if (["hidden", "clip"].includes(style.overflowX) && e.scrollWidth > e.clientWidth + 1)
+      faults.push(`${name(e)} cuts what it holds: ${e.scrollWidth} in ${e.clientWidth}`);
+    if (box.left >= -0.5 && box.right <= innerWidth + 0.5) continue;
+    let scrolls = false;
+    for (let up = e.parentElement; up && up !== document.body; up = up.parentElement)
+      scrolls ||= ["auto", "scroll"].includes(getComputedStyle(up).overflowX);
+    if (!scrolls) faults.push(`${name(e)} reaches from ${box.left} to ${box.right} in a window of ${innerWidth}`);
+  }
+  return faults;
+}"""
+IMAGES = """() => [...document.images].flatMap(image => {
+  const faults = [], name = image.currentSrc.slice(0, 60);
+  if (!(image.getAttribute("alt") || "").trim()) faults.push(`${name} has no alternative text`);
+  if (!image.complete || !image.naturalWidth || !image.naturalHeight) faults.push(`${name} shows nothing`);
+  return faults;
+})"""
+SMALL_TEXT = """() => {
+  const faults = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const of = walker.currentNode.parentElement, box = of.getBoundingClientRect();
+    if (!walker.currentNode.data.trim() || !box.width || of.closest("script, style")) continue;
+    const size = parseFloat(getComputedStyle(of).fontSize);
+    const least = of.closest("table") ? 12 : of.closest("code") ? 14 : 16;
+    if (size < least)
+      faults.add(`${of.tagName.toLowerCase()} has letters of ${size} px: ${of.textContent.slice(0, 40)}`);
+  }
+  return [...faults];
+}"""
+PRINTED = """([width, height]) => {
+  const faults = [];
+  for (const e of document.querySelectorAll("figure, img, table")) {
+    const box = e.getBoundingClientRect(), name = e.tagName.toLowerCase();
+    if (box.right > width + 1) faults.push(`${name} reaches to ${box.right} on paper ${width} wide`);
+    if (name !== "table" && box.height > height) faults.push(`${name} is ${box.height} high on paper of ${height}`);
+  }
+  return faults;
+}"""
+COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
+  const none = "rgba(0, 0, 0, 0)";
+  let up = e, under = none;
+  for (; up && under === none; up = up.parentElement) under = getComputedStyle(up).backgroundColor;
+  return [getComputedStyle(e).color, under === none ? "rgb(255, 255, 255)" : under];
+})"""
+
+
+def missing() -> str:
+    """Return why no browser can be driven here; empty where one can."""
+    absent = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"{' and '.join(absent)} not installed (make setup)"
+    return "" if CHROMIUM else "chromium is not installed (apt-get install chromium)"
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the system's Chromium, which a root user's must do without its sandbox, and yield playwright's Browser."""
+    from playwright.sync_api import sync_playwright
+
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def opened(browser: Any, path: Path, width: int = 1280, theme: str = "light") -> Iterator[tuple[Any, list[str]]]:
+    """Open a file in a window of `width` CSS pixels; yield the page and the addresses that it asks for."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = context.new_page()
+    asked: list[str] = []
+    network = context.new_cdp_session(page)
+    network.send("Network.enable")
+    network.on("Network.requestWillBeSent", lambda event: asked.append(event["request"]["url"]))
+    try:
+        page.goto(path.as_uri(), wait_until="load")
+        yield page, asked
+    finally:
+        context.close()
+
+
+def layout_faults(page: Any) -> list[str]:
+    """What sticks out of the window, what shows nothing, and letters that are too small."""
+    return [*page.evaluate(OVERFLOW), *page.evaluate(IMAGES), *page.evaluate(SMALL_TEXT)]
+
+
+def foreign(asked: list[str]) -> list[str]:
+    """The addresses that are neither files nor inside the page."""
+    return [address for address in asked if not address.startswith(("file:", "data:"))]
+
+
+def axe_faults(page: Any) -> list[str]:
+    """What axe-core finds, all of its rules on, a sentence an element."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:120]}"
+        for rule in found
+        for node in rule["nodes"]
+    ]
+
+
+def print_faults(page: Any) -> list[str]:
+    """What a sheet of A4 would cut."""
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": A4_WIDTH, "height": A4_HEIGHT})
+    return list(page.evaluate(PRINTED, [A4_WIDTH, A4_HEIGHT]))
+
+
+def printed(page: Any) -> bytes:
+    """The page as a PDF of A4 sheets."""
+    return bytes(page.pdf(format="A4"))
+
+
+def sheets(pdf: bytes) -> int:
+    """How many sheets a PDF has."""
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+def inks(pdf: bytes) -> set[str]:
+    """The colours that a PDF fills shapes and letters with."""
+    found: set[str] = set()
+    for stream in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
+        with contextlib.suppress(zlib.error):
+            colors = re.findall(rb"([\d.]+) ([\d.]+) ([\d.]+) rg\b", zlib.decompress(stream[1]))
+            found |= {"#" + "".join(f"{round(255 * float(part)):02X}" for part in color) for color in colors}
+    return found
+
+
+def contrasts(page: Any, selector: str) -> list[float]:
+    """The contrast of each element's text to what is under it, by WCAG 2's formula, computed without axe-core."""
+    return [_contrast(_rgb(ink), _rgb(paper)) for ink, paper in page.evaluate(COLORS, selector)]
+
+
+def _rgb(color: str) -> tuple[float, ...]:
+    return tuple(float(part) / 255 for part in re.findall(r"[\d.]+", color)[:3])
+
+
+def _contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    low, high = sorted(_luminance(of) for of in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(rgb: tuple[float, ...]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

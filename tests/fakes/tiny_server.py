@@ -1,0 +1,76 @@
+"""Somebody's API, on the standard library: every answer takes DELAY_MS. Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
+
+DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process.
+`/away?URL` redirects to URL, `/missing` answers 404, `/chunks` in chunks, `/seen` what came: requests, connections, the
+hosts that were asked for, and the median of the time from a request's head to the end of its answer.
+"""
+
+import json
+import os
+import socket
+import statistics
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ADDRESS, PORT, DELAY_S = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) / 1000
+DIE_AFTER = int(os.environ.get("DIE_AFTER", "0"))
+seen = {"requests": 0, "connections": 0}
+hosts, took_ms = set(), []
+lock = threading.Lock()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one segment
+
+    def setup(self):
+        super().setup()
+        with lock:
+            seen["connections"] += 1
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        if path == "/seen":
+            self.reply(200, {**seen, "hosts": sorted(hosts), "median_ms": statistics.median(took_ms or [0])})
+            return
+        begun = time.perf_counter()
+        with lock:
+            seen["requests"] += 1
+            hosts.add(self.headers["Host"])
+            if DIE_AFTER and seen["requests"] > DIE_AFTER:
+                os._exit(3)
+        time.sleep(DELAY_S)
+        if path == "/away":
+            self.reply(302, {}, Location=query)
+        elif path == "/chunks":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
+        else:
+            self.reply(404 if path == "/missing" else 200, {"path": path})
+        took_ms.append(1000 * (time.perf_counter() - begun))
+
+    def reply(self, status, value, **headers):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+    address_family = socket.AF_INET6 if ":" in ADDRESS else socket.AF_INET
+
+
+if "CALL_ME" in os.environ:
+    Path("/proc/self/comm").write_text(os.environ["CALL_ME"])
+Server((ADDRESS, PORT), Handler).serve_forever()

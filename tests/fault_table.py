@@ -1,0 +1,42 @@
+"""The table of faults in docs/reliability.md, from the tests themselves: `make reliability` writes it anew.
+
+A test that really does something to a run carries `@pytest.mark.fault(what is done, what is promised)`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+
+
+def faults() -> Iterator[tuple[str, str, str]]:
+    """Yield fault, promise and test of every marked test, in the order of the files."""
+    for path in sorted(TESTS.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for mark in getattr(node, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.fault":
+                    fault, promise = (ast.literal_eval(argument) for argument in mark.args)
+                    yield fault, promise, f"`{path.name}` {node.name.removeprefix('test_').replace('_', ' ')}"
+
+
+def table() -> str:
+    """Return the table as Markdown, sorted by fault."""
+    rows = sorted(faults(), key=lambda row: row[0].lower())
+    lines = ["| what is done | what is promised | the test that does it |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def page(text: str) -> str:
+    """Return the page with the table of today between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + table() + END + after
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

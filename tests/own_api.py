@@ -1,0 +1,119 @@
+"""Somebody's API, for tests: fakes/tiny_server.py on a free port, and what `bench run` made of it."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+
+import pandas as pd
+import real_lab
+
+TINY = Path(__file__).parent / "fakes" / "tiny_server.py"
+
+BRIEF = ("--repeats", "1")
+CLOSED = ("--vus", "4", "--iterations", "200", *BRIEF)
+
+
+def free_port(address="127.0.0.1"):
+    """Return a port that is free at an address, below those of outgoing connections."""
+    for port in range(20_000 + os.getpid() % 5_000, 32_000):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
+    raise AssertionError("no free port")
+
+
+@dataclass
+class Tiny:
+    """A running tiny server."""
+
+    process: subprocess.Popen
+    url: str
+
+    @property
+    def seen(self):
+        """How many requests and connections it counted."""
+        with urllib.request.urlopen(f"{self.url}/seen", timeout=5) as answer:
+            return json.load(answer)
+
+
+def wait_for(address):
+    """Wait until somebody listens at (host, port), ten seconds at most."""
+    for _ in range(200):
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens at {address}")
+
+
+@contextlib.contextmanager
+def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
+    """Run a tiny server on its CPUs until the context ends."""
+    port = port or free_port(address)
+    process = subprocess.Popen(
+        ["taskset", "-c", cpus, sys.executable, str(TINY), address, str(port), str(delay_ms)],
+        env={**os.environ, **environment},
+    )
+    try:
+        wait_for((address, port))
+        yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Made:
+    """What `bench run` left."""
+
+    done: subprocess.CompletedProcess
+    folder: Path
+
+    @property
+    def trials(self):
+        return real_lab.standing(pd.read_parquet(self.folder / "tables" / "trials.parquet"))
+
+    @property
+    def manifest(self):
+        return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def records(self):
+        """What is kept of each trial's last attempt, in the order of their names."""
+        found = [json.loads(path.read_text()) for path in self.folder.glob("trials/*/trial.json")]
+        last = {each["trial_id"].split(".a")[0]: each for each in sorted(found, key=itemgetter("attempt"))}
+        return [last[name] for name in sorted(last)]
+
+    def check(self, name):
+        """Return the first trial's check whose name begins so."""
+        return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
+
+
+def run(root, *arguments):
+    """Run `bench run` with these arguments and return what it left; it must have come to a run."""
+    done = real_lab.bench(root, "run", "--json", *arguments)
+    assert done.stdout, done.stderr
+    return Made(done, Path(json.loads(done.stdout)["path"]))
+
+
+def refused(root, *arguments):
+    """Run `bench run`, which must refuse, and return what it said."""
+    done = real_lab.bench(root, "run", *arguments)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert not list(root.glob("data/runs/*")), "a run was begun"
+    return done.stderr
+
+
+def script(folder, text):
+    """Write a script of k6 and return its path."""
+    path = folder / "my.js"
+    path.write_text(text)
+    return str(path)

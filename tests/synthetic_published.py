@@ -1,0 +1,170 @@
+"""A small run folder with every load that a source published; each number is a known one times noise of half a percent.
+
+A world says what is multiplied, and which verdicts the trials have: worlds in which a published claim holds, and does
+not, differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import synthetic_run
+from scipy.stats import lognorm
+from synthetic_database import database_manifest
+from synthetic_run import NINE, SIGMA, Maker, histogram, write
+
+SERVERS = {name: NINE[name] for name in ("axum", "actix", "echo", "gin", "gnet", "nginx")}
+NOISE = 0.005
+RPS, P50, CPU_MS, CPU_PCT, RSS = 20_000.0, 10.0, 0.05, 40.0, 50e6
+SECONDS, PER_SECOND = 8, 1000
+"""Length of a ramp of inserts, and its requests each second."""
+MATRIX = tuple(f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000))
+EXPERIMENTS = ("experiments", "experiments-md5")
+OPEN = ("static-ramp", "insert-ramp")
+LOADS = (*EXPERIMENTS, *MATRIX, "static", "insert", *OPEN)
+RAN = {
+    **dict.fromkeys(EXPERIMENTS, ("axum", "actix", "echo")),
+    **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
+    **dict.fromkeys(("static", "insert", *OPEN), ("axum", "gnet")),
+}
+"""Load -> who ran under it."""
+FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
+VERDICTS = {load: "offered" if load in OPEN else "server-bound" for load in LOADS}
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class World:
+    """What is not as everywhere: factors and values by (server, load, column), `*` for every one; verdicts by load."""
+
+    factors: Mapping[Key, float] = field(default_factory=dict)
+    values: Mapping[Key, Any] = field(default_factory=dict)
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    reason: str = FULL
+    without: tuple[tuple[str, str], ...] = ()
+    """(server, load) that did not run."""
+    first_second: Mapping[str, float] = field(default_factory=dict)
+    """Server -> factor of the response times in a ramp's first second."""
+    unsteady: Mapping[str, float] = field(default_factory=dict)
+    """Server -> standard deviation of the logarithm of response time and CPU from second to second, beside 0.02."""
+    miscounted: tuple[str, ...] = ()
+    """Servers whose count misses requests."""
+
+
+def matches(key: tuple[str, str], server: str, load: str) -> bool:
+    return key[0] in (server, "*") and (
+        key[1] in (load, "*") or (key[1].endswith("*") and load.startswith(key[1][:-1]))
+    )
+
+
+class Noise:
+    """Factors around 1 that are reproducible: a trial's own times its block's, which all servers share."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(11)
+        self.blocks = np.exp(0.03 * self.rng.standard_normal(50))
+
+    def at(self, block: int) -> float:
+        return float(self.blocks[block] * np.exp(NOISE * self.rng.standard_normal()))
+
+
+def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
+    """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return it."""
+    world = world or World()
+    maker, noise = Maker(SERVERS, np.random.default_rng(4)), Noise()
+    for block in range(1, trials + 1):
+        for load in LOADS:
+            for server in RAN[load]:
+                if not any(matches(gone, server, load) for gone in world.without):
+                    add(maker, world, server, load, block, noise)
+    write(folder, maker, "docker", **database_manifest())
+    if records:
+        write_records(folder, maker, world)
+    return folder
+
+
+def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Noise) -> None:
+    row = shape(load)
+    known = {
+        "rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
+        "latency_p95_ms": 2.5 * P50, "latency_p99_ms": 4 * P50, "latency_max_ms": 9 * P50,
+        "server_cpu_ms_per_request": CPU_MS, "server_cpu_mean_pct": CPU_PCT, "server_rss_peak_bytes": RSS,
+        "server_cpu_peak_1s_pct": 1.2 * CPU_PCT, "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,
+    }  # fmt: skip
+    numbers = {name: value * noise.at(block) * factor(world, server, load, name) for name, value in known.items()}
+    stored = {
+        "pool_size": 64, "pool_exhausted_pct": 3.0, "database_cpu_mean_pct": 30.0,
+        "rows_inserted": round(100_000 * noise.at(block) * factor(world, server, load, "rows_inserted")),
+    }  # fmt: skip
+    verdict = next((v for name, v in world.verdicts.items() if matches(("*", name), "", load)), VERDICTS[load])
+    row |= {
+        "requests": 100_000, "duration_s": 5.0 if load != "insert-ramp" else float(SECONDS), **numbers,
+        "generator_cpu_mean_pct": 98.0, "probe_p50_ms": 0.4, "verdict": verdict, "verdict_reason": world.reason,
+    } | (stored if load.startswith("insert") else {})  # fmt: skip
+    row |= {name: value for (s, where, name), value in world.values.items() if matches((s, where), server, load)}
+    row["inserts"] = row.get("rows_inserted")
+    done = maker.trial(server, load, block, **row)
+    if load == "insert-ramp":
+        add_seconds(maker, world, server, done["trial_id"])
+
+
+def factor(world: World, server: str, load: str, column: str) -> float:
+    found = [
+        value
+        for (s, where, name), value in world.factors.items()
+        if name == column and matches((s, where), server, load)
+    ]
+    return float(np.prod(found))
+
+
+def shape(load: str) -> dict[str, Any]:
+    """What a load is, as the columns of a trial."""
+    if load in EXPERIMENTS:
+        return {"workload": load, "tool": "k6", "vus": 3000, "iterations": 100_000}
+    if load in MATRIX:
+        mode, number = load.split("-")
+        threads = {1: 1, 10: 5, 100: 5, 1000: 8}[int(number)]
+        return {"workload": "wrk-matrix", "tool": "wrk", "mode": mode, "connections": int(number), "threads": threads}
+    if load in OPEN:
+        workload = "static-ramp" if load == "static-ramp" else "devices-insert-ramp"
+        return {"workload": workload, "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": 500.0,
+                "rate_rps": 1500.0, "steps": 4, "step_s": SECONDS / 4, "dropped": 0}  # fmt: skip
+    workload = "static" if load == "static" else "devices-insert"
+    return {"workload": workload, "tool": "wrk", "connections": 64, "threads": 1}
+
+
+def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
+    """Response times and CPU of each second of a ramp."""
+    spread = 0.02 + world.unsteady.get(server, 0.0)
+    ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
+    ms[0] *= world.first_second.get(server, 1.0)
+    law = lognorm(SIGMA).ppf((np.arange(PER_SECOND) + 0.5) / PER_SECOND)
+    parts = [histogram(law * median, trial_id, np.full(PER_SECOND, second)) for second, median in enumerate(ms)]
+    maker.latency.append(pd.concat(parts, ignore_index=True))
+    ends = np.round(np.arange(0, SECONDS, 0.05) + 0.05, 2)
+    cpu = CPU_PCT * np.exp(spread * maker.rng.standard_normal(ends.size))
+    maker.resources.append(
+        pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": "server", "cpu_pct": cpu,
+                      "rss_bytes": int(RSS), "threads": 4, "throttled_ms": None})
+    )  # fmt: skip
+
+
+def write_records(folder: Path, maker: Maker, world: World) -> None:
+    """Write what the lab records of each trial of the matrix: whether the server's count agreed."""
+    for row in maker.trials:
+        if row["workload"] != "wrk-matrix" or row["server"] == "nginx":
+            continue
+        missed = 7 * (row["server"] in world.miscounted)
+        check = {
+            "name": "5 requests that the server counted = requests answered", "ok": not missed,
+            "detail": f"server counted {row['requests'] - missed}, wrk {row['requests']}",
+        }  # fmt: skip
+        path = folder / "trials" / row["trial_id"] / "trial.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**synthetic_run.record(row), "checks": [check]}))

@@ -1,0 +1,197 @@
+"""The pages as a browser shows them: at three widths, light and dark, to a screen reader, to the keyboard, on paper."""
+
+from __future__ import annotations
+
+import shutil
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import browser as b
+import pytest
+
+from runner.present.blog.publish import publish
+from runner.present.look.palette import NIGHT
+from runner.present.look.style import INK
+from runner.present.look.themes import MOON
+from runner.present.notebook.notebooks import build_report
+from runner.store import find_run
+
+ROOT = Path(__file__).parents[1]
+WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
+PAGES = ("bundle", "report")
+
+pytestmark = pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The bundle's page and those of the report, by their names, made anew of the sample in a lab of its own."""
+    lab = tmp_path_factory.mktemp("lab")
+    (lab / "servers").mkdir()
+    shutil.copytree(ROOT / "notebooks", lab / "notebooks")
+    shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
+    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(lab))
+        patch.setenv("PYTHONPATH", str(ROOT))
+        bundle = publish(find_run("sample"), lab / "bundle", print)
+        report = build_report(find_run("sample"))
+    yield {"bundle": bundle.folder / "index.html"} | {page.stem: page for page in report.pages}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with b.chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_loads_nothing_and_is_accessible(
+    chromium: Any, pages: dict[str, Path], name: str, width: int, theme: str
+) -> None:
+    with b.opened(chromium, pages[name], width, theme) as (page, asked):
+        assert page.locator("img").count() > 5 and page.locator("table").count() > 3
+        assert b.layout_faults(page) == []
+        assert b.axe_faults(page) == []
+        grey = b.contrasts(page, "td.grey")
+        assert grey and min(grey) >= 4.5
+        assert min(b.contrasts(page, "h1, h2, h3, p, li, th, td, figcaption, a")) >= 4.5
+        assert asked and b.foreign(asked) == []
+
+
+def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium: Any, pages: dict[str, Path]) -> None:
+    assert len(pages) > len(PAGES)
+    for path in pages.values():
+        with b.opened(chromium, path, 390, "dark") as (page, asked):
+            assert (path.name, b.layout_faults(page), b.axe_faults(page)) == (path.name, [], [])
+            assert b.foreign(asked) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(
+    chromium: Any, pages: dict[str, Path], name: str
+) -> None:
+    with b.opened(chromium, pages[name], 390) as (page, _):
+        wide = "e => e.scrollWidth > e.clientWidth + 100"
+        box = next(box for box in page.locator(".table:has(.second)").all() if box.evaluate(wide))
+        box.focus()
+        keys, last = box.locator("tbody tr").first.locator(".key").all(), box.locator("tbody td:last-child").first
+        before, beyond = [key.bounding_box()["x"] for key in keys], last.bounding_box()["x"]
+        for _ in range(10):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function("e => e.scrollLeft > 100", arg=box.element_handle())
+        assert [key.bounding_box()["x"] for key in keys] == pytest.approx(before, abs=1)
+        assert last.bounding_box()["x"] < beyond - 100
+        assert page.evaluate("document.documentElement.scrollLeft") == 0
+
+
+def test_figures_of_the_bundle_follow_the_theme(chromium: Any, pages: dict[str, Path]) -> None:
+    visible = "[...document.images].filter(image => image.getBoundingClientRect().width).map(image => image.className)"
+    for theme in THEMES:
+        with b.opened(chromium, pages["bundle"], 700, theme) as (page, _):
+            shown = page.evaluate(visible)
+            assert len(shown) > 5 and set(shown) == {theme}
+
+
+def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium: Any, pages: dict[str, Path]) -> None:
+    with b.opened(chromium, pages["report"], 700, "dark") as (page, _):
+        under = page.evaluate("[...document.images].map(image => getComputedStyle(image).backgroundColor)")
+        assert set(under) == {"rgb(255, 255, 255)"}
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_prints_on_a4_without_cutting_anything(
+    chromium: Any, pages: dict[str, Path], name: str, theme: str
+) -> None:
+    with b.opened(chromium, pages[name], 1280, theme) as (page, _):
+        pdf = b.printed(page)
+        assert 3 < b.sheets(pdf) < 60
+        if name == "bundle":  # its figures are vectors, the report's pixels
+            assert INK in b.inks(pdf) and not b.inks(pdf) & {MOON, NIGHT}
+        assert b.print_faults(page) == []
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+# --- the checks themselves --------------------------------------------------------------------------------
+
+SOUND = """<!DOCTYPE html><html lang="en"><head><title>t</title></head><body style="font-size: 16px">
+<main><h1>Heading</h1><p>Words.</p>{more}</main></body></html>"""
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+BROKEN = {
+    "a wide table": ("<table><tr><td><div style='width: 900px'>x</div></td></tr></table>", "the page is 9"),
+    "an element beyond the window": ("<p style='position: relative; left: 300px'>x</p>", "p reaches from 3"),
+    "words cut off": ("<div style='overflow: hidden; width: 50px'><p style='width: 90px'>x</p></div>", "div cuts what"),
+    "no alternative text": (f"<img src='{PIXEL}'>", "has no alternative text"),
+    "a broken image": ("<img alt='x' src='nothing.png'>", "shows nothing"),
+    "small letters": ("<p style='font-size: 15px'>x</p>", "p has letters of 15 px"),
+    "small letters in a table": ("<table><tr><td style='font-size: 11px'>x</td></tr></table>", "td has letters of 11"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_the_checks_see_a_fault_of_layout(chromium: Any, tmp_path: Path, fault: str) -> None:
+    more, sentence = BROKEN[fault]
+    path = tmp_path / "page.html"
+    path.write_text(SOUND.format(more=more))
+    with b.opened(chromium, path, 390) as (page, _):
+        assert any(sentence in found for found in b.layout_faults(page))
+
+
+AXE = {
+    "low contrast": ("<p style='color: #999'>Words.</p>", "color-contrast"),
+    "an image without words": (f"<img src='{PIXEL}' width='9' height='9'>", "image-alt"),
+    "a heading left out": ("<h4>Deep</h4>", "heading-order"),
+    "regions of one name": ("<div role='region' aria-label='a'>x</div>" * 2, "landmark-unique"),
+}
+
+
+@pytest.mark.parametrize("fault", AXE)
+def test_axe_sees_a_fault(chromium: Any, tmp_path: Path, fault: str) -> None:
+    more, rule = AXE[fault]
+    path = tmp_path / "page.html"
+    path.write_text(SOUND.format(more=more))
+    with b.opened(chromium, path, 390) as (page, _):
+        assert [found.split()[0] for found in b.axe_faults(page)].count(rule) >= 1
+
+
+def test_the_checks_find_nothing_in_a_sound_page(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(SOUND.format(more=f"<img alt='a dot' src='{PIXEL}'>"))
+    with b.opened(chromium, path, 390) as (page, asked):
+        assert b.layout_faults(page) == [] and b.axe_faults(page) == [] and b.foreign(asked) == []
+        assert b.print_faults(page) == [] and b.sheets(b.printed(page)) == 1
+
+
+def test_the_checks_see_contrast_and_what_paper_cuts(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    tall = "<figure style='height: 1200px; width: 900px'></figure>"
+    path.write_text(SOUND.format(more=f"<p id='a' style='color: #777'>x</p><p id='b' style='color: #000'>x</p>{tall}"))
+    with b.opened(chromium, path, 700) as (page, _):
+        assert b.contrasts(page, "#a") == [pytest.approx(4.48, abs=0.01)]  # as contrast checkers print it
+        assert b.contrasts(page, "#b") == [pytest.approx(21)]
+        assert len(b.print_faults(page)) == 2
+
+
+def test_the_checks_see_a_dark_figure_on_paper(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0H9V9z' fill='{MOON}'/></svg>"
+    path.write_text(
+        SOUND.format(more=f"<img alt='x' src='data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}'>")
+    )
+    with b.opened(chromium, path, 700) as (page, _):
+        assert MOON in b.inks(b.printed(page))
+
+
+def test_the_checks_see_what_a_page_asks_for(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(
+        SOUND.format(more="<img alt='x' src='http://127.0.0.1:9/x.png'><script src='//127.0.0.1:9/y.js'></script>")
+    )
+    with b.opened(chromium, path) as (_, asked):
+        assert "http://127.0.0.1:9/x.png" in b.foreign(asked)

@@ -1,0 +1,368 @@
+"""A campaign is hit in every state of a trial: it says so, leaves nothing running, loses one trial at most, goes on."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fake_lab
+import pandas as pd
+import psutil
+import pytest
+from real_lab import standing
+from test_pipeline import BENCH, bench, records, wait_for
+
+CAMPAIGN = """title = "three trials"
+servers = ["fake"]
+repeats = 3
+
+[[load]]
+workload = "wrk-matrix"
+connections = [4]
+modes = ["keepalive"]
+duration_s = 0.3
+warmup_s = 1
+"""
+CELL = "fake-wrk-matrix-c4-keepalive"
+PAUSED = ("start", "warm-up", "load")
+STATES = (*PAUSED, "digest", "between")
+"""What the second trial is doing when it is hit."""
+
+
+class Lab:
+    """A lab in a folder of its own whose campaign is about to be hit in its second trial."""
+
+    def __init__(self, root: Path, state: str, **environment: str) -> None:
+        self.root = root
+        fake_lab.make(root).write_text(CAMPAIGN)
+        (root / "tmp").mkdir()
+        fake_lab.fault(root, f"pause-{state} b02" if state in PAUSED else "")
+        self.state = state
+        self.env = {**os.environ, "BENCH_ROOT": str(root), "TMPDIR": str(root / "tmp"), "COLUMNS": "200", **environment}
+        self.runner = subprocess.Popen(
+            [*BENCH, "run", str(root / "fakes.toml"), "--engine", "process"],
+            cwd=root,
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.await_state()
+        self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
+
+    @property
+    def run(self) -> Path:
+        (folder,) = self.root.glob("data/runs/*")
+        return folder
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The journal so far: trial and state of each line."""
+        found = []
+        for path in self.root.glob("data/runs/*/journal.jsonl"):
+            for line in path.read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append((json.loads(line)["trial_id"], json.loads(line)["state"]))
+        return found
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """What the runner's ledger lists so far."""
+        found = []
+        for path in self.root.glob("data/.live/*.jsonl"):
+            for line in path.read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def await_state(self) -> None:
+        if self.state in PAUSED:
+            wait_for((self.root / ".tools" / "paused").exists, seconds=60)
+        elif self.state == "digest":
+            wait_for(lambda: any(trial.startswith("b02") and state == "raw" for trial, state in self.lines()), 60)
+        else:
+            wait_for(lambda: any(state == "sealed" for _, state in self.lines()), 60)
+
+    def go(self) -> None:
+        """Let the paused program go on."""
+        (self.root / ".tools" / "go").touch()
+
+    def ended(self) -> tuple[int, str]:
+        """How the runner ended, and what it said."""
+        assert self.runner.stderr is not None
+        said = self.runner.stderr.read()
+        return self.runner.wait(timeout=60), said
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs of this lab, but the runner itself."""
+        found = []
+        for each in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if each.pid != self.runner.pid and str(self.root) in " ".join([*each.cmdline(), each.cwd()]):
+                    found.append(each)
+        return found
+
+    def sealed(self) -> dict[str, str]:
+        """SHA-256 of every file of the sealed trials, by path."""
+        folders = [self.run / "trials" / r["trial_id"] for r in records(self.run).values() if r["status"] == "sealed"]
+        files = [path for folder in folders for path in sorted(folder.iterdir())]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    def assert_nothing_is_left(self) -> None:
+        wait_for(lambda: not list((self.root / "data" / ".live").iterdir()))
+        wait_for(lambda: not self.processes())
+        assert list((self.root / "tmp").iterdir()) == []
+        assert [group for group in self.groups if group.exists()] == []
+
+    def resume(self) -> subprocess.CompletedProcess[str]:
+        fake_lab.fault(self.root, "")
+        return bench(self.root, "run", "--resume", self.run.name)
+
+    def assert_it_goes_on_to_its_end(self) -> None:
+        before = self.sealed()
+        done = self.resume()
+        assert done.returncode == 0, done.stderr
+        after = self.sealed()
+        assert {path: after[path] for path in before} == before
+        last = {name: record["status"] for name, record in records(self.run).items()}
+        assert last == {f"b0{block}-{CELL}": "sealed" for block in (1, 2, 3)}
+        assert not list(self.run.rglob(".*.tmp"))
+
+
+@pytest.mark.fault(
+    "SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner while a server starts, in the warm-up, under load, in the digest "
+    "or between two trials",
+    "exit code 130 but for SIGKILL; nothing is left, sealed files keep their hashes, the run goes on to its end",
+)
+@pytest.mark.parametrize(
+    ("number", "state"),
+    [
+        *[(number, state) for number in (signal.SIGINT, signal.SIGKILL) for state in STATES],
+        (signal.SIGTERM, "warm-up"),
+        (signal.SIGHUP, "load"),
+    ],
+)
+def test_a_signal_in_any_state(tmp_path, number, state):
+    lab = Lab(tmp_path, state)
+    lab.runner.send_signal(number)
+    code, said = lab.ended()
+    assert code == (-9 if number == signal.SIGKILL else 130), said
+    assert "Traceback" not in said
+    assert number == signal.SIGKILL or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
+    lab.assert_nothing_is_left()
+    lab.assert_it_goes_on_to_its_end()
+
+
+@pytest.mark.fault("Ctrl-C again and again", "the clean-up is finished all the same")
+@pytest.mark.parametrize("state", PAUSED)
+def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path, state):
+    lab = Lab(tmp_path, state)
+    for _ in range(5):
+        lab.runner.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        if lab.runner.poll() is not None:
+            break
+    code, said = lab.ended()
+    assert code == 130, said
+    assert "Traceback" not in said
+    lab.assert_nothing_is_left()
+    lab.assert_it_goes_on_to_its_end()
+
+
+def victims(lab: Lab, word: str) -> list[psutil.Process]:
+    found = []
+    for each in lab.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
+            if word in " ".join(each.cmdline()):
+                found.append(each)
+    return found
+
+
+@pytest.mark.fault(
+    "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial that they live in",
+    "the trial is failed and says who was killed; the others run, exit code 1, nothing is left",
+)
+@pytest.mark.parametrize(
+    ("state", "word", "says"),
+    [
+        ("start", "server.py", "fake ended with exit code -9 before it was ready"),
+        ("warm-up", "server.py", "fake ended with exit code -9 in the warm-up"),
+        ("warm-up", ".tools/wrk", "wrk was killed in the warm-up"),
+        ("load", "server.py", "the server ended with exit code -9 under load"),
+        ("load", ".tools/wrk", "wrk ended with exit code -9"),
+        ("load", "runner.measure.sampler", "sampl"),
+        ("load", "runner.measure.probe", "prob"),
+    ],
+)
+def test_what_takes_part_in_a_trial_is_killed(tmp_path, state, word, says):
+    lab = Lab(tmp_path, state)
+    found = victims(lab, word)
+    assert found, [each.cmdline() for each in lab.processes()]
+    for each in found:
+        each.kill()
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1, said
+    assert "Traceback" not in said
+    lab.assert_nothing_is_left()
+    record = records(lab.run)[f"b02-{CELL}"]
+    assert record["status"] == "failed"
+    assert says in record["error"]
+    others = [r["status"] for name, r in records(lab.run).items() if not name.startswith("b02")]
+    assert others == ["sealed", "sealed"]
+    done = lab.resume()
+    assert "nothing to resume" in done.stderr  # a failed trial is a result
+
+
+@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's own patience; it is killed")
+def test_a_server_that_hangs_is_ended(tmp_path):
+    lab = Lab(tmp_path, "load")
+    (server,) = [each for each in victims(lab, "server.py") if "python" in each.name()]
+    server.suspend()
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1, said
+    lab.assert_nothing_is_left()
+    assert records(lab.run)[f"b02-{CELL}"]["status"] == "failed"
+
+
+@pytest.mark.fault(
+    "a server's script is changed while the run goes", "no later trial runs with it; put back, the run goes on"
+)
+def test_no_trial_runs_with_another_program(tmp_path):
+    lab = Lab(tmp_path, "load")
+    script = tmp_path / "servers" / "fake" / "server.py"
+    before = script.read_text()
+    script.write_text(before + "# another one\n")
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1
+    assert "fake/server.py is not the file that it began with: put it back. Then `bench run --resume" in said
+    assert not (lab.run / "trials" / f"b03-{CELL}").exists()
+    script.write_text(before)
+    lab.assert_nothing_is_left()
+    lab.assert_it_goes_on_to_its_end()
+
+
+@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
+def test_tables_that_vanish_are_made_anew(tmp_path):
+    lab = Lab(tmp_path, "load")
+    shutil.rmtree(lab.run / "tables")
+    lab.go()
+    code, said = lab.ended()
+    assert code == 0, said
+    for name in ("trials", "latency", "resources"):
+        table = pd.read_parquet(lab.run / "tables" / f"{name}.parquet")
+        assert {trial.split(".a")[0] for trial in table["trial_id"]} == {f"b0{block}-{CELL}" for block in (1, 2, 3)}
+    assert len(list((lab.run / "tables" / "probe").iterdir())) >= 3
+
+
+@pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
+def test_a_runner_that_is_stopped_for_a_while(tmp_path):
+    lab = Lab(tmp_path, "load")
+    lab.runner.send_signal(signal.SIGSTOP)
+    lab.go()
+    time.sleep(2.0)
+    lab.runner.send_signal(signal.SIGCONT)
+    code, said = lab.ended()
+    assert code == 0, said
+    assert {record["status"] for record in records(lab.run).values()} == {"sealed"}
+
+
+STEPPED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t which, struct timespec *now) {
+    int (*of_libc)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = of_libc(which, now);
+    if (!failed && which == CLOCK_REALTIME && access(getenv("STEPPED_ONCE"), F_OK) == 0)
+        now->tv_sec += 3600;
+    return failed;
+}
+"""
+"""The wall clock, an hour later from the moment when a file is there. (libfaketime knows no CPU-time clocks.)"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
+@pytest.mark.fault("the clock is stepped by an hour under load", "the attempt is said to be disturbed, and repeated")
+def test_a_clock_that_is_stepped(tmp_path):
+    """Forth, and back afterwards, for the runner and the sampler: the machine's own clock stays."""
+    source, clock, stepped = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "stepped"
+    source.write_text(STEPPED)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", clock, source, "-ldl"], check=True)
+    lab = Lab(tmp_path, "load", LD_PRELOAD=str(clock), STEPPED_ONCE=str(stepped))
+    first = f"b02-{CELL}"
+    stepped.touch()
+    lab.go()
+    wait_for(lambda: (first, "failed") in lab.lines())
+    stepped.unlink()
+    code, said = lab.ended()
+    assert code == 0, said
+    disturbed = json.loads((lab.run / "trials" / first / "trial.json").read_text())
+    assert "the clock was not stepped (it was stepped by 3600" in disturbed["error"]
+    assert f"{first} is repeated" in said
+    assert {record["status"] for record in records(lab.run).values()} == {"sealed"}
+
+
+@pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
+def test_without_its_watchdog_a_run_goes_on(tmp_path):
+    lab = Lab(tmp_path, "load")
+    for each in victims(lab, "runner.measure.watchdog"):
+        each.kill()
+    lab.runner.kill()
+    lab.ended()
+    assert victims(lab, "server.py")
+    done = bench(lab.root, "clean")
+    assert done.returncode == 0
+    assert "Removed process" in done.stderr + done.stdout
+    wait_for(lambda: not lab.processes())
+    lab.assert_it_goes_on_to_its_end()
+
+
+@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
+def test_a_living_run_is_not_resumed(tmp_path):
+    lab = Lab(tmp_path, "load")
+    journal = (lab.run / "journal.jsonl").read_bytes()
+    done = bench(tmp_path, "run", "--resume", lab.run.name)
+    assert done.returncode == 2
+    assert f"Another run (pid {lab.runner.pid}) is measuring here" in done.stderr
+    assert (lab.run / "journal.jsonl").read_bytes() == journal
+    lab.go()
+    code, said = lab.ended()
+    assert code == 0, said
+
+
+@pytest.mark.fault(
+    "the folder's name has spaces, quotes and letters beyond ASCII; locale and time zone are odd", "all works"
+)
+def test_odd_surroundings(tmp_path):
+    root = tmp_path / "läb of 'mine' $HOME 日本"
+    root.mkdir()
+    campaign = fake_lab.make(root)
+    odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
+    env = {**os.environ, "BENCH_ROOT": str(root), **odd}
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run([*BENCH, *arguments], cwd=root, env=env, capture_output=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        return done
+
+    ran = json.loads(ask("run", str(campaign), "--engine", "process", "--json").stdout)
+    run = Path(ran["path"])
+    trials = standing(pd.read_parquet(run / "tables" / "trials.parquet"))
+    assert (trials["status"] == "sealed").all()
+    started = json.loads((run / "run.json").read_text(encoding="utf-8"))["started_at"]
+    assert started.endswith("+00:00")
+    made_at = datetime.strptime(ran["run_id"][:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert abs((datetime.fromisoformat(started) - made_at).total_seconds()) < 60
+    made = json.loads(ask("report", ran["run_id"], "--json").stdout)
+    assert Path(made["html"]).stat().st_size > 10_000

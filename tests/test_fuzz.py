@@ -1,0 +1,296 @@
+"""Files from anywhere, changed at random: an error of the lab's or a result, never another exception, never a hang."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fake_lab
+import pytest
+import synthetic_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from runner.cli import app
+from runner.digest.k6 import read_summary
+from runner.digest.probe import read_probe
+from runner.digest.resources import read_counters
+from runner.digest.tables import build_tables, rebuild
+from runner.digest.wrk import read_wrk
+from runner.model import LabError
+from runner.planning.catalog import campaign_from_manifest, load_campaign, read_server
+from runner.planning.plan import plan_trials
+from runner.present.frames import read_tables
+from runner.store import RunFolder
+
+fuzzed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(fuzzed, max_examples=15)
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(10**30), 10**30),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(["../../x", "<script>", "$\\input{/etc/passwd}$", "NaN", "\0", "9" * 400]),
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document, the whole of it first."""
+    found = [path]
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in inside:
+        found += places(value, (*path, key))
+    return found
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any, *, gone: bool) -> Any:
+    """A copy of a document with another value at one place, or without it."""
+    if not path:
+        return value
+    copy = json.loads(json.dumps(document))
+    holder = copy
+    for key in path[:-1]:
+        holder = holder[key]
+    if gone:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    return copy
+
+
+@st.composite
+def mutants(draw: st.DrawFn, document: Any) -> str:
+    """Texts of a JSON document with one value changed or gone; or with some characters changed."""
+    if draw(st.booleans()):
+        path = draw(st.sampled_from(places(document)))
+        return json.dumps(changed(document, path, draw(VALUES), gone=draw(st.booleans())))
+    return mangled(draw, json.dumps(document))
+
+
+def mangled(draw: st.DrawFn, text: str) -> str:
+    """A text with a piece of it replaced."""
+    at = draw(st.integers(0, len(text)))
+    return text[:at] + draw(st.text(max_size=10)) + text[at + draw(st.integers(0, 40)) :]
+
+
+def tolerated(act: Any) -> None:
+    """Run `act`; it may refuse in one line, and do nothing else than refuse or work."""
+    try:
+        act()
+    except LabError as error:
+        assert str(error)
+
+
+def written(path: Path, text: str) -> Path:
+    """Write any text, halves of surrogate pairs too, and return the path."""
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    return path
+
+
+WRK = {
+    "ended_wall_us": 1_700_000_000_000_000,
+    "duration_us": 1_000_000,
+    "requests": 100,
+    "bytes": 1,
+    "connections": 4,
+    "threads": 4,
+    "errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0),
+    "latency_us": [[1500, 99], [2500, 1]],
+}
+SUMMARY = {
+    "metrics": {
+        "http_reqs": {"count": 10, "rate": 1.0},
+        "iterations": {"count": 10, "rate": 1.0},
+        "http_req_duration": {
+            "avg": 1.0,
+            "min": 1,
+            "med": 1,
+            "max": 2,
+            "p(90)": 1,
+            "p(95)": 1,
+            "p(99)": 2,
+            "count": 10,
+        },
+        "iteration_duration": {"avg": 1.0, "max": 2.0},
+        "checks": {"passes": 1, "fails": 0},
+    }
+}
+
+
+@fuzzed
+@given(text=mutants(WRK))
+def test_any_result_of_wrk(tmp_path, text):
+    tolerated(lambda: read_wrk(written(tmp_path / "wrk.json", text)))
+
+
+@fuzzed
+@given(text=mutants(SUMMARY))
+def test_any_summary_of_k6(tmp_path, text):
+    tolerated(lambda: read_summary(written(tmp_path / "k6-summary.json", text)))
+
+
+SAMPLE = Path(__file__).parents[1] / "data" / "sample"
+MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
+JOURNAL = "".join((SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:8])
+RECORD = json.loads(next(iter(sorted(SAMPLE.glob("trials/*-vus3000/trial.json")))).read_text(encoding="utf-8"))
+
+
+@fuzzed
+@given(text=mutants(MANIFEST))
+def test_any_manifest(tmp_path, text):
+    run = RunFolder(tmp_path)
+    written(tmp_path / "run.json", text)
+    tolerated(lambda: campaign_from_manifest(run.manifest()))
+
+
+@fuzzed
+@given(data=st.data())
+def test_any_journal(tmp_path, data):
+    run = RunFolder(tmp_path)
+    written(run.journal, mangled(data.draw, JOURNAL))
+    tolerated(run.states)
+    before = run.journal.read_bytes()
+    run.append("sealed", "t")
+    assert run.journal.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert run.journal.read_bytes().endswith(b"}\n")
+
+
+@fuzzed
+@given(text=mutants(RECORD))
+def test_any_record(tmp_path, text):
+    folder = tmp_path / "trials" / RECORD["trial_id"]
+    folder.mkdir(parents=True, exist_ok=True)
+    written(folder / "trial.json", text)
+    run = RunFolder(tmp_path)
+    tolerated(lambda: build_tables(run))
+    tolerated(lambda: rebuild(run))
+    assert {path.name for path in tmp_path.iterdir()} <= {"trials", "tables"}
+
+
+SERVER_TOML = (Path(__file__).parents[1] / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
+
+
+@fuzzed
+@given(data=st.data())
+def test_any_server_toml(tmp_path, data):
+    folder = tmp_path / "axum"
+    folder.mkdir(exist_ok=True)
+    text = mangled(data.draw, SERVER_TOML)
+    written(folder / "server.toml", text)
+    tolerated(lambda: read_server(folder))
+
+
+CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (SAMPLE.parents[1] / "runner" / "campaigns").glob("*.toml")]
+
+
+@fuzzed
+@given(data=st.data())
+def test_any_campaign(tmp_path, data):
+    path = tmp_path / "mine.toml"
+    text = mangled(data.draw, data.draw(st.sampled_from(CAMPAIGNS)))
+    written(path, text)
+    servers = [read_server(SAMPLE.parents[1] / "servers" / name) for name in ("axum", "gin")]
+    tolerated(lambda: plan_trials(load_campaign(str(path)), servers))
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 100_000, "a = " + "9" * 100_000, "a." * 50_000 + "b = 1", "\ufeff", "\0"]
+)
+def test_toml_that_is_hard_to_read(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LabError):
+        load_campaign(str(path))
+
+
+def flipped(draw: st.DrawFn, path: Path) -> None:
+    """Change a few bytes of a file, or cut it off."""
+    content = bytearray(path.read_bytes())
+    if draw(st.booleans()):
+        del content[draw(st.integers(0, len(content))) :]
+    else:
+        for _ in range(draw(st.integers(1, 4))):
+            # Parquet's footer, at the end, is the part that says what the rest is.
+            at = draw(st.integers(0, len(content) - 1) | st.integers(max(0, len(content) - 600), len(content) - 1))
+            content[at] = draw(st.integers(0, 255))
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    synthetic_run.build(folder / "run")
+    return folder / "run"
+
+
+@few
+@given(data=st.data())
+def test_any_table(whole, tmp_path, data):
+    folder = tmp_path / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(whole, folder)
+    flipped(data.draw, folder / "tables" / f"{data.draw(st.sampled_from(['trials', 'latency', 'throughput']))}.parquet")
+    tolerated(lambda: read_tables(RunFolder(folder)))
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial's raw folder as instruments leave it."""
+    from test_pipeline import K6, records, run
+
+    root = tmp_path_factory.mktemp("lab")
+    _, result = run(root, fake_lab.make(root))
+    return Path(result["path"]) / "trials" / records(result["path"])[K6]["trial_id"]
+
+
+@few
+@given(data=st.data())
+def test_any_samples_of_the_sampler_and_the_probe(samples, tmp_path, data):
+    for name, read in (("resources.parquet", lambda path: read_counters(path, 0)), ("probe.parquet", read_probe)):
+        path = tmp_path / name
+        shutil.copy(samples / name, path)
+        flipped(data.draw, path)
+        tolerated(lambda: read(path))  # noqa: B023 - called at once
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab with one finished run of its own."""
+    from test_pipeline import run
+
+    root = tmp_path_factory.mktemp("lab-with-run")
+    run(root, fake_lab.make(root))
+    return root
+
+
+COMMANDS = (("compare", "latest", "latest", "--json"), ("run", "--resume", "latest"), ("export", "latest"))
+
+
+@pytest.mark.fault("any file of a run is changed at random", "each command works, or refuses in one sentence")
+@few
+@given(data=st.data())
+def test_any_run_through_the_command_line(lab, tmp_path, monkeypatch, data):
+    root, again = tmp_path / "lab", data.draw(st.integers(0, 10**9))
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(lab, root, symlinks=True)
+    files = sorted(path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size)
+    path = data.draw(st.sampled_from(files))
+    if path.suffix in {".json", ".jsonl"} and data.draw(st.booleans()):
+        written(path, mangled(data.draw, path.read_text(encoding="utf-8")))
+    else:
+        flipped(data.draw, path)
+    monkeypatch.setenv("BENCH_ROOT", str(root))
+    for command in COMMANDS:
+        out = ["--out", str(tmp_path / f"out-{again}")] if command[0] == "export" else []
+        done = CliRunner().invoke(app, [*command, *out])
+        assert isinstance(done.exception, LabError | OSError | SystemExit | None), (path, command, done.exception)
+        assert done.exit_code in {0, 1, 2}

@@ -1,0 +1,371 @@
+"""What `bench run` refuses of an API of one's own before it starts anything; which process it takes for the server."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from own_api import tiny
+
+from runner.digest.own import own_checks
+from runner.measure import attached
+from runner.measure.engine import Running
+from runner.measure.hazards import Demand, Moment, hazards
+from runner.measure.k6_script import read_script
+from runner.measure.listeners import leaders
+from runner.measure.own_load import fence
+from runner.measure.process_engine import ProcessEngine
+from runner.measure.tools import find_tool
+from runner.measurement import Placement
+from runner.model import LabError
+from runner.planning.catalog import PACKAGE, campaign_from_manifest
+from runner.present.comparison.conditions import conditions
+from runner.running import own
+from runner.running.own import Asked, plan_own
+
+K6 = find_tool("k6")
+needs_k6 = pytest.mark.skipif(K6 is None, reason="k6 is not installed")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with tiny(1) as running:
+        yield running
+
+
+def refusal(**asked):
+    with pytest.raises(LabError) as caught:
+        plan_own(Asked(**asked), None, None)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- where ------------------------------------------------------------------------------------------------
+
+ADDRESSES = {
+    "http://127.0.0.1:1/": "Nothing answers at http://127.0.0.1:1/ (Connection refused): start your server first",
+    "http://0.0.0.0:80/": "0.0.0.0 is 0.0.0.0, which is not loopback",
+    "http://10.9.8.7/": "by `--i-own-this-host 10.9.8.7`",
+    "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
+    "http://no-such-host.invalid/": "has no address",
+    "https://127.0.0.1/": "https:// is not supported",
+    "ftp://127.0.0.1/": "is no address of an HTTP server",
+    "127.0.0.1:9000": "is no address of an HTTP server",
+    "http://127.0.0.1:70000/": "is no URL: Port out of range",
+    "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
+    "http://127.0.0.1/#top": "a user, a password or a fragment",
+}
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+def test_what_is_no_server_of_this_machine_is_refused_in_a_sentence(url):
+    assert ADDRESSES[url] in refusal(url=url)
+
+
+def test_a_secret_in_a_url_is_not_repeated():
+    assert "secret" not in refusal(url="http://me:secret@127.0.0.1/")
+
+
+@pytest.mark.parametrize(("addresses", "elsewhere"), [
+    (["93.184.216.34"], "93.184.216.34"),
+    (["127.0.0.1", "93.184.216.34"], "93.184.216.34"),
+    (["::1", "2001:db8::5"], "2001:db8::5"),
+    (["::ffff:10.0.0.1"], "::ffff:10.0.0.1"),
+])  # fmt: skip
+def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, addresses, elsewhere):
+    answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
+    monkeypatch.setattr(own.socket, "getaddrinfo", lambda *_, **__: answer)
+    assert f"api.test is {elsewhere}, which is not loopback" in refusal(url="http://api.test/")
+
+
+def test_only_the_url_s_own_host_can_be_answered_for():
+    said = refusal(url="http://10.9.8.7/", owned_host="10.9.8.8")
+    assert "names 10.9.8.8, and the URL another host, 10.9.8.7" in said
+
+
+def test_a_server_that_answers_something_else_is_refused(server):
+    assert "answers 404: give an address" in refusal(url=f"{server.url}/missing")
+    away = refusal(url=f"{server.url}/away?http://93.184.216.34/")
+    assert "answers 302 and leads to http://93.184.216.34/: the lab follows no redirection" in away
+
+
+def test_what_speaks_another_protocol_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet():
+            with contextlib.suppress(OSError):
+                while True:
+                    channel, _ = listener.accept()
+                    channel.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                    channel.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        assert "does not answer HTTP" in refusal(url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+
+# --- what -------------------------------------------------------------------------------------------------
+
+LOADS = {
+    "users without iterations": {"vus": 5},
+    "iterations without users": {"iterations": 5},
+    "both kinds": {"vus": 5, "iterations": 50, "rates_rps": (10,)},
+    "users for a time": {"vus": 5, "duration_s": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_a_load_is_of_one_kind(server, name):
+    assert "A load is closed, --vus N --iterations M, or open" in refusal(url=server.url, **LOADS[name])
+
+
+def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
+    (load,) = plan_own(Asked(url=server.url), None, None).campaign.loads
+    assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == ("own-get", (100.0,), 15.0, 3)
+
+
+def test_options_that_do_not_go_together_are_refused(server, tmp_path):
+    assert "fewer than 5 virtual users" in refusal(url=server.url, vus=5, iterations=4)
+    assert "beside a plain GET" in refusal(url=server.url, probe_path="/x")
+    assert "must begin with a slash" in refusal(url=server.url, probe_path="x", script="my.js")
+    assert "give it without --url" in refusal(url=server.url, folder=".")
+    assert "need a server" in refusal(vus=1, iterations=1)
+    assert "runs on this machine" in refusal(folder=str(tmp_path), owned_host="x")
+    assert "neither a Dockerfile nor a server.toml" in refusal(folder=str(tmp_path))
+    assert "A URL with a query" in refusal(url=f"{server.url}/?a=b", script="my.js")
+
+
+def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    campaign = plan_own(Asked(folder=str(tmp_path)), None, None).campaign
+    (described,) = (own.own_server(campaign.own),)
+    with pytest.raises(LabError, match=r"needs a Docker engine, and this is another \(none answers\)"):
+        ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
+
+
+def test_a_campaign_comes_back_from_its_manifest(server):
+    import json
+    from dataclasses import asdict
+
+    campaign = plan_own(Asked(url=server.url, rates_rps=(5, 9)), 2, 7).campaign
+    manifest = {"run_id": "x", "seed": campaign.seed, "campaign": {**asdict(campaign), "toml": ""}}
+    assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
+
+
+# --- scripts ----------------------------------------------------------------------------------------------
+
+SCRIPTS = {
+    "syntax": ("export default function () { let = ; }", "my.js: Line 1:36 Unexpected token"),
+    "default": ("export function other() {}", "it exports no default function"),
+    "setup": (
+        "export function setup() {}\nexport default function () {}",
+        "it exports setup(), which the lab does not",
+    ),
+    "teardown": ("export function teardown() {}\nexport default function () {}", "it exports teardown()"),
+    "import": ("import './nowhere.js';\nexport default function () {}", "nowhere.js"),
+    "throws": ("nothing();\nexport default function () {}", "nothing is not defined (at "),
+    "extension": ("import x from 'k6/x/faker';\nexport default function () {}", "k6/x/faker"),
+}
+
+
+@needs_k6
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, name):
+    text, words = SCRIPTS[name]
+    path = tmp_path / "my.js"
+    path.write_text(text)
+    said = refusal(url=server.url, script=str(path))
+    assert words in said
+    assert str(path) in said
+    assert "bench-" not in said, "the wrapper's own name is no help to a reader"
+
+
+def test_a_script_that_is_not_there_is_refused(server, tmp_path):
+    assert "There is no script" in refusal(url=server.url, script=str(tmp_path / "none.js"))
+
+
+@needs_k6
+def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "x.js").write_text("export const x = 1;")
+    (tmp_path / "a" / "ids.csv").write_text("1,2\n")
+    (tmp_path / "a" / "unused.csv").write_text("3\n")
+    path = tmp_path / "a" / "b" / "own.js"  # the wrapper's own name
+    path.write_text(
+        "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const options = { vus: x };\n"
+        "export default async function () {}"
+    )
+    found = read_script(path, PACKAGE / "workloads" / "own.js", K6.path)
+    assert set(found.files) == {"a/b/own.js", "a/ids.csv", "shared/x.js"}
+    assert found.name == "a/b/own.js"
+    assert found.files["a/ids.csv"] == b"1,2\n"
+    assert found.unused == ("options.vus",)
+
+
+# --- the fence --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "192.168.7.9"])
+def test_the_fence_leaves_one_address_of_all(address):
+    options = fence(Running(1, 80, lambda: None, lambda: None, address=address, host="api.test:80"))
+    blocked = [ip_network(each) for each in options["blacklistIPs"]]
+    assert options["hosts"] == {"api.test": address}
+    assert options["maxRedirects"] == 0
+    assert not any(ip_address(address) in each for each in blocked)
+    own_version = ip_address(address).version
+    for version, size in ((4, 2**32), (6, 2**128)):
+        covered = sum(each.num_addresses for each in blocked if each.version == version)
+        assert covered == size - (version == own_version)
+
+
+# --- which process ----------------------------------------------------------------------------------------
+
+WORKERS = """
+import os, socket, sys, time
+shared = socket.socket(); shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+shared.bind(("127.0.0.1", 0)); port = shared.getsockname()[1]
+how = sys.argv[1]
+if how != "each":
+    shared.listen()
+for _ in range(2):
+    if os.fork() == 0:
+        if how == "each":
+            own = socket.socket(); own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            own.bind(("127.0.0.1", port)); own.listen()
+        time.sleep(60)
+if how == "left":
+    shared.close()
+print(port, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["kept", "left", "each"])
+def test_workers_count_as_their_parent(how):
+    """The parent listens and its workers inherit; it leaves the socket to them; each worker has a socket of its own."""
+    process = subprocess.Popen([sys.executable, "-c", WORKERS, how], stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(process.stdout.readline())
+        time.sleep(0.3)
+        assert leaders("127.0.0.1", port) == [process.pid]
+        assert leaders("127.0.0.1", port + 1) == []
+    finally:
+        for each in [*psutil.Process(process.pid).children(), process]:
+            each.kill()
+        process.wait()
+
+
+def test_a_socket_of_all_addresses_counts_unless_there_is_one_of_the_address():
+    code = (
+        "import socket, sys, time\n"
+        "own = socket.socket(); own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+        "own.bind((sys.argv[1], int(sys.argv[2]))); own.listen()\n"
+        "print(own.getsockname()[1], flush=True); time.sleep(60)"
+    )
+
+    def listening(address, port):
+        argv = [sys.executable, "-c", code, address, str(port)]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        return process, int(process.stdout.readline())
+
+    process, port = listening("0.0.0.0", 0)
+    try:
+        assert leaders("127.0.0.1", port) == [process.pid]
+        assert leaders("10.9.8.7", port) == [], "another machine's sockets are not in this one's tables"
+        exact, _ = listening("127.0.0.1", port)
+        try:
+            assert leaders("127.0.0.1", port) == [exact.pid]
+        finally:
+            exact.kill()
+            exact.wait()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to be somebody else")
+def test_another_user_s_process_is_not_known(server):
+    port = int(server.url.rpartition(":")[2])
+    code = f"from runner.measure.listeners import leaders; print(leaders('127.0.0.1', {port}))"
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=PACKAGE.parent)
+    if done.returncode != 0:
+        pytest.skip(f"nobody cannot run this Python: {done.stderr.splitlines()[-1]}")
+    assert done.stdout.strip() == "[]"
+    assert leaders("127.0.0.1", port) == [server.process.pid]
+
+
+def test_the_generator_gets_what_the_server_may_not_use(server):
+    cpus = sorted(os.sched_getaffinity(0))
+    own_api = plan_own(Asked(url=server.url), None, None).campaign.own
+    assert attached.place(own_api).server == (0,)
+    assert set(attached.place(own_api).generator) == set(cpus) - {0}
+    subprocess.run(
+        ["taskset", "-a", "-c", "-p", str(cpus[-1]), str(server.process.pid)], check=True, capture_output=True
+    )
+    try:
+        assert attached.place(own_api) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
+    finally:
+        subprocess.run(["taskset", "-a", "-c", "-p", "0", str(server.process.pid)], check=True, capture_output=True)
+
+
+def test_shared_cpus_are_a_hazard_with_its_remedy():
+    facts = {
+        "smt_siblings": [], "governor": None, "turbo": None, "cpus": 2, "open_files": 9999, "somaxconn": 4096,
+        "ephemeral_ports": (32768, 60999), "tcp_tw_reuse": 2, "nf_conntrack_max": None,
+    }  # fmt: skip
+    demand = Demand(Placement((0, 1), (1,)), 10, 10)
+    (hazard,) = [each for each in hazards(facts, Moment(0, 0, 0, True), demand) if not each.harmless]
+    assert "may run on CPU 0, 1" in hazard.text
+    assert "taskset -c 0" in hazard.text
+
+
+# --- what is held against it ------------------------------------------------------------------------------
+
+
+def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
+    from runner.measurement import Counters
+
+    cell = SimpleNamespace(workload="own", mode="close")
+    points = SimpleNamespace(blocked=0, requests=100, with_status=100, iterations=50, points={})
+    measurement = SimpleNamespace(
+        counters_before=Counters(None, None, 10),
+        counters_after=Counters(None, None, 110),
+        placement=Placement((0,), (1,)),
+    )
+
+    def broken(**changed):
+        given = SimpleNamespace(**{**vars(points), **changed})
+        return [check.name for check in own_checks(cell, given, measurement) if not check.ok]
+
+    assert broken() == []
+    assert broken(blocked=1) == ["every request went to the server"]
+    assert broken(points={"lab_iterations_thrown": 1}) == ["every iteration of the script ran to its end"]
+    assert broken(with_status=101) == ["7 close mode proven by accepted connections"]
+    cell.workload = "experiments"
+    assert broken(blocked=1) == []
+
+
+def test_runs_of_different_scripts_are_not_compared_as_one(server):
+    import pandas as pd
+
+    of = plan_own(Asked(url=server.url), None, None).campaign.own
+    trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
+
+    def manifest(files):
+        return {"campaign": {"own": vars(replace(of, files=files))}}
+
+    a, b = manifest((("my.js", "a" * 64),)), manifest((("my.js", "b" * 64),))
+    assert [each.what for each in conditions(a, b, trials)] == ["script"]
+    assert conditions(a, a, trials) == ()

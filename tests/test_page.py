@@ -1,0 +1,175 @@
+"""What pages are made of: tables for screen readers, Markdown without surprises, no heading with nothing below."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import bs4
+import mistune
+import nbformat
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from runner.present.look.markup import literal, prose, to_html
+from runner.present.look.page import page, style_sheet
+from runner.present.look.palette import NIGHT
+from runner.present.notebook.notebooks import export_html
+
+
+def soup(markup: str) -> bs4.BeautifulSoup:
+    return bs4.BeautifulSoup(markup, "html.parser")
+
+
+def test_a_table_says_what_its_rows_and_columns_are() -> None:
+    frame = pd.DataFrame(
+        {
+            "server": ["axum", "<gin>"],
+            "requests/s": ["1,234", "987 †"],
+            "p50, ms": ["–", "0.0412"],
+            "range": ["9,000 [8,820–9,180]", "≥ 500"],
+            "verdicts": ["generator-bound 3 of 3, inconclusive", "offered"],
+        }
+    )
+    box = soup(to_html(frame, "Loads & more")).div
+    assert (box["role"], box["tabindex"], box["aria-label"]) == ("region", "0", "Loads & more")
+    assert [(head.get_text(), head["scope"]) for head in box.thead.find_all("th")] == [
+        (n, "col") for n in frame.columns
+    ]
+    assert [(head.get_text(), head["scope"]) for head in box.tbody.find_all("th")] == [
+        ("axum", "row"),
+        ("<gin>", "row"),
+    ]
+    classes = [cell.get("class", []) for cell in box.tbody.find_all("tr")[1].find_all("td")]
+    assert classes == [["number", "grey"], ["number"], ["number"], ["words"]]
+    assert [cell["class"] for cell in box.find_all("th", class_="key")] == [["key"]] * 3
+    assert soup(to_html(frame)).div["aria-label"] == "Table of server, requests/s, p50, ms"
+
+
+def test_where_only_two_columns_name_a_row_both_are_its_headings() -> None:
+    frame = pd.DataFrame({"load": ["a", "a", "b"], "server": ["x", "y", "x"], "rps": ["1", "2", "3"]})
+    named = soup(to_html(frame)).tbody.find_all("th", scope="row")
+    assert [head.get_text() for head in named] == ["a", "x", "a", "y", "b", "x"]
+    assert [head["class"] for head in named[:2]] == [["key"], ["key", "second"]]
+    twice = pd.concat([frame, frame])  # no two columns tell these apart
+    assert len(soup(to_html(twice)).tbody.find_all("th", scope="row")) == 6
+
+
+def test_tables_of_one_name_are_told_apart() -> None:
+    table = to_html(pd.DataFrame({"a": ["1"]}))
+    found = soup(page("t", table * 3)).find_all("div", class_="table")
+    assert [box["aria-label"] for box in found] == ["Table of a", "Table of a (2)", "Table of a (3)"]
+
+
+def test_a_page_says_its_title_and_has_the_style_sheet() -> None:
+    text = page("a < b", "<h1>x</h1>", 'say "it"')
+    assert soup(text).title.get_text() == "a < b"
+    assert soup(text).find("meta", attrs={"name": "description"})["content"] == 'say "it"'
+    assert style_sheet() in text and "prefers-color-scheme: dark" in style_sheet()
+
+
+def test_every_variable_of_the_style_sheet_is_set_for_light_and_what_is_a_colour_for_dark() -> None:
+    css = style_sheet()
+    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    set_in = [set(re.findall(r"(--[\w-]+):", block)) for block in (light, dark)]
+    assert set_in[0] == set_in[1] == set(re.findall(r"var\((--[\w-]+)\)", css))
+    papers = [re.search(r"--page: (#\w+);", block)[1] for block in (light, dark)]
+    assert papers == ["#fff", NIGHT.lower()]  # a dark figure has no visible edge
+
+
+def rendered(markdown: str) -> list[str]:
+    """The text that two Markdown libraries make of it, one of them by the CommonMark specification."""
+    renders = (
+        mistune.create_markdown(escape=False, plugins=["table", "strikethrough"]),
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render,
+    )
+    return [soup(str(render(markdown))).get_text().strip() for render in renders]
+
+
+SENTENCES = [
+    "axum 0.0412 < gin 0.0815 (×1.98 [1.9–2.0]); a<b, p<0.05 and </p>",
+    "fsync on, synchronous_commit off, __init__ and _so_ *on* ~~not~~",
+    "a \\ b & c &amp; d &lt; e",
+    "[a](b) and [c][d] and [e]: f",
+    "verdicts | rates",
+]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_sentences_come_out_of_markdown_as_they_went_in(sentence: str) -> None:
+    assert rendered(literal(sentence)) == [sentence, sentence]
+
+
+WORDS = st.lists(
+    st.sampled_from(["a", "b_c", "_d", "*", "**", "<", ">", "[", "](", "]", "&", "&amp;", "~~", "1", "\\", "|"]),
+    min_size=1,
+)
+
+
+@given(WORDS)
+def test_any_words_come_out_of_markdown_as_they_went_in(words: list[str]) -> None:
+    sentence = "x " + " ".join(words) + " y" + "".join(words) + " z"
+    assert rendered(literal(sentence)) == [sentence, sentence]
+
+
+def test_code_between_backticks_is_code() -> None:
+    assert prose("run `bench <x>` & go") == "run <code>bench &lt;x&gt;</code> &amp; go"
+
+
+# --- headings of nothing ----------------------------------------------------------------------------------
+
+
+def notebook(path: Path, *cells: str) -> Path:
+    """Write a notebook: `= text` is a code cell with that output, `=` one without, all else Markdown."""
+    made = []
+    for cell in cells:
+        if cell.startswith("="):
+            outputs = [nbformat.v4.new_output("stream", text=cell[2:])] if cell[2:] else []
+            made.append(nbformat.v4.new_code_cell("pass", outputs=outputs))
+        else:
+            made.append(nbformat.v4.new_markdown_cell(cell))
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    return path
+
+
+def exported(tmp_path: Path, *cells: str) -> list[str]:
+    html = tmp_path / "n.html"
+    export_html(notebook(tmp_path / "n.ipynb", *cells), html)
+    body = soup(html.read_text()).main
+    return [of.get_text().replace("¶", "").strip() for of in body.find_all(["h1", "h2", "h3", "p", "pre"])]
+
+
+def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(tmp_path: Path) -> None:
+    cells = (
+        "# Title",
+        "=",
+        "## Kept",
+        "= shown",
+        "## Gone\n\nIts words.",
+        "=",
+        "More words.",
+        "=",
+        "## Last",
+        "=",
+        "= end",
+    )
+    assert exported(tmp_path, *cells) == ["Title", "Kept", "shown", "Last", "end"]
+
+
+def test_a_heading_goes_with_all_below_it_and_stays_for_one_below_it(tmp_path: Path) -> None:
+    cells = (
+        "# Title",
+        "## Gone",
+        "### Gone too",
+        "=",
+        "## Stays",
+        "### Gone",
+        "=",
+        "### Full",
+        "= shown",
+        "## Words\n\nOnly words.",
+    )
+    assert exported(tmp_path, *cells) == ["Title", "Stays", "Full", "shown", "Words", "Only words."]

@@ -1,0 +1,237 @@
+"""Every figure can be read on white and on a dark page, and its dark files are the light ones recoloured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic_database
+import synthetic_rates
+import synthetic_run
+from figure_checks import drawn, readable
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+
+from runner.model import LabError
+from runner.present.case import choose
+from runner.present.frames import Tables, read_tables
+from runner.present.look import style, themes
+from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, SHADE, SHADE_EDGE, WHITE, identities, pale
+from runner.present.notebook.gallery import (
+    FIGURES,
+    OF_A_RUN,
+    PUBLISHED_FIGURES,
+    RATES_FIGURES,
+    SPIKE_FIGURE,
+    VERDICT_FIGURES,
+    has_loads,
+)
+from runner.present.spikes import figures as spike_figures
+from runner.present.spikes import view as spike_view
+from runner.store import RunFolder, find_run
+
+CASES = [
+    *[("sample", name) for name in FIGURES],
+    *[("nine", name) for name in FIGURES],
+    *[("database", name) for name in OF_A_RUN if name not in FIGURES | RATES_FIGURES],
+    *[("rates", name) for name in RATES_FIGURES | VERDICT_FIGURES],
+    *[("sample", name) for name in ("published-claims", "published-ratios", SPIKE_FIGURE)],
+]
+"""Run and figure: every figure of the gallery, with real data where the sample has any."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tables]:
+    """Reads a run by its name, made where it is not the sample."""
+
+    @cache
+    def read(name: str) -> Tables:
+        if name == "sample":
+            return read_tables(find_run("sample"))
+        folder = tmp_path_factory.mktemp(name)
+        make = {
+            "nine": lambda: synthetic_run.build(folder, synthetic_run.NINE),
+            "database": lambda: synthetic_database.build(folder),
+            "rates": lambda: synthetic_rates.build(folder),
+        }
+        return read_tables(RunFolder(make[name]()))
+
+    return read
+
+
+def draw(tables: Tables, name: str) -> Figure:
+    if name in VERDICT_FIGURES:
+        case = choose(tables)
+        assert case is not None
+        return VERDICT_FIGURES[name](case)
+    assert has_loads(tables, name)
+    if name == SPIKE_FIGURE:
+        return spike_figures.timeline(spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), ""))
+    return (OF_A_RUN | PUBLISHED_FIGURES)[name](tables)
+
+
+def test_every_figure_of_the_gallery_is_among_the_cases() -> None:
+    assert {name for _, name in CASES} == {*OF_A_RUN, *VERDICT_FIGURES, *PUBLISHED_FIGURES, SPIKE_FIGURE}
+
+
+# --- what is seen -----------------------------------------------------------------------------------------
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    """The figure as it is drawn: rows of red, green and blue, 0 to 1."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba(), float)[..., :3] / 255
+
+
+def luminance(rgb: np.ndarray) -> np.ndarray:
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrast(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    first, second = luminance(a) + 0.05, luminance(b) + 0.05
+    return np.maximum(first, second) / np.minimum(first, second)
+
+
+def rgb(color: object) -> np.ndarray:
+    return np.array(to_rgba(color)[:3])
+
+
+def check_words(figure: Figure) -> None:
+    """Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of the pixels behind it: a grid line may pass."""
+    found = drawn(figure)
+    for text, _ in found:
+        text.set_alpha(0)  # a box behind the text is still drawn
+    behind = pixels(figure)
+    for text, (left, bottom, right, top) in found:
+        text.set_alpha(None)
+        rows = slice(len(behind) - int(top), len(behind) - int(bottom))
+        own = contrast(behind[rows, int(left) : int(right)], rgb(text.get_color()))
+        assert np.mean(own >= 4.5) >= 0.95, f"{text.get_text()!r} in {to_hex(text.get_color())}: {np.median(own):.1f}"
+
+
+def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
+    """Return how many were checked.
+
+    Lines, marks and outlines in a look's colour have a contrast of 3 against the paper; pale ones less, but some.
+    """
+    seen = 0
+    for ax in figure.axes:
+        colors = [(line.get_color(), line.get_alpha()) for line in ax.lines]
+        colors += [(color, None) for own in ax.collections for color in own.get_edgecolor() if own.get_linewidth()[0]]
+        colors += [(patch.get_edgecolor(), None) for patch in ax.patches]
+        for color, alpha in colors:
+            red, green, blue, own_alpha = to_rgba(color)
+            if red == green == blue or to_hex(color) not in full | faint:
+                continue
+            share = own_alpha if alpha is None else alpha
+            mixed = share * rgb(color) + (1 - share) * rgb(paper)
+            least = 3.0 if to_hex(color) in full else 2.0
+            assert contrast(mixed, rgb(paper)) >= least, to_hex(color)
+            seen += 1
+    return seen
+
+
+@pytest.mark.parametrize(("name", "figure"), CASES)
+def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: Callable[[str], Tables]) -> None:
+    tables = run(name)
+    looks = list(identities(tables.trials).values())
+    picture = draw(tables, figure)
+    readable(picture)
+    check_words(picture)
+    seen = check_lines(picture, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks})
+    assert seen or figure in PUBLISHED_FIGURES, "no line in a look's colour"
+    light = pixels(picture)
+    white = (light == 1.0).all(axis=-1)
+    assert white.mean() > 0.3
+    themes.darken(picture, looks)
+    readable(picture)
+    check_words(picture)
+    faint = {pale(look.dark, NIGHT) for look in looks}
+    assert check_lines(picture, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
+    dark = pixels(picture)
+    assert dark.shape == light.shape
+    # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
+    assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
+    assert luminance(dark).max() <= luminance(rgb(themes.MOON)) + 0.01
+
+
+# --- the colours ------------------------------------------------------------------------------------------
+
+
+def test_greys_keep_their_order_and_their_contrast() -> None:
+    greys = [to_hex((value / 255,) * 3) for value in range(255, 0x21, -1)]
+    steps = [float(luminance(rgb(themes.night(grey)))) for grey in greys]
+    assert steps == sorted(steps) and steps[0] == luminance(rgb(NIGHT)) and steps[-1] == luminance(rgb(themes.MOON))
+    for grey, least in ((style.INK, 12), (style.SOFT, 7), (style.GREY, 4.5), (style.BEHIND, 1.4), (style.GRID, 1.15)):
+        assert contrast(rgb(grey), rgb(WHITE)) >= least
+        assert contrast(rgb(themes.night(grey)), rgb(NIGHT)) >= least
+    for look in KNOWN.values():
+        behind = (contrast(rgb(style.BEHIND), rgb(WHITE)), contrast(rgb(themes.night(style.BEHIND)), rgb(NIGHT)))
+        assert contrast(rgb(pale(look.color)), rgb(WHITE)) > 1.2 * behind[0]
+        assert contrast(rgb(pale(look.dark, NIGHT)), rgb(NIGHT)) > 1.2 * behind[1]
+    assert themes.night("black") == themes.night(style.INK) == themes.MOON.lower()
+    assert (themes.night(PROBE.color), themes.night(REFERENCE.color)) == (PROBE.dark.lower(), REFERENCE.dark.lower())
+
+
+def test_no_colour_on_white_has_two_partners() -> None:
+    marks, words = themes.partners(KNOWN.values())
+    shades = {SHADE[0].lower(), SHADE_EDGE[0].lower()}
+    assert shades < marks.keys() and len(marks) == 2 * len(KNOWN) + 2 and len(set(marks.values())) == len(marks)
+    for look in KNOWN.values():
+        one, written = themes.partners([look])
+        assert {color: marks[color] for color in one} == one and {color: words[color] for color in written} == written
+
+
+def test_a_colour_that_no_look_has_is_an_error() -> None:
+    figure, (ax,) = style.canvas("Title", "Caption")
+    ax.plot([0, 1], [0, 1], color="#12AB9F")
+    with pytest.raises(LabError, match="#12ab9f, which has no partner"):
+        themes.darken(figure, KNOWN.values())
+
+
+def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
+    look = KNOWN["go", "gin"]
+    figure, (ax,) = style.canvas("Title", "Caption")
+    (line,) = ax.plot([0, 1], [0, 1], color=look.color, marker="o", markerfacecolor="white")
+    text = ax.text(0.5, 0.5, "words", color=look.ink, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
+    bars = ax.bar([0.5], [0.5], color=to_rgba(look.color, 0.4))
+    themes.darken(figure, [look])
+    assert to_hex(line.get_markerfacecolor()) == NIGHT.lower() and to_hex(line.get_color()) == look.dark.lower()
+    assert to_rgba(bars[0].get_facecolor()) == pytest.approx(to_rgba(look.dark, 0.4))
+    box = text.get_bbox_patch()
+    assert box is not None and box.get_facecolor() == pytest.approx(to_rgba(NIGHT, 0.8))
+    assert contrast(rgb(text.get_color()), rgb(NIGHT)) >= 4.5
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "figure"), [("sample", "wrk-requests"), ("nine", "cpu-peaks")])
+def test_light_files_are_the_same_bytes_with_and_without_dark_ones(
+    name: str, figure: str, run: Callable[[str], Tables], tmp_path: Path
+) -> None:
+    tables = run(name)
+    looks = list(identities(tables.trials).values())
+    alone = [path.read_bytes() for path in style.save(draw(tables, figure), tmp_path / "alone", figure)]
+    both = themes.save_both(draw(tables, figure), tmp_path / "both", figure, looks)
+    assert [path.name for path in both] == [
+        f"{figure}.png",
+        f"{figure}.svg",
+        f"{figure}-dark.png",
+        f"{figure}-dark.svg",
+    ]
+    assert [path.read_bytes() for path in both[:2]] == alone
+    again = themes.save_both(draw(tables, figure), tmp_path / "again", figure, looks)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in both]
+    svg = both[3].read_text()
+    colors = set(re.findall(r"#[0-9a-f]{6}", svg))
+    assert NIGHT.lower() in colors
+    light = {WHITE, "#000000", style.INK, style.GRID, *(look.color for look in looks), *(look.ink for look in looks)}
+    assert not colors & {color.lower() for color in light}

@@ -1,0 +1,362 @@
+"""A bundle: every byte accounted for, the same twice, nothing of failed trials or of this machine, nothing lost."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import bs4
+import pandas as pd
+import pytest
+import synthetic_run
+import yaml
+from markdown_it import MarkdownIt
+from typer.testing import CliRunner
+
+from runner.cli import app
+from runner.model import LabError
+from runner.present.blog.publish import Bundle, publish
+from runner.present.notebook.gallery import FIGURES, PUBLISHED_FIGURES, SPIKE_FIGURE
+from runner.store import RunFolder
+
+ROOT = Path(__file__).parents[1]
+SECRETS = {
+    "command": ["bench", "run", "/home/mallory/mine.toml"],
+    "environment": {"API_TOKEN": "hunter2"},
+    "hostname": "mallorys-laptop",
+    "user": "mallory",
+}
+SHOWN = (*FIGURES, *PUBLISHED_FIGURES, SPIKE_FIGURE)
+"""The figures that the run has loads for: no database, no probe and no rates."""
+KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lab with one run, whose manifest says more than is anyone's business."""
+    lab = tmp_path_factory.mktemp("mallory")
+    (lab / "servers").mkdir()
+    (lab / "notebooks").mkdir()
+    run = synthetic_run.write_records(synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=5))
+    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
+    manifest = json.loads((run / "run.json").read_text()) | SECRETS
+    manifest["machine"] |= {"hostname": "mallorys-laptop", "home": "/home/mallory"}
+    manifest["tools"] |= {"k6_path": "/home/mallory/k6"}
+    manifest["placement"] |= {"note": "hunter2"}
+    manifest["campaign"] |= {"toml": "# /home/mallory", "path": "/home/mallory/mine.toml"}
+    (run / "run.json").write_text(json.dumps(manifest))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(lab))
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def run(lab: Path) -> RunFolder:
+    return RunFolder(lab / "data" / "runs" / synthetic_run.RUN_ID)
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def bundle(lab: Path, run: RunFolder, said: list[str]) -> Bundle:
+    return publish(run, lab / "out" / "bundle", said.append)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def soup(markup: str) -> bs4.BeautifulSoup:
+    return bs4.BeautifulSoup(markup, "html.parser")
+
+
+def post(bundle: Bundle) -> tuple[dict[str, Any], bs4.BeautifulSoup]:
+    """Front matter and body of post.md, as a YAML parser and a CommonMark library read them."""
+    _, front, body = (bundle.folder / "post.md").read_text().split("---\n", 2)
+    render = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render
+    return yaml.safe_load(front), soup(render(body))
+
+
+def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
+    return [
+        [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.find_all("tr")]
+        for table in page.find_all("table")
+    ]
+
+
+# --- what is in it ----------------------------------------------------------------------------------------
+
+
+def test_the_folder_has_each_figure_four_times_each_table_twice_and_nothing_else(
+    bundle: Bundle, said: list[str]
+) -> None:
+    found = contents(bundle.folder)
+    assert {name for name in found if name.startswith("figures/")} == {
+        f"figures/{name}{kind}" for name in SHOWN for kind in KINDS
+    }
+    tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "published-count", "published-experiments")
+    assert {name for name in found if name.startswith("tables/")} == {
+        *(f"tables/{name}.{kind}" for name in tables for kind in ("md", "csv")),
+        "tables/summary.csv",
+        "tables/trials.csv",
+    }
+    assert {name for name in found if "/" not in name} == {"post.md", "index.html", "provenance.json"}
+    assert {path.relative_to(bundle.folder).as_posix() for path in bundle.files} == set(found)
+    assert bundle.figures == len(SHOWN) and bundle.page_bytes == len(found["index.html"])
+    assert [line.split("]")[0] for line in said[:-1]] == [f"[{n}/{len(SHOWN)}" for n in range(1, len(SHOWN) + 1)]
+
+
+def test_the_front_matter_is_yaml_and_computed(bundle: Bundle) -> None:
+    front, _ = post(bundle)
+    assert front["title"] == "axum, gin and nginx under k6 and wrk"
+    assert str(front["date"]).startswith("2026-01-02")
+    assert front["tags"] == ["k6", "wrk", "c", "go", "rust", "axum", "gin", "nginx"]
+    assert front["description"].startswith("A synthetic run. ")
+    assert "1 failed trial left out" in front["description"] and "Example CPU @ 2.50GHz, 2 CPUs" in front["description"]
+
+
+def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
+    rows = list(csv.DictReader(io.StringIO((bundle.folder / "tables" / "trials.csv").read_text())))
+    assert {row["trial_id"] for row in rows} == set(provenance(bundle)["sealed_trials"])
+    rates = {(row["server"], row["connections"], row["mode"], row["block"]): float(row["rps"]) for row in rows}
+    expected = synthetic_run.wrk_rate("gin", 1, "close", 100, 3)  # block 3 of five is the median
+    assert rates["gin", "100.0", "close", "3.0"] == pytest.approx(expected)
+    printed = list(csv.DictReader(io.StringIO((bundle.folder / "tables" / "wrk-requests.csv").read_text())))
+    row = next(row for row in printed if row["load"] == "wrk-matrix, close, 100 connections")
+    assert row["gin"] == f"{expected:,.0f}"
+    assert row["nginx"].endswith(" †")
+
+
+def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle: Bundle) -> None:
+    _, markdown = post(bundle)
+    page = soup((bundle.folder / "index.html").read_text())
+    assert cells(markdown) == cells(page) and len(cells(page)) == 8
+    lists = [
+        [[item.get_text() for item in each.find_all("li")] for each in document.find_all("ul")]
+        for document in (markdown, page)
+    ]
+    assert lists[0] == lists[1] and len(lists[0]) == 3
+    for name in ("alt", "width", "height"):
+        images = [image[name] for image in markdown.find_all("img")]
+        assert images == [image[name] for image in page.find_all("img", class_="light")]
+        assert images == [image[name] for image in page.find_all("img", class_="dark")]
+    captions = [[of.get_text() for of in document.find_all("figcaption")] for document in (markdown, page)]
+    assert captions[0] == captions[1] and len(captions[0]) == len(SHOWN)
+    for words in captions[0]:
+        assert re.search(
+            r"\d+ trials?, .* Verdicts: .*bound \d+ of \d+.*Machine: Example CPU @ 2\.50GHz, 2 CPUs\.", words
+        )
+    ranks = [int(heading.name[1]) for heading in page.find_all(re.compile("^h[1-6]$"))]
+    assert ranks[0] == 1 and ranks.count(1) == 1 and all(b <= a + 1 for a, b in pairwise(ranks))
+    order = [heading.get_text() for heading in page.find_all("h2")]
+    assert order == ["The answer", "Figures", "Tables", "Load by load", "Method and verdicts", "Machine and provenance"]
+
+
+def test_every_link_of_the_post_leads_to_a_file(bundle: Bundle) -> None:
+    _, markdown = post(bundle)
+    page = soup((bundle.folder / "index.html").read_text())
+    links = {a["href"] for document in (markdown, page) for a in document.find_all("a")}
+    links |= {image["src"] for image in markdown.find_all("img")} | {s["srcset"] for s in markdown.find_all("source")}
+    assert len(links) > 3 * len(SHOWN)
+    assert all((bundle.folder / link).is_file() for link in links)
+
+
+def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle: Bundle) -> None:
+    text = (bundle.folder / "index.html").read_text()
+    page = soup(text)
+    addresses = {kind: [image["src"] for image in page.find_all("img", class_=kind)] for kind in ("light", "dark")}
+    for kind, behind in (("light", ""), ("dark", "-dark")):
+        inside = [base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) for address in addresses[kind]]
+        assert inside == [(bundle.folder / "figures" / f"{name}{behind}.svg").read_bytes() for name in SHOWN]
+    assert not page.find_all(["script", "iframe", "object", "embed", "base"])
+    assert {of["href"] for of in page.find_all("link")} == {"data:,"}
+    assert "@import" not in text and "url(" not in text and "http:" not in text and "https:" not in text
+
+
+def provenance(bundle: Bundle) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((bundle.folder / "provenance.json").read_text())
+    return facts
+
+
+def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle: Bundle, run: RunFolder) -> None:
+    facts, found = provenance(bundle), contents(bundle.folder)
+    assert facts["files"] == {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in found.items()
+        if name != "provenance.json"
+    }
+    inputs = {f"tables/{name}.parquet" for name in ("trials", "latency", "throughput", "resources")}
+    assert set(facts["inputs"]) == {"run.json", "published.csv", *inputs}
+    for name in (*inputs, "run.json"):
+        assert facts["inputs"][name]["sha256"] == hashlib.sha256((run.path / name).read_bytes()).hexdigest()
+    trials = pd.read_parquet(run.table("trials"))
+    sealed = trials.loc[trials["status"] == "sealed", "trial_id"]
+    assert facts["sealed_trials"] == {
+        name: hashlib.sha256((run.trial(name) / "trial.json").read_bytes()).hexdigest() for name in sorted(sealed)
+    }
+    of_run = facts["run"]
+    assert (of_run["run_id"], of_run["git"]["commit"], of_run["tools"]["wrk"]) == (
+        synthetic_run.RUN_ID,
+        "0" * 40,
+        "4.1.0",
+    )
+
+
+def test_nothing_says_where_or_by_whom_it_was_made(bundle: Bundle) -> None:
+    for name, data in contents(bundle.folder).items():
+        for word in (b"mallory", b"hunter2", str(ROOT).encode(), str(Path.home()).encode() + b"/"):
+            assert word not in data, (name, word)
+
+
+# --- the same twice, and of sealed trials only ------------------------------------------------------------
+
+
+def test_failed_trials_and_a_second_time_change_nothing(lab: Path, run: RunFolder, bundle: Bundle) -> None:
+    """What failed trials measured is made absurd: all but the hashes of the tables that went in stays as it was."""
+    absurd = RunFolder(Path(shutil.copytree(run.path, lab / "absurd")))
+    trials = pd.read_parquet(absurd.table("trials"))
+    out = trials["status"] != "sealed"
+    assert out.any()
+    for column in trials.select_dtypes("number").columns.difference(
+        ["block", "trial_order", "attempt", "connections", "vus"]
+    ):
+        trials[column] = trials[column].astype(float).mask(out, 987654.0)
+    trials.loc[out, "verdict"] = "server-bound"
+    trials.to_parquet(absurd.table("trials"))
+    failed = trials.loc[out, "trial_id"].iloc[0]
+    for name in ("latency", "throughput", "resources"):
+        table = pd.read_parquet(absurd.table(name))
+        extra = table[table["trial_id"] == "axum-experiments-vus3000-b1"].assign(trial_id=failed)
+        numbers = extra.select_dtypes("number").columns.difference(["t_s", "dt_s", "second"])
+        extra[numbers] = extra[numbers] * 3
+        pd.concat([table, extra.astype(table.dtypes)]).to_parquet(absurd.table(name))
+    again = publish(absurd, lab / "out" / "again", lambda _: None)
+    before, after = contents(bundle.folder), contents(again.folder)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed == {"provenance.json"}
+    facts = [provenance(each) for each in (bundle, again)]
+    hashed = [{name for name in facts[0]["inputs"] if facts[0]["inputs"][name] != facts[1]["inputs"][name]}]
+    assert hashed == [{f"tables/{name}.parquet" for name in ("trials", "latency", "throughput", "resources")}]
+    for each in facts:
+        del each["inputs"]
+    assert facts[0] == facts[1]
+
+
+# --- what stands there already ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figure: these tests are about the folder."""
+    monkeypatch.setattr("runner.present.blog.publish.draw", lambda tables, folder, say: ())
+
+
+def test_an_untouched_bundle_is_replaced_without_a_trace(
+    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path
+) -> None:
+    target = tmp_path / "bundle"
+    shutil.copytree(bundle.folder, target)
+    made = publish(run, target, lambda _: None)
+    assert not (target / "figures").exists() and made.figures == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize(
+    "left", ["a stranger's file", "an edited post", "a file beside ours", "a file", "not our JSON"]
+)
+def test_what_a_user_wrote_is_never_lost(
+    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path, left: str
+) -> None:
+    target = tmp_path / "bundle"
+    if left in {"an edited post", "a file beside ours"}:
+        shutil.copytree(bundle.folder, target)
+    elif left != "a file":
+        target.mkdir()
+    where = {
+        "an edited post": target / "post.md",
+        "a file": target,
+        "not our JSON": target / "provenance.json",
+    }.get(left, target / "notes.txt")
+    with where.open("a") as handle:
+        handle.write('{"files": {}}' if left == "not our JSON" else "My own words.")
+    before = contents(tmp_path)
+    with pytest.raises(LabError) as caught:
+        publish(run, target, lambda _: None)
+    assert caught.value.exit_code == 2 and str(target) in str(caught.value) and str(caught.value).endswith(".")
+    assert contents(tmp_path) == before
+
+
+def test_an_empty_folder_is_taken(quick: None, run: RunFolder, tmp_path: Path) -> None:
+    assert publish(run, tmp_path / "new", lambda _: None).files
+    (tmp_path / "empty").mkdir()
+    assert publish(run, tmp_path / "empty", lambda _: None).files
+
+
+def test_an_error_half_way_leaves_what_was_there(
+    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "bundle"
+    shutil.copytree(bundle.folder, target)
+    before = contents(tmp_path)
+
+    def fail(*_: object) -> str:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("runner.present.blog.publish.post_html", fail)
+    with pytest.raises(OSError, match="no space left"):
+        publish(run, target, lambda _: None)
+    assert contents(tmp_path) == before and [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+# --- runs that cannot be published ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["failed", None])
+def test_tables_that_disagree_with_the_records_are_refused(
+    quick: None, run: RunFolder, tmp_path: Path, status: str | None
+) -> None:
+    stale = RunFolder(Path(shutil.copytree(run.path, tmp_path / "run")))
+    record = stale.trial("gin-experiments-vus3000-b1") / "trial.json"
+    if status:
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"status": status}))
+    else:
+        record.unlink()
+    with pytest.raises(LabError, match="gin-experiments-vus3000-b1 as sealed") as caught:
+        publish(stale, tmp_path / "out", lambda _: None)
+    assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_run_without_a_sealed_trial_is_refused(lab: Path, tmp_path: Path) -> None:
+    folder = synthetic_run.write_records(synthetic_run.build(tmp_path / "run", k6=(), wrk=False))
+    with pytest.raises(LabError, match="nothing to publish") as caught:
+        publish(RunFolder(folder), tmp_path / "out", lambda _: None)
+    assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_paths_and_knows_wrong_usage(quick: None, run: RunFolder, tmp_path: Path) -> None:
+    bench = CliRunner()
+    done = bench.invoke(app, ["publish", run.run_id, "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["run_id"] == run.run_id
+    assert {Path(path).name for path in printed["files"]} >= {"post.md", "index.html", "provenance.json"}
+    assert all(Path(path).is_file() for path in printed["files"])
+    assert bench.invoke(app, ["publish", run.run_id]).exit_code == 2
+    refused = bench.invoke(app, ["publish", "nope", "--out", str(tmp_path / "other")])
+    assert isinstance(refused.exception, LabError) and refused.exception.exit_code == 2

@@ -1,0 +1,247 @@
+"""The published numbers beside ours, as rows, as a page and as figures."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections import Counter
+from html import unescape
+from pathlib import Path
+
+import nbformat
+import pytest
+from figure_checks import lines, readable, words
+from published_runs import CPU, RATE, ROOT, RUST, WORLDS, Build, own_lab
+from synthetic_published import RPS, World
+
+from runner.model import LabError
+from runner.present.alt import published as alt
+from runner.present.frames import Tables
+from runner.present.notebook import notebooks
+from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
+from runner.present.notebook.published_session import open_published, told
+from runner.present.published import beside, claims_figure
+from runner.present.published import ratios as published_ratios
+from runner.present.published.claims import FAILS, HOLDS, UNTOLD, read_claims
+from runner.present.published.claims_registry import JUDGES, judge_all
+from runner.present.published.numbers import METRICS, read_published
+
+
+def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None:
+    published = read_published()
+    for tables in (plain, sample):
+        found = Counter(
+            (row.source, row.scenario, row.published_server, row.mode, str(row.size), row.published)
+            for row in beside.rows(tables, published)
+        )
+        asked = {
+            (row.source, row.scenario, row.server, row.mode, str(row.connections), row.value): len(METRICS[row.metric])
+            for row in published.itertuples()
+        }
+        assert set(found) == set(asked)
+        assert all(count % asked[key] == 0 for key, count in found.items())
+    assert sum(found.values()) >= len(published) + (published["metric"] == "cpu_peak").sum()
+
+
+def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
+    rows = beside.rows(plain, read_published())
+    (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
+    trials = plain.trials
+    own = trials[
+        trials["server"].eq("gin")
+        & trials["mode"].eq("close")
+        & trials["connections"].eq(100)
+        & trials["tool"].eq("wrk")
+    ]["rps"]
+    assert (row.n, row.median, row.low, row.high) == pytest.approx((6, own.median(), own.min(), own.max()))
+    assert row.confidence == pytest.approx(1 - 2 * 0.5**6)
+    assert row.published == 86524.36 and row.ratio == pytest.approx(
+        tuple(value / 86524.36 for value in (own.median(), own.min(), own.max()))
+    )
+    assert row.verdicts == "server-bound 6 of 6" and row.ranked
+    assert "with which wrk opens 96 connections" in row.remarks[0]
+
+
+def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain: Tables) -> None:
+    rows = [
+        row for row in beside.rows(plain, read_published())
+        if row.published_server == "rust" and row.scenario == "experiments-md5"
+    ]  # fmt: skip
+    assert [(row.server, row.metric) for row in rows] == [
+        (server, f"CPU peak, %, over {window} here") for server in RUST for window in ("1 s", "100 ms")
+    ]
+    assert set(beside.printable(rows)["server"]) == {"rust → axum", "rust → actix"}
+    assert rows[0].median == pytest.approx(1.2 * 40, rel=0.1) and rows[1].median == pytest.approx(1.3 * 40, rel=0.1)
+
+
+def test_few_trials_have_their_range_by_name(build: Build) -> None:
+    rows = beside.rows(build(trials=3), read_published())
+    (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
+    assert math.isnan(row.confidence) and row.n == 3
+    printed = beside.printable([row]).iloc[0]
+    assert re.fullmatch(r"[\d,]+ \([\d,]+–[\d,]+\)", printed["here"]) and printed["trials"] == "3"
+    assert re.fullmatch(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", printed["here / published"])
+
+
+def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: Tables) -> None:
+    (row,) = [r for r in beside.rows(plain, read_published()) if r.scenario == "static"]
+    assert row.server == "gnet" and row.load == "static, keep-alive, 64 connections"
+    assert row.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
+
+
+# --- the sample -------------------------------------------------------------------------------------------
+
+
+def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
+    rows = beside.rows(sample, read_published())
+    assert all(row.n == 0 for row in rows if row.scenario in ("static", "postgres-insert"))
+    own = [row for row in rows if row.scenario == "experiments" and row.server in ("axum", "actix", "echo")]
+    assert own and all(row.n == 6 for row in own)
+    assert not any("instead of 3,000" in remark for row in own for remark in row.remarks)  # it has the published size
+    assert not any("did not run under this load" in remark for row in own for remark in row.remarks)
+    trials = sample.trials[sample.trials["status"] == "sealed"]
+    for row in rows:
+        if row.n and row.metric == "requests/s":
+            cell = trials[trials["server"].eq(row.server) & trials["load"].eq(row.load)]
+            assert row.median == cell["rps"].median() and row.n == len(cell)
+
+
+def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tables) -> None:
+    trials = sample.trials[sample.trials["status"] == "sealed"]
+    checked = 0
+    for each in judge_all(sample):
+        for part in each.outcome.parts:
+            found = re.match(r"(\w+)/(\w+) (requests/s|CPU ms/request), ([\w-]+), (\d+)", part.words)
+            if not found or not part.values:
+                continue
+            mode = {"keep-alive": "keepalive"}.get(found[4], found[4])
+            column = {"requests/s": "rps", "CPU ms/request": CPU}[found[3]]
+            own = trials[trials["mode"].eq(mode) & trials["connections"].eq(float(found[5])) & trials["tool"].eq("wrk")]
+            medians = own.groupby("server")[column].median()
+            for server in found.group(1, 2):
+                said = re.search(rf"\b{server}: ([\d,.]+)", part.values)
+                assert said and float(said[1].replace(",", "")) == pytest.approx(medians[server], rel=0.006)
+                checked += 1
+    assert checked >= 20
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(plain: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The executed page of the plain run, in a lab of its own."""
+    folder = tmp_path_factory.mktemp("lab")
+    with pytest.MonkeyPatch.context() as patch:
+        own_lab(folder, patch)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        assert plain.folder is not None
+        shutil.copytree(plain.folder.path, folder / "data" / "sample")
+        executed = folder / "published.ipynb"
+        notebooks.execute(folder / "notebooks" / "published.ipynb", "sample", executed)
+        notebooks.export_html(executed, folder / "published.html")
+        assert notebooks.figures_shown(executed) == list(PUBLISHED_FIGURES)
+    return (folder / "published.html").read_text(), folder / "figures" / "sample"
+
+
+def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, page: tuple[str, Path]) -> None:
+    text, figures = page
+    plainly = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
+    for each in judge_all(plain):
+        assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
+    counts = Counter(each.outcome.outcome for each in judge_all(plain))
+    assert f"Of {len(JUDGES)} published claims {counts[HOLDS]} hold" in plainly
+    for outcome in (HOLDS, FAILS, UNTOLD):
+        assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
+    assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
+    assert {path.name for path in figures.iterdir()} == {f"{n}.{k}" for n in PUBLISHED_FIGURES for k in ("png", "svg")}
+    for value in ("86,524", "170,000", "821", "39,000"):
+        assert value in plainly
+
+
+def test_cells_are_one_line_and_show_every_source() -> None:
+    cells = nbformat.read(ROOT / "notebooks" / "published.ipynb", as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert all("\n" not in source for source in code[2:])
+    named = [re.search(r'claims\("(.+)"\)', source) for source in code]
+    parts = [found[1].lower() for found in named if found]
+    assert all(sum(part in claim.source.lower() for part in parts) == 1 for claim in read_claims())
+
+
+def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
+    assert plain.folder is not None
+    opened_page = open_published(str(plain.folder.path))
+    with pytest.raises(LabError, match="There is no figure 'nope'"):
+        opened_page.show("nope")
+    with pytest.raises(LabError, match="No claim has a source with 'nope'"):
+        opened_page.claims("nope")
+
+
+def test_what_is_told_of_a_claim(plain: Tables) -> None:
+    each = next(each for each in judge_all(plain) if each.claim.name == "axum-grows-to-1000")
+    first, seen, place, why = told(each)
+    assert first.startswith("Looked at: requests/s of axum") and first.endswith(" A ratio above 2 agrees.")
+    assert re.match(r"axum requests/s, keep-alive, 1000/100: .*; ×\d\.\d{3} \[.*\]\. Does not hold: ", seen)
+    assert "CPUs of their own" in place and why == f"Why: {each.outcome.why}."
+
+
+def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
+    tables = build(World(without=(("actix", "*"),)))
+    each = next(each for each in judge_all(tables) if each.claim.name == "actix-slower")
+    first, seen, _ = told(each)
+    assert "actix did not run" not in first
+    assert seen.count("actix did not run under this load") == 1 and seen.count("actix/axum requests/s") == 4
+
+
+# --- the figures ------------------------------------------------------------------------------------------
+
+
+def test_the_dumbbells_have_the_published_ratios_and_ours(build: Build) -> None:
+    tables = build(World({("gin", "close-100", RATE): 1.5, ("echo", "experiments", "latency_p90_ms"): 2.0}))
+    found = {(pair.load, pair.words): pair for pair in published_ratios.pairs(tables, read_published())}
+    close = found["count, close: requests/s", "gin/axum, 100 connections"]
+    assert close.published == pytest.approx(86524.36 / 67543.18) and close.ours == pytest.approx(1.5, rel=0.02)
+    assert close.interval is not None and close.interval.low < 1.5 < close.interval.high and close.own
+    p90 = found["experiments, 3,000 users", "echo/actix: p90, ms"]
+    assert p90.published == pytest.approx(585.68 / 580.66) and p90.ours == pytest.approx(2.0, rel=0.02)
+    figure = published_ratios.dumbbells(tables)
+    drawn = [float(x[0]) for x, _ in lines(figure, 0, "other")]
+    assert sorted(drawn) == pytest.approx(sorted(pair.published for pair in found.values()))
+    assert len(lines(figure, 0, "interval")) == len(found)
+
+
+def test_ratios_that_are_not_the_servers_are_hollow(build: Build) -> None:
+    tables = build(World(verdicts={"close-100": "generator-bound"}))
+    pairs = {(pair.load, pair.words): pair for pair in published_ratios.pairs(tables, read_published())}
+    own = {number: pairs["count, close: requests/s", f"gin/axum, {number} connections"].own for number in (100, 1000)}
+    assert own == {100: False, 1000: True}
+    ax = published_ratios.dumbbells(tables).axes[0]
+    hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "white"]
+    assert len(hollow) == 1
+
+
+def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) -> None:
+    tables = build(WORLDS["axum-grows-to-1000"][0])
+    figure = claims_figure.measured(tables)
+    ((x, _),) = lines(figure, 0, "axum: 2.7 times from 100 to 1000")
+    assert float(x[0]) == pytest.approx(2.7, rel=0.02)
+    parts = [part for each in judge_all(tables) if each.claim.range_words for part in each.outcome.parts]
+    assert len(lines(figure, 0, "interval")) == sum(part.ratio is not None for part in parts)
+    drawn = [text.get_text() for text in figure.axes[0].texts]
+    assert drawn.index("Holds") < drawn.index("axum: 2.7 times from\n100 to 1000") < drawn.index("Does not hold")
+
+
+@pytest.mark.parametrize("name", PUBLISHED_FIGURES)
+@pytest.mark.parametrize("run", ["plain", "sample"])
+def test_text_is_inside_large_enough_and_apart(name: str, run: str, request: pytest.FixtureRequest) -> None:
+    tables = request.getfixturevalue(run)
+    if has_loads(tables, name):
+        readable(PUBLISHED_FIGURES[name](tables))
+    assert len(alt.DESCRIBED[name](tables)) <= 700
+
+
+def test_figures_of_a_run_with_too_few_trials_say_so(build: Build) -> None:
+    tables = build(trials=2)
+    assert not has_loads(tables, "published-claims") and has_loads(tables, "published-ratios")
+    assert "5 trials a side" in words(claims_figure.measured(tables))

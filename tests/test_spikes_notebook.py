@@ -1,0 +1,209 @@
+"""The notebook about CPU spikes: pictures for whoever executes it with nobody there, widgets for a reader."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import synthetic_run
+import synthetic_spikes
+from jupyter_client.manager import start_new_kernel
+from matplotlib.image import imread
+
+from runner.model import LabError
+from runner.present.notebook import notebooks
+from runner.present.notebook.spike_session import open_spikes
+from runner.store import find_run
+
+ROOT = Path(__file__).parents[1]
+GIN, AXUM = "gin-rates-r1000-b1", "axum-rates-r1000-b1"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lab = tmp_path_factory.mktemp("lab")
+    (lab / "servers").mkdir()
+    (lab / "notebooks").mkdir()
+    shutil.copy(ROOT / "notebooks" / "cpu_spikes.ipynb", lab / "notebooks")
+    synthetic_spikes.build(lab / "data" / "sample")
+    old = synthetic_spikes.build(lab / "data" / "runs" / "old", spikes=False, probe=False)
+    synthetic_spikes.forget_new_columns(old)
+    synthetic_run.build(lab / "data" / "runs" / "empty", k6=(), wrk=False)
+    return lab
+
+
+@pytest.fixture
+def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BENCH_ROOT", str(lab))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return lab
+
+
+def papermill(lab: Path, out: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "BENCH_ROOT": str(lab), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "papermill", "--no-progress-bar", "notebooks/cpu_spikes.ipynb", str(out)]
+    return subprocess.run(
+        [*command, *parameters], cwd=lab, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def outputs(path: Path) -> list[Any]:
+    cells = nbformat.read(path, as_version=4).cells
+    return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def shown(path: Path) -> str:
+    return " ".join(output.get("data", {}).get("text/plain", "") for output in outputs(path))
+
+
+# --- with nobody there ------------------------------------------------------------------------------------
+
+
+def test_papermill_makes_a_page_without_widgets(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    done = papermill(lab, out)
+    assert done.returncode == 0, done.stderr
+    assert notebooks.figures_shown(out) == ["cpu-spikes"]
+    kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
+    assert WIDGET not in kinds and "image/png" in kinds
+    text = shown(out)
+    assert f"Trial {GIN}" in text and "stands out most" in text and "coincides with spikes more than by chance" in text
+    assert "axum 0 spikes" in text and "Machine" in text
+    assert {path.name for path in (lab / "figures" / "sample").iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
+    page = tmp_path / "out.html"
+    notebooks.export_html(out, page)
+    assert (
+        "5 CPU spikes" not in page.read_text() and "the highest, " in page.read_text()
+    )  # in the picture, in its words
+
+
+def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    done = papermill(lab, out, "-p", "trial", AXUM, "-p", "start_s", "5", "-p", "stop_s", "7.5")
+    assert done.returncode == 0, done.stderr
+    text = shown(out)
+    assert f"Trial {AXUM}" in text and "The parameter trial names it" in text and "No spike of the server" in text
+    assert "from 5.0 to 7.5 s" in str(outputs(out))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        (
+            ("-p", "bogus", "1"),
+            "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s",
+        ),
+        (("-p", "trial", "nope"), "LabError: This run has no trial 'nope'."),
+        (("-p", "start_s", "31"), "LabError: start_s and stop_s must be seconds of the load"),
+        (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a number, not 'soon'."),
+    ],
+)
+def test_a_wrong_parameter_is_one_sentence(
+    lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
+) -> None:
+    done = papermill(lab, tmp_path / "out.ipynb", *parameters)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+
+
+def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", "old", out)
+    assert notebooks.figures_shown(out) == ["cpu-spikes"]
+    assert "No server spiked in any of the" in shown(out) and "not known: the tables of this run" in shown(out)
+
+
+def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = open_spikes("empty")
+    page.pick()
+    page.tell("trial")
+    page.tell("spikes")
+    page.show()
+    page.control()
+    page.finish()
+    printed = capsys.readouterr().out
+    assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
+
+
+def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None:
+    report = notebooks.build_report(find_run("sample"))
+    assert [page.name for page in report.pages] == ["cpu_spikes.html"]
+    executed = report.html.with_suffix(".ipynb").read_bytes()
+    assert str(in_lab).encode() not in executed
+    notebooks.build_report(find_run("sample"))
+    assert report.html.with_suffix(".ipynb").read_bytes() == executed
+    with pytest.raises(LabError, match="no notebook"):
+        notebooks.build_report(find_run("empty"))
+
+
+# --- with a reader in front of it -------------------------------------------------------------------------
+
+
+def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
+    """Execute cells as a front end does, and return what they display."""
+    displayed: list[dict[str, Any]] = []
+
+    def note(message: dict[str, Any]) -> None:
+        if message["msg_type"] in {"display_data", "execute_result"}:
+            displayed.append(message["content"]["data"])
+        elif message["msg_type"] == "error":
+            displayed.append({"text/plain": "\n".join(message["content"]["traceback"])})
+
+    for source in sources:
+        reply = client.execute_interactive(source, allow_stdin=reader, output_hook=note, timeout=120)
+        assert reply["content"]["status"] == "ok", displayed[-1:]
+    return displayed
+
+
+OPEN = "from runner.present.notebook.spike_session import open_spikes\npage = open_spikes('sample')"
+
+
+@pytest.fixture
+def client(in_lab: Path) -> Any:
+    manager, client = start_new_kernel(cwd=str(in_lab))
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
+    """The same kernel, the same code: what differs is what the request to execute it says."""
+    ask = "from runner.present.notebook.spike_session import asks_somebody\nasks_somebody()"
+    assert run_cells(client, ask, reader=True)[-1]["text/plain"] == "True"
+    assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
+
+
+def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
+    pytest.importorskip("ipywidgets")
+    shutil.rmtree(in_lab / "figures", ignore_errors=True)
+    first = run_cells(client, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
+    assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
+    chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
+    assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
+    (picture,) = [data["image/png"] for data in chosen if "image/png" in data]
+    assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
+    cut = run_cells(client, "page.controls.children[1].value = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)",
+                    reader=True)  # fmt: skip
+    assert cut[-1]["text/plain"] == "(4.0, 9.0)"
+    back = run_cells(client, f"page.controls.children[0].value = {GIN!r}", "page.controls.children[1].value",
+                     reader=True)  # fmt: skip
+    assert back[-1]["text/plain"] == "(0.0, 30.0)"
+    assert not (in_lab / "figures").exists()  # looking around changes no file
+
+
+def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
+    hide = "import sys\nsys.modules['ipywidgets'] = None"
+    found = run_cells(client, hide, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    assert not any(WIDGET in data for data in found)
+    assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
+    assert any("image/png" in data for data in found)
