@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 
 from runner.digest.histogram import bucket_bounds_ms, bucket_index
 from runner.digest.k6_damage import DamageError, rescue
-from runner.digest.k6_points import Tally, connect, read_points
+from runner.digest.k6_points import Spools, Tally, connect, read_points
 from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
+from runner.digest.spool import REQUESTS, Spool
 from runner.digest.steady import Steady, steady_state
 from runner.model import LabError
 from runner.store import replacing
@@ -127,9 +127,9 @@ def digest_k6(
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name:
-        spool = Path(name) / "requests.arrow"
+        spools = Spools.within(Path(name))
         try:
-            tally, lost = _read(raw, spool, memory_mb, threads, salvage)
+            tally, lost = _read(raw, spools, memory_mb, threads, salvage)
         except DamageError as damage:
             raise LabError(f"{raw}, line {damage.line}: {damage.reason}.", exit_code=1) from None
         except duckdb.Error as error:
@@ -137,30 +137,31 @@ def digest_k6(
             raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
         if tally.requests == 0:
             raise LabError(f"{raw} holds no complete request in its {tally.lines} lines.", exit_code=1)
-        facts = _survey(spool)
+        facts = _survey(spools.requests)
         if facts.last_end_ns - facts.first_start_ns > _LONGEST_NS:
             raise LabError(f"{raw} holds requests more than 30 days apart: its clock was set.", exit_code=1)
-        quantiles = _exact_quantiles(spool, tally.requests, memory_mb, threads)
+        quantiles = _exact_quantiles(spools.requests, tally.requests, memory_mb, threads)
+        iterations = _iterations(spools.iterations)
         with ExitStack() as stack:
             targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
-            histogram, bins = _write_requests(spool, targets[0], facts.first_start_ns, mode == "close")
+            histogram, bins = _write_requests(spools.requests, targets[0], facts.first_start_ns, mode == "close")
             _write_latency(targets[1], trial_id, histogram)
             _write_throughput(targets[2], trial_id, bins)
-    return _points(tally, facts, quantiles, lost)
+    return _points(tally, facts, quantiles, iterations, lost)
 
 
-def _read(raw: Path, spool: Path, memory_mb: int, threads: int, salvage: bool) -> tuple[Tally, int | None]:
+def _read(raw: Path, spools: Spools, memory_mb: int, threads: int, salvage: bool) -> tuple[Tally, int | None]:
     """Return the counts and the number of lines lost, None where nothing is missing."""
     try:
-        return read_points(raw, spool, memory_mb=memory_mb, threads=threads), None
+        return read_points(raw, spools, memory_mb=memory_mb, threads=threads), None
     except DamageError as damage:
         if not (salvage and damage.cut):
             raise
-    rescued = spool.with_name("rescued.json")
+    rescued = spools.requests.with_name("rescued.json")
     torn = rescue(raw, rescued).damage is not None
     if rescued.stat().st_size == 0:
         raise DamageError(1, "the file ends within its first line", cut=True)
-    tally = read_points(rescued, spool, memory_mb=memory_mb, threads=threads, cut=True)
+    tally = read_points(rescued, spools, memory_mb=memory_mb, threads=threads, cut=True)
     rescued.unlink()
     return tally, tally.incomplete + torn
 
@@ -181,15 +182,6 @@ class _Facts:
     blocked: int
 
 
-def _rows(spool: Path) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the spool batch by batch as columns."""
-    with pa.memory_map(str(spool)) as source:
-        reader = pa.ipc.open_file(source)
-        for index in range(reader.num_record_batches):
-            batch = reader.get_batch(index)
-            yield {name: batch.column(name).to_numpy() for name in batch.schema.names}
-
-
 def _occupied_ms(rows: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
     """Time from asking for a connection to the last byte, in ms.
 
@@ -207,7 +199,7 @@ def _is_ok(rows: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
 def _survey(spool: Path) -> _Facts:
     """Return sums and extremes over all requests in one pass."""
     parts = []
-    for rows in _rows(spool):
+    for rows in Spool(spool):
         duration = rows["duration_ms"]
         residual = rows["sending_ms"] + rows["waiting_ms"] + rows["receiving_ms"] - duration
         starts = rows["end_ns"] - np.round(_occupied_ms(rows) * 1e6).astype(np.int64)
@@ -244,11 +236,10 @@ def _exact_quantiles(spool: Path, count: int, memory_mb: int, threads: int) -> l
     """
     ranks = [q * (count - 1) for q in _QUANTILES]
     wanted = sorted({whole for rank in ranks for whole in (math.floor(rank), math.ceil(rank))})
-    with pa.memory_map(str(spool)) as source, connect(spool.parent, memory_mb, threads) as connection:
-        file = pa.ipc.open_file(source)
-        batches = (file.get_batch(index).select(["duration_ms"]) for index in range(file.num_record_batches))
-        schema = pa.schema([file.schema.field("duration_ms")])
-        connection.register("durations", pa.RecordBatchReader.from_batches(schema, batches))
+    schema = pa.schema([REQUESTS.field("duration_ms")])
+    with connect(spool.parent, memory_mb // 2, threads) as connection:
+        durations = Spool(spool, "duration_ms").batches()
+        connection.register("durations", pa.RecordBatchReader.from_batches(schema, durations))
         connection.execute("CREATE TABLE sorted AS SELECT duration_ms FROM durations ORDER BY duration_ms")
         found = connection.execute(
             "SELECT rowid, duration_ms FROM sorted WHERE list_contains($wanted, rowid)", {"wanted": wanted}
@@ -260,7 +251,16 @@ def _exact_quantiles(spool: Path, count: int, memory_mb: int, threads: int) -> l
     ]
 
 
-def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | None) -> K6Points:
+def _iterations(spool: Path) -> tuple[float, Steady | None]:
+    """Return the longest iteration's length in ms, 0 without any, and the steady part of the load."""
+    rows = Spool(spool)
+    longest_ms = max((float(each["length_ms"].max(initial=0.0)) for each in rows), default=0.0)
+    return longest_ms, steady_state(rows)
+
+
+def _points(
+    tally: Tally, facts: _Facts, quantiles: list[float], iterations: tuple[float, Steady | None], lost: int | None
+) -> K6Points:
     p50, p90, p95, p99, p999 = quantiles
     return K6Points(
         points=dict(sorted(tally.points.items())),
@@ -282,8 +282,8 @@ def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | Non
         latency_p999_ms=p999,
         latency_max_ms=facts.max_ms,
         worst_residual_ms=facts.worst_residual_ms,
-        iteration_max_ms=max((float(part.max(initial=0.0)) for part in tally.iterations_ms), default=0.0),
-        steady=steady_state(np.concatenate(tally.iteration_ends_ns), np.concatenate(tally.iterations_ms)),
+        iteration_max_ms=iterations[0],
+        steady=iterations[1],
         salvaged=lost is not None,
         lines_lost=lost or 0,
         blocked=facts.blocked,
@@ -295,43 +295,65 @@ def _points(tally: Tally, facts: _Facts, quantiles: list[float], lost: int | Non
 
 @dataclass(frozen=True)
 class _Counts:
-    """Counts by integer key, as NumPy arrays."""
+    """Counts by integer key, ascending, as NumPy arrays."""
 
     keys: NDArray[np.int64]
     requests: NDArray[np.int64]
     failed: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, keys: NDArray[np.int64], requests: NDArray[np.int64], failed: NDArray[np.int64]) -> _Counts:
+        """Add up the counts of equal keys."""
+        unique, inverse = np.unique(keys, return_inverse=True)
+        sums = (
+            np.bincount(inverse, weights=part, minlength=unique.size).astype(np.int64) for part in (requests, failed)
+        )
+        return cls(unique, *sums)
+
+
+class _Counting:
+    """Counts requests by key while they pass by.
+
+    What has come is merged once it outweighs what had come before: merging with each batch would take a time that grows
+    with the square of the trial's length.
+    """
+
+    def __init__(self) -> None:
+        nothing = np.empty(0, np.int64)
+        self._parts = [_Counts(nothing, nothing, nothing)]
+        self._size = 0
+
+    def add(self, keys: NDArray[np.int64], failed: NDArray[np.bool_]) -> None:
+        """Count one request more at each of `keys`."""
+        part = _Counts.of(keys, np.ones(keys.size, np.int64), failed.astype(np.int64))
+        self._parts.append(part)
+        self._size += part.keys.size
+        if self._size > 2 * self._parts[0].keys.size:
+            self.total()
+
+    def total(self) -> _Counts:
+        """Return what was counted."""
+        columns = ([getattr(part, name) for part in self._parts] for name in ("keys", "requests", "failed"))
+        self._parts = [_Counts.of(*(np.concatenate(column) for column in columns))]
+        self._size = self._parts[0].keys.size
+        return self._parts[0]
+
 
 def _write_requests(spool: Path, target: Path, first_start_ns: int, close: bool) -> tuple[_Counts, _Counts]:
     """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
-    histogram = bins = _add(None, np.empty(0, np.int64), np.empty(0, np.bool_))
+    histogram, bins = _Counting(), _Counting()
     options = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": list(_DOUBLES)}
     with pq.ParquetWriter(target, _REQUESTS, compression="zstd", compression_level=1, **options) as writer:
-        for rows in _rows(spool):
+        for rows in Spool(spool):
             since_ns = rows["end_ns"] - first_start_ns
             latency_ms = _occupied_ms(rows) if close else rows["duration_ms"]
             ok = _is_ok(rows)
             columns = [since_ns / 1e9, latency_ms, *(rows[part] for part in _PARTS)]
             columns += [rows["status"], rows["error_code"], ok]
             writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=_REQUESTS))
-            keys = since_ns // 1_000_000_000 * _BUCKETS + bucket_index(latency_ms * 1000)
-            histogram = _add(histogram, keys, ~ok)
-            bins = _add(bins, since_ns // BIN_NS, ~ok)
-    return histogram, bins
-
-
-def _add(counts: _Counts | None, keys: NDArray[np.int64], failed: NDArray[np.bool_]) -> _Counts:
-    """Return `counts` with one request more at each of `keys`."""
-    unique, inverse = np.unique(keys, return_inverse=True)
-    number = np.bincount(inverse, minlength=unique.size).astype(np.int64)
-    bad = np.bincount(inverse, weights=failed, minlength=unique.size).astype(np.int64)
-    if counts is None:
-        return _Counts(unique, number, bad)
-    every = np.union1d(counts.keys, unique)
-    sums = np.zeros((2, every.size), np.int64)
-    for part_keys, part in ((counts.keys, (counts.requests, counts.failed)), (unique, (number, bad))):
-        sums[:, np.searchsorted(every, part_keys)] += np.stack(part)
-    return _Counts(every, sums[0], sums[1])
+            histogram.add(since_ns // 1_000_000_000 * _BUCKETS + bucket_index(latency_ms * 1000), ~ok)
+            bins.add(since_ns // BIN_NS, ~ok)
+    return histogram.total(), bins.total()
 
 
 def _write_latency(target: Path, trial_id: str, histogram: _Counts) -> None:

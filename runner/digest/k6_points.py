@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from runner.digest.k6_damage import REQUEST_METRICS, DamageError, LineReader, check_stream, is_gzip
+from runner.digest.spool import ITERATIONS, REQUESTS
 
 _POINTS = len(REQUEST_METRICS)
 _OTHERS = (
@@ -49,16 +50,18 @@ _SUSPECT = (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOE
 _BATCH = 4 * 122_880
 """Lines a batch: enough for Parquet row groups of a good size, little enough for memory."""
 
-SPOOL = pa.schema(
-    [
-        ("end_ns", pa.int64()),
-        *[(f"{part}_ms", pa.float64()) for part in ("duration", "blocked", "connecting", "tls")],
-        *[(f"{part}_ms", pa.float64()) for part in ("sending", "waiting", "receiving")],
-        ("status", pa.int16()),
-        ("error_code", pa.int16()),
-    ]
-)
-"""One row a request, in the file's order: wall-clock end and k6's own durations; error_code 0 where there is none."""
+
+@dataclass(frozen=True)
+class Spools:
+    """Files for what is one row a request (REQUESTS) and one a completed iteration (ITERATIONS)."""
+
+    requests: Path
+    iterations: Path
+
+    @classmethod
+    def within(cls, folder: Path) -> Spools:
+        """Return both in a folder that exists."""
+        return cls(folder / "requests.arrow", folder / "iterations.arrow")
 
 
 @dataclass
@@ -72,25 +75,22 @@ class Tally:
     failed_points: int = 0
     iterations: int = 0
     dropped: int = 0
-    iterations_ms: list[NDArray[np.float64]] = field(default_factory=list)
-    """iteration_duration of every completed iteration, and in `iteration_ends_ns` when it ended (wall clock)."""
-    iteration_ends_ns: list[NDArray[np.int64]] = field(default_factory=list)
     incomplete: int = 0
     """Points of a last request that is not complete."""
 
 
-def read_points(raw: Path, spool: Path, *, memory_mb: int, threads: int, cut: bool = False) -> Tally:
-    """Write one row (SPOOL) a request to `spool`, an Arrow IPC file, and return the counts.
+def read_points(raw: Path, spools: Spools, *, memory_mb: int, threads: int, cut: bool = False) -> Tally:
+    """Write one row a request and one an iteration to disk, and return the counts.
 
     DamageError names the line of the first fault. `cut` accepts an incomplete last request and leaves it out. Memory
-    stays constant; DuckDB gets `memory_mb`, and spills beside the spool.
+    stays constant; DuckDB gets `memory_mb`, and spills beside the spools.
     """
     with ThreadPoolExecutor(1) as pool:
         checking = pool.submit(check_stream, raw)
         problem = None
         tally = Tally()
         try:
-            _pair(raw, spool, tally, memory_mb, threads)
+            _pair(raw, spools, tally, memory_mb, threads)
         except (*_SUSPECT, pa.ArrowInvalid, _MisalignedError) as error:
             problem = error
         stream = checking.result()
@@ -178,24 +178,28 @@ def _batches(raw: Path, scratch: Path, memory_mb: int, threads: int) -> Iterator
         yield from stream(_BATCH)
 
 
-def _pair(raw: Path, spool: Path, tally: Tally, memory_mb: int, threads: int) -> None:
-    """Stream the file into the spool; points of a request that straddles two batches wait for the next."""
+def _pair(raw: Path, spools: Spools, tally: Tally, memory_mb: int, threads: int) -> None:
+    """Stream the file into the spools; points of a request that straddles two batches wait for the next."""
     waiting: Any = None
-    with pa.ipc.new_file(str(spool), SPOOL) as writer:
-        for batch in _batches(raw, spool.parent, memory_mb, threads):
-            points = _count(batch, tally)
+    with (
+        pa.ipc.new_file(str(spools.requests), REQUESTS) as requests,
+        pa.ipc.new_file(str(spools.iterations), ITERATIONS) as iterations,
+    ):
+        for batch in _batches(raw, spools.requests.parent, memory_mb, threads):
+            points, ended = _count(batch, tally)
+            iterations.write_batch(ended)
             if waiting is not None:
                 points = pa.concat_batches([waiting, points])
             whole = points.num_rows // _POINTS * _POINTS
             waiting = points.slice(whole)
             if whole:
-                writer.write_batch(_requests(points.slice(0, whole)))
+                requests.write_batch(_requests(points.slice(0, whole)))
                 tally.requests += whole // _POINTS
     tally.incomplete = 0 if waiting is None else waiting.num_rows
 
 
-def _count(batch: Any, tally: Tally) -> Any:
-    """Add a batch to the counts and return its points of requests."""
+def _count(batch: Any, tally: Tally) -> tuple[Any, Any]:
+    """Add a batch to the counts; return its points of requests, and its iterations (ITERATIONS)."""
     codes = batch.column("code").to_numpy()
     values = batch.column("value").to_numpy(zero_copy_only=False)
     tally.lines += len(codes)
@@ -216,13 +220,13 @@ def _count(batch: Any, tally: Tally) -> Any:
     tally.failed_points += int(of("http_req_failed").sum())
     tally.iterations += int(of("iterations").sum())
     tally.dropped += int(of("dropped_iterations").sum())
-    tally.iterations_ms.append(of("iteration_duration"))
-    tally.iteration_ends_ns.append(_wall_ns(batch.column("time").filter(pa.array(codes == _ITERATION))))
-    return batch.filter(pa.array(codes < _POINTS))
+    ends = _wall_ns(batch.column("time").filter(pa.array(codes == _ITERATION)))
+    ended = pa.record_batch([pa.array(ends), pa.array(of("iteration_duration"))], schema=ITERATIONS)
+    return batch.filter(pa.array(codes < _POINTS)), ended
 
 
 def _requests(points: Any) -> Any:
-    """Turn the points of whole requests into SPOOL rows; _MisalignedError where order, time or values are not k6's."""
+    """Turn the points of whole requests into REQUESTS; _MisalignedError where order, time or values are not k6's."""
     codes = points.column("code").to_numpy().reshape(-1, _POINTS)
     values = points.column("value").to_numpy(zero_copy_only=False).reshape(-1, _POINTS)
     if not (codes == np.arange(_POINTS, dtype=codes.dtype)).all():
@@ -240,7 +244,7 @@ def _requests(points: Any) -> Any:
         raise _MisalignedError("a request has no status tag")
     error_code = pc.fill_null(pc.cast(first.column("error_code"), pa.int16()), pa.scalar(0, pa.int16()))
     durations = [pa.array(np.ascontiguousarray(values[:, column])) for column in range(1, _POINTS)]
-    return pa.record_batch([pa.array(ends), *durations, status, error_code], schema=SPOOL)
+    return pa.record_batch([pa.array(ends), *durations, status, error_code], schema=REQUESTS)
 
 
 def _wall_ns(times: Any) -> NDArray[np.int64]:
