@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 _END = b"\r\n\r\n"
 _NO_BODY = (204, 304)
@@ -20,8 +21,12 @@ class Head:
     chunked: bool
 
 
+@lru_cache(16)
 def parse_head(text: bytes) -> Head:
-    """Read a head without the blank line that ends it; ValueError where it is none of HTTP/1."""
+    """Read a head without the blank line that ends it; ValueError where it is none of HTTP/1.
+
+    The last ones are kept: for a second, until its Date changes, a server's answers have one head.
+    """
     first, *lines = text.split(b"\r\n")
     if not first.startswith(b"HTTP/1."):
         raise ValueError(f"no answer of HTTP/1: {first[:40]!r}")

@@ -44,11 +44,6 @@ class Connection:
         """Number of the request under way."""
         self._answer = Answer()
 
-    @property
-    def usable(self) -> bool:
-        """Whether an idle connection is still one: a server may close what nobody has used for a while."""
-        return not select.select([self.channel], [], [], 0)[0]
-
     def send(self, row: int, request: bytes) -> None:
         """Send a request; a few hundred bytes fit into an idle connection's buffer."""
         self.row, self._answer = row, Answer()
@@ -80,22 +75,28 @@ class Schedule:
     def __init__(self, address: tuple[str, int], request: bytes, period_ns: int) -> None:
         self.rows = {name: array("q") for name in COLUMNS}
         self._address, self._request, self._period_ns = address, request, period_ns
-        self._idle: list[Connection] = []
+        self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
+        """Both by file descriptor."""
         self._begin_ns = time.monotonic_ns()
         self._random = random.Random(1)  # noqa: S311 - reproducible on purpose
         self.due_ns = self._begin_ns
 
     @property
-    def waiting(self) -> tuple[int, ...]:
-        """File descriptors of the connections whose answer has not come."""
-        return tuple(self._busy)
+    def is_waiting(self) -> bool:
+        """Whether an answer has not come."""
+        return bool(self._busy)
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """File descriptors of all connections: an idle one is ready once the server has closed it."""
+        return *self._busy, *self._idle
 
     def send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
         while self.due_ns <= time.monotonic_ns() and len(self._busy) < MOST_CONNECTIONS:
             row = len(self.rows["status"])
-            connection, sent = self._kept(), time.monotonic_ns()
+            connection, sent = self._idle.popitem()[1] if self._idle else None, time.monotonic_ns()
             for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
                 self.rows[name].append(value)
             self.due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
@@ -108,8 +109,11 @@ class Schedule:
                 self._drop(row)
 
     def receive(self, ready: Iterable[int]) -> None:
-        """Take answers from connections that are ready."""
+        """Take answers from connections that are ready; close idle ones that their server has closed."""
         for descriptor in ready:
+            if idle := self._idle.pop(descriptor, None):
+                idle.channel.close()
+                continue
             connection = self._busy[descriptor]
             try:
                 answer = connection.read()
@@ -122,7 +126,7 @@ class Schedule:
             self.rows["received_ns"][connection.row] = time.monotonic_ns()
             self.rows["status"][connection.row], kept = answer
             if kept:
-                self._idle.append(self._busy.pop(descriptor))
+                self._idle[descriptor] = self._busy.pop(descriptor)
             else:
                 self._drop(connection.row)
 
@@ -132,15 +136,6 @@ class Schedule:
             if self.rows["scheduled_ns"][connection.row] < before_ns:
                 self.rows["received_ns"][connection.row] = time.monotonic_ns()
                 self._drop(connection.row)
-
-    def _kept(self) -> Connection | None:
-        """Return an idle connection, None where there is none."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
-                return connection
-            connection.channel.close()
-        return None
 
     def _drop(self, row: int) -> None:
         for descriptor, connection in list(self._busy.items()):
@@ -161,10 +156,10 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
 def _probe(schedule: Schedule) -> str:
     """Send and receive until a command comes on standard input; return it once every answer is there, or given up."""
     command = ""
-    while not command or schedule.waiting:
+    while not command or schedule.is_waiting:
         now = time.monotonic_ns()
         wait_s = 0.5 if command else max(0.0, (schedule.due_ns - now) / 1e9)
-        watched = schedule.waiting if command else (0, *schedule.waiting)
+        watched = schedule.open if command else (0, *schedule.open)
         ready = select.select(watched, [], [], min(wait_s, 0.5))[0]
         if 0 in ready:
             ready.remove(0)
