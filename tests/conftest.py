@@ -1,3 +1,3 @@
-"""Fixtures that more than one module of tests takes."""
+"""Fixtures and rules that more than one module of tests takes."""
 
-pytest_plugins = ["published_runs"]
+pytest_plugins = ["disturbance", "published_runs", "pytester"]

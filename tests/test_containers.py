@@ -33,6 +33,7 @@ from runner.running.preparing import bench_of, place_for, tools_of
 
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.timed,
     pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
 ]
 

@@ -19,6 +19,8 @@ from runner.measure.contract.wire import Target, fetch
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
 
+pytestmark = pytest.mark.timed
+
 WHOLE_CHECK_S = 30
 """Twice what a check may take on a machine that does nothing else."""
 

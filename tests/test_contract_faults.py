@@ -28,6 +28,8 @@ from runner.measure.contract.smuggling import check_smuggling
 from runner.measure.contract.wire import Target
 from runner.model import Check, Server
 
+pytestmark = pytest.mark.timed
+
 SEED = 20261121
 AT_ONCE = 8
 """Servers that are checked in parallel, each in a process of its own: most of the time is waiting."""

@@ -11,6 +11,8 @@ from contract_faulty_server import NONCE, faulty_server, server_record
 from runner.measure.contract import quick_check
 from runner.model import Check, LabError
 
+pytestmark = pytest.mark.timed
+
 
 def failed(checks: list[Check]) -> list[str]:
     return [check.name for check in checks if not check.ok]

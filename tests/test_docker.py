@@ -38,6 +38,7 @@ def engine_answers():
 REASON = engine_answers()
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.timed,
     pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
 ]
 

@@ -9,6 +9,8 @@ import pytest
 from runner.measure import doctor, machine
 from runner.measurement import Placement
 
+pytestmark = pytest.mark.timed
+
 APART = Placement((0,), (2,), (3,))
 # A good machine: four CPUs of four cores, no turbo, nothing stolen, nothing else running.
 FILES = {

@@ -19,6 +19,8 @@ import pytest
 from real_lab import standing
 from test_pipeline import BENCH, bench, records, wait_for
 
+pytestmark = pytest.mark.timed
+
 CAMPAIGN = """title = "three trials"
 servers = ["fake"]
 repeats = 3

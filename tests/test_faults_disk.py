@@ -13,7 +13,10 @@ from test_pipeline import BENCH, bench, records, wait_for
 
 from runner.measure.tools import find_tool
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+pytestmark = [
+    pytest.mark.timed,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
+]
 
 
 @pytest.fixture

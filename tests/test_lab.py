@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.timed
+
 ROOT = Path(__file__).parents[1]
 TOKEN = "of-this-test"
 

@@ -33,6 +33,8 @@ from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
 
+pytestmark = pytest.mark.timed
+
 ENV = {"PATH": os.environ["PATH"]}
 # Busy for 30 ms of every 100 ms, on its own CPU clock: 30 % of a core.
 DUTY = """

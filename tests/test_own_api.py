@@ -205,13 +205,8 @@ import { check } from 'k6';
 export default function () { check(http.get(__ENV.BASE_URL), { odd: () => Math.random() > 0.3 }); }
 """
     with tiny(5) as server:
-        for _ in range(5):
-            made = run(
-                root, "--url", server.url, "--script", script(root, text), "--rate", "50", "--duration", "2", *BRIEF
-            )
-            if real_lab.is_quiet(made.trials).all():  # else the hypervisor is the reason, whatever else is wrong
-                break
-    row = made.trials.iloc[0]
+        made = run(root, "--url", server.url, "--script", script(root, text), "--rate", "50", "--duration", "2", *BRIEF)
+    row = made.trials[real_lab.undisturbed(made.trials)].iloc[0]
     assert row["verdict"] == "inconclusive"
     assert "of the script's checks failed" in row["verdict_reason"]
     assert row["sustained"] == False  # noqa: E712 - a column of numpy's

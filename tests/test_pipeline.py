@@ -21,6 +21,8 @@ from runner.measurement import Measurement
 from runner.model import Cell, Trial
 from runner.store import RunFolder
 
+pytestmark = pytest.mark.timed
+
 BENCH = [sys.executable, "-m", "runner.cli"]
 
 

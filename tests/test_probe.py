@@ -19,6 +19,8 @@ from runner.measure.probe import request_bytes
 from runner.measurement import Counters, Measurement, Placement
 from runner.model import LabError
 
+pytestmark = pytest.mark.timed
+
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 

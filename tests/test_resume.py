@@ -11,6 +11,8 @@ from test_pipeline import CLOSE, K6, bench, records, run
 
 from runner.store import RunFolder
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

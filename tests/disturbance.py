@@ -1,0 +1,160 @@
+"""Pytest's plugin for tests that measure: what the hypervisor disturbed is repeated, as the lab does with its trials.
+
+A test marked `load` or `timed` that fails counts at once where the machine was the tests' own. Where another guest took
+CPU time away in some second since its module began, the test and all of its fixtures are made anew, in a quieter
+moment if one comes. Where the hypervisor took so much on average, in the last attempt too, that a trial's verdict would
+be `inconclusive`, the test is skipped and says so: nothing was found out.
+"""
+
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+STOLEN_PCT = 5.0
+"""Of the time of all CPUs: from here on a verdict is `inconclusive` (runner/digest/verdict.py)."""
+QUIET_PCT, QUIET_S = 2.0, 3
+"""A moment is quiet after so many seconds with so little."""
+ATTEMPTS = 4
+PATIENCE_S = 45.0
+"""How long a repeated test waits for a quiet moment."""
+BUDGET_S = 900.0
+"""How long all repeats of a session may take: afterwards none is begun."""
+STAT, EVERY_S = Path("/proc/stat"), 1.0
+FEWEST_TICKS = 50
+"""Fewer make no share: one tick of few is a large one."""
+
+
+class Reading(NamedTuple):
+    """What /proc/stat counted up to an instant, in clock ticks."""
+
+    at_s: float
+    every: int
+    stolen: int
+
+
+def read(stat: str, at_s: float) -> Reading:
+    """Return the counts of all CPUs; proc(5): user nice system idle iowait irq softirq steal."""
+    ticks = [int(number) for number in stat.split("\n", 1)[0].split()[1:9]]
+    return Reading(at_s, sum(ticks), ticks[7])
+
+
+def stolen_pct(before: Reading, after: Reading) -> float:
+    """Return the share of the CPUs' time that the hypervisor took between two readings."""
+    return 100 * (after.stolen - before.stolen) / max(1, after.every - before.every)
+
+
+class Watch:
+    """Reads what was stolen once in `EVERY_S`, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+        self._look()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _look(self) -> None:
+        self.readings.append(read(STAT.read_text(), time.monotonic()))
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(EVERY_S)
+            self._look()
+
+    def since(self, begin_s: float) -> list[float]:
+        """Return the share stolen in each second since an instant, up to now; the one that it lies in counts too."""
+        self._look()
+        pairs = [pair for pair in pairwise(self.readings) if pair[1].at_s >= begin_s]
+        return [stolen_pct(*pair) for pair in pairs if pair[1].every - pair[0].every >= FEWEST_TICKS]
+
+    def mean_pct(self, begin_s: float) -> float:
+        """Return the share stolen since an instant."""
+        self._look()
+        return stolen_pct(next(each for each in self.readings if each.at_s >= begin_s), self.readings[-1])
+
+    def wait_for_quiet(self) -> None:
+        """Wait for a quiet moment, as long as patience lasts."""
+        begin_s = time.monotonic()
+        while time.monotonic() - begin_s < PATIENCE_S:
+            time.sleep(EVERY_S)
+            last = self.since(begin_s)[-QUIET_S:]
+            if len(last) == QUIET_S and max(last) < QUIET_PCT:
+                return
+
+
+class Repeats:
+    """Runs the tests that measure, again where they were disturbed."""
+
+    def __init__(self) -> None:
+        self._watch = Watch()
+        self._left_s = BUDGET_S
+        self._module: tuple[object, float] = (None, 0.0)
+        self._timeout: object = None
+        self._repeated: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_timeout_set_timer(self, settings: object) -> None:
+        """Keep what pytest-timeout was told: each attempt may take as long."""
+        self._timeout = settings
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a test that measures, as often as needed; leave the others to pytest."""
+        module = item.getparent(pytest.Module)
+        if module is not self._module[0]:
+            self._module = (module, time.monotonic())
+        if not {"load", "timed"} & {mark.name for mark in item.iter_markers()}:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._attempts(item, nextitem):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _attempts(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+        begin_s, repeats_end_s = self._module[1], time.monotonic() + self._left_s
+        for left in reversed(range(ATTEMPTS)):
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            stolen = self._watch.since(begin_s)
+            if not any(report.failed for report in reports) or max(stolen, default=0.0) < STOLEN_PCT:
+                break
+            if not left or time.monotonic() > repeats_end_s:
+                self._judge(item, reports, begin_s)
+                break
+            self._repeated.append(f"{item.nodeid}: the hypervisor took up to {max(stolen):.0f} %")
+            self._begin_anew(item)
+            begin_s = time.monotonic()
+        self._left_s = max(0.0, repeats_end_s - time.monotonic()) if self._repeated else self._left_s
+        return reports
+
+    def _begin_anew(self, item: pytest.Item) -> None:
+        """Tear all fixtures down, wait for a quiet moment and give the test its time again."""
+        item.session._setupstate.teardown_exact(None)
+        if self._timeout is not None:
+            item.ihook.pytest_timeout_cancel_timer(item=item)
+        self._watch.wait_for_quiet()
+        if self._timeout is not None:
+            item.ihook.pytest_timeout_set_timer(item=item, settings=self._timeout)
+
+    def _judge(self, item: pytest.Item, reports: list[pytest.TestReport], begin_s: float) -> None:
+        """Turn a failure into a skip where a verdict would be `inconclusive`."""
+        mean_pct = self._watch.mean_pct(begin_s)
+        if mean_pct < STOLEN_PCT:
+            return
+        why = f"nothing can be told: the hypervisor took {mean_pct:.0f} % of the CPUs, in the last attempt too"
+        for report in reports:
+            if report.failed:
+                report.outcome, report.longrepr = "skipped", (item.location[0], item.location[1] or 0, why)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was repeated."""
+        for said in self._repeated:
+            terminalreporter.write_line(f"REPEATED {said}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to watch."""
+    config.pluginmanager.register(Repeats())
