@@ -22,7 +22,7 @@ QUIET_PCT, QUIET_S = 2.0, 3
 ATTEMPTS = 4
 PATIENCE_S = 45.0
 """How long a repeated test waits for a quiet moment."""
-BUDGET_S = 900.0
+BUDGET_S = 600.0
 """How long all repeats of a session may take: afterwards none is begun."""
 STAT, EVERY_S = Path("/proc/stat"), 1.0
 FEWEST_TICKS = 50
