@@ -74,7 +74,8 @@ def standing(trials: pd.DataFrame) -> pd.DataFrame:
     """
     trials = trials.assign(name=trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True))
     earlier = trials.sort_values("attempt", kind="stable").duplicated("name", keep="last").reindex(trials.index)
-    blamed = trials.loc[earlier, "error"].str.contains("hypervisor|sampler took|dropped no packets")
+    machines = "hypervisor|other programs|sampler took|probe sent|dropped no packets"
+    blamed = trials.loc[earlier, "error"].str.contains(machines)
     assert blamed.all(), list(trials.loc[earlier, "error"])
     return trials[~earlier].reset_index(drop=True)
 

@@ -264,6 +264,35 @@ def test_tables_that_vanish_are_made_anew(tmp_path):
     assert len(list((lab.run / "tables" / "probe").iterdir())) >= 3
 
 
+@pytest.mark.fault(
+    "the runner's ledger is removed while the run goes", "it is written anew; a killed runner leaves nothing"
+)
+def test_a_ledger_that_vanishes(tmp_path):
+    lab = Lab(tmp_path, "warm-up")
+    shutil.rmtree(tmp_path / "data" / ".live")
+    lab.go()
+    wait_for(lambda: any(entry["kind"] == "process" for entry in lab.ledger()))
+    lab.runner.kill()
+    lab.ended()
+    lab.assert_nothing_is_left()
+
+
+@pytest.mark.fault("the probe is stopped for a while under load", "the attempt is said to be disturbed, and repeated")
+def test_a_probe_that_is_stopped_for_a_while(tmp_path):
+    """It would tell of waits that no server made."""
+    lab = Lab(tmp_path, "load")
+    (probe,) = victims(lab, "runner.measure.probe")
+    probe.suspend()
+    lab.go()
+    time.sleep(0.7)
+    probe.resume()
+    assert lab.ended()[0] == 0
+    folders = sorted(lab.run.glob("trials/b02-*"))
+    hit, again = (json.loads((folder / "trial.json").read_text()) for folder in folders)
+    assert "the probe sent >= 80 % of its requests in time" in hit["error"]
+    assert (hit["status"], hit["disturbed"], again["status"]) == ("failed", True, "sealed")
+
+
 @pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
 def test_a_runner_that_is_stopped_for_a_while(tmp_path):
     lab = Lab(tmp_path, "load")

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runner.digest.probe import Probe, probe_percentiles, read_probe, without_probe
+from runner.digest.probe import HZ, MOST_CONNECTIONS, Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.measure import probe as measured_probe
+from runner.measure import probing
 from runner.measure.answers import Answer, parse_head
 from runner.measure.probe import request_bytes
 from runner.measurement import Counters, Measurement, Placement
@@ -269,6 +271,30 @@ def test_errors_are_no_response_times(tmp_path):
     found = probe_percentiles(samples(np.ones(50), status=503), tmp_path / "probe.parquet", 0, 60.0)
     assert found["probe_failed"] == 50
     assert found["probe_p50_ms"] is None
+
+
+def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
+    due = np.arange(100, dtype=np.int64) * 25_000_000
+    one, kept = np.ones(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
+    late = due + np.where((due >= 1e9) & (due < 1.5e9), 6_000_000, 0)  # 20 of 100, for half a second
+    own = Probe(due, late, late + 1_000_000, 200 * one, kept)
+    assert late_share(own, 0, 2.5) == pytest.approx(0.2, abs=0.01)
+    assert late_share(own, 0, 1.0) == 0.0
+    assert late_share(own, 0, 5.0) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
+    assert late_share(own, 0, 0.2) == 0.0
+    # A server that takes no connection for that half second: the probe waits for the first of them.
+    stuck = np.where(np.arange(100) == 40, int(1.5e9), late + 1_000_000)
+    sent = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
+    assert late_share(Probe(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), 0, 2.5) < 0.02
+    # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
+    due = np.arange(200, dtype=np.int64) * 25_000_000
+    end = np.maximum(due, int(10e9))
+    sent = np.where(np.arange(200) < MOST_CONNECTIONS, due, end)
+    assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), 0, 10.0) < 0.02
+
+
+def test_both_sides_know_what_a_probe_does():
+    assert (probing.HZ, measured_probe.MOST_CONNECTIONS) == (HZ, MOST_CONNECTIONS)
 
 
 def test_its_requests_are_not_the_generators():

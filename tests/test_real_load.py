@@ -147,3 +147,32 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     finally:
         stranger.kill()
         stranger.wait()
+
+
+NEIGHBOUR = """title = "a neighbour on the server's CPU"
+servers = ["reference"]
+
+[[load]]
+workload = "rates"
+rates_rps = [100]
+duration_s = 2
+vus = 20
+warmup_s = 0.2
+"""
+
+
+@pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
+def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
+    root = real_lab.make(tmp_path)
+    cpu = min(os.sched_getaffinity(0))
+    with subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"]) as neighbour:
+        try:
+            done, trials = real_lab.run(root, NEIGHBOUR, "--engine", "process")
+        finally:
+            neighbour.kill()
+    assert done.returncode == 0, done.stderr
+    (row,) = trials.to_dict("records")
+    assert row["attempt"] == 3
+    assert row["verdict"] == "inconclusive"
+    assert "other programs took" in row["verdict_reason"]
+    assert "is repeated: disturbed: " in done.stderr

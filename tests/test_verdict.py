@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, disturbed, judge
+from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, disturbance, judge
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ def evidence(**changes):
         (evidence(generator_share=0.95, database=DatabaseEvidence(0.03, True, 0.0)), "generator-bound", "database 3 %"),
         (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
         (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
+        (evidence(others_share=0.3, offered_rps=500.0), "inconclusive", "other programs took CPU time away"),
+        (evidence(others_share=0.3, generator_share=0.95), "generator-bound", "other programs took 30 %"),
         (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
         (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
     ],
@@ -88,7 +90,10 @@ def test_verdict(given, verdict, reason):
         (evidence(server_share=0.95, generator_share=0.95, stolen_share=0.2), False),
         (evidence(stolen_share=0.2), False),
         (evidence(offered_rps=500.0, dropped=3, stolen_share=0.2), False),
+        (evidence(offered_rps=500.0, others_share=0.15), True),
+        (evidence(offered_rps=500.0, others_share=0.149), False),
+        (evidence(generator_share=0.95, others_share=0.3), False),
     ],
 )
 def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
-    assert disturbed(given) is repeated
+    assert bool(disturbance(given)) is repeated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,11 @@ from runner.store import replacing
 
 ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
 """Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
+
+HZ, MOST_CONNECTIONS = 40.0, 100
+"""How often the probe asks, and how many of its requests may be under way (runner/measure/probing.py, probe.py)."""
+LATE_NS = 5_000_000
+"""A fifth of a period."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,32 @@ def read_probe(raw: Path) -> Probe | None:
         return Probe(**columns, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
+
+
+def late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
+    """Return the share of what was due within the load that the probe sent late, or not at all, by its own fault.
+
+    It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
+    Of a load with fewer than ten requests nothing is said: 0.
+    """
+    due = end_s * HZ - 1  # one a period, anywhere in it
+    t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
+    within = (t_s >= 0) & (t_s < end_s)
+    punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
+    if due < 10 or _held_up(probe, np.array([zero_mono_ns + end_s * 1e9])).any():
+        return 1 - float(punctual[within].mean()) if within.sum() >= 10 else 0.0
+    return max(0.0, 1 - float(punctual[within].sum()) / due)
+
+
+def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return whether the probe waited for the server at some instants, so that it could send nothing."""
+    opened = probe.opened == 1
+
+    def under_way(which: npt.NDArray[np.bool_] | slice) -> npt.NDArray[Any]:
+        sent, received = np.sort(probe.sent_ns[which]), np.sort(probe.received_ns[which])
+        return np.searchsorted(sent, at_ns) - np.searchsorted(received, at_ns)
+
+    return np.asarray((under_way(slice(None)) >= MOST_CONNECTIONS - 1) | (under_way(opened) > 0))
 
 
 def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:

@@ -20,6 +20,9 @@ ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
+PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
+MAX_LATE = 0.2
+"""Share of the probe's requests that it may send late by its own fault; seen at most, under theft: 9.5 %."""
 KERNEL_DROPS = "the kernel dropped no packets"
 CLOCK = "the clock was not stepped"
 LIVED = "the server lived through the load"
@@ -303,6 +306,11 @@ def resource_checks(
             f"from {watched.t_s[0]:.3f} s to {watched.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
         ),
     )
+
+
+def probe_schedule(late: float) -> tuple[Check, ...]:
+    """Hold invariant 9 against the probe: what it sends late is late for no fault of the server's."""
+    return (Check(PROBE_SCHEDULE, late <= MAX_LATE, f"it was late with {100 * late:.0f} % of them"),)
 
 
 def _within(subject: str, mean_pct: float | int | None, cpus: int) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -242,13 +243,20 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
         _verify_raw(run, record)
         digest = _again(run, record)
         # A run of an earlier version has fewer columns: those that it has must come out the same.
-        differing = sorted(k for k, v in record["metrics"].items() if digest and digest.metrics.get(k) != v)
+        differing = sorted(k for k, v in record["metrics"].items() if digest and not _same(digest.metrics.get(k), v))
         if differing:
             raise LabError(
                 f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
                 exit_code=1,
             )
     build_tables(run, salvaged)
+
+
+def _same(found: object, sealed: object) -> bool:
+    """Whether two values are one; a sum of doubles may be rounded otherwise by a version that adds in another order."""
+    if isinstance(found, float) and isinstance(sealed, float):
+        return math.isclose(found, sealed, rel_tol=1e-12)
+    return found == sealed
 
 
 def _damaged(run: RunFolder, record: dict[str, Any]) -> bool:

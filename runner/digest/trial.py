@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import probe_percentiles, read_probe, without_probe
+from runner.digest.probe import late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.usage import evidence, measure_usage
-from runner.digest.verdict import disturbed, judge
+from runner.digest.verdict import disturbance, judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement, ended
 from runner.model import Check, LabError, Trial, Verdict
@@ -34,7 +34,7 @@ class Digest:
     checks: tuple[Check, ...]
     verdict: Verdict
     stolen: str | None = None
-    """That the hypervisor took too much of the CPUs' time for this trial to tell what it could have told."""
+    """Who took too much of the CPUs' time for this trial to tell what it could have told."""
 
     @property
     def broken(self) -> str | None:
@@ -44,9 +44,9 @@ class Digest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine is to blame: it took CPU away, dropped packets, or stepped its clock."""
+        """Whether the machine is to blame: for CPU taken away, a late instrument, lost packets or a stepped clock."""
         failed = {check.name for check in self.checks if not check.ok}
-        if failed <= {reconcile.SAMPLER_TICKS}:
+        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE}:
             return bool(failed) or self.stolen is not None
         return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 
@@ -102,10 +102,11 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
         metrics["inserts"] = load.sent.ok
     even = reconcile.clock(measurement)
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks, even)
+    if probe is not None:
+        checks += reconcile.probe_schedule(late_share(probe, zero_mono_ns, load.duration_s))
     evident = evidence(trial.cell, measurement, metrics)
-    stolen = None
-    if disturbed(evident):
-        stolen = f"disturbed: the hypervisor took {100 * evident.stolen_share:.0f} % of the CPUs' time away"
+    taken = disturbance(evident)
+    stolen = f"disturbed: {taken} away" if taken else None
     return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), stolen)
 
 

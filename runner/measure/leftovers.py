@@ -70,11 +70,17 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._entries: list[dict[str, Any]] = [{"kind": "boot", "id": boot_id(), "numbering": pid_namespace()}]
+        _write(path, self._entries)
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
+        self._entries.append({"kind": kind, **facts})
+        if not self.path.exists():  # somebody tidied up
+            _write(self.path, self._entries)
+            return
         with self.path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps({"kind": kind, **facts}) + "\n")
+            handle.write(json.dumps(self._entries[-1]) + "\n")
 
     def add_process(self, pid: int) -> None:
         """Append a process that leads its own session; all members of the session belong to it."""
@@ -86,7 +92,6 @@ def ledger() -> Iterator[Ledger]:
     """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
     own = os.getpid()
     path = lab_root() / "data" / ".live" / f"{own}-{start_ticks(own)}.jsonl"
-    _write(path, [{"kind": "boot", "id": boot_id(), "numbering": pid_namespace()}])
     try:
         yield Ledger(path)
     finally:

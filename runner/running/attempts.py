@@ -128,7 +128,8 @@ def _run_trial(
     except LabError as known:
         error = str(known)
     except OSError as refused:
-        error = f"the system refused: {refused.strerror or refused}"
+        where = f": {refused.filename}" if refused.filename else ""
+        error = f"the system refused: {refused.strerror or refused}{where}"
     except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
         error = f"{type(unknown).__name__}: {unknown}"
     finally:
