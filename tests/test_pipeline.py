@@ -155,6 +155,21 @@ def test_a_changed_raw_file_is_refused(finished, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.fault("a sealed number was changed", "the tables are not rebuilt; the column is named")
+def test_a_value_that_comes_out_otherwise_is_refused(finished, tmp_path):
+    root, result = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(result["path"], copy)
+    path = next(copy.glob("trials/*/trial.json"))
+    record = json.loads(path.read_text())
+    record["metrics"]["rps"] *= 1 + 1e-9
+    path.write_text(json.dumps(record))
+    shutil.rmtree(copy / "tables")
+    done = bench(root, "report", str(copy))
+    assert done.returncode == 1
+    assert "the raw files now give other values than when sealed: rps" in done.stderr
+
+
 @pytest.mark.fault(
     "k6's samples cut off", "refused, or with `--salvage` every request before the cut counts, and the trial as failed"
 )
