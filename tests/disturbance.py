@@ -3,7 +3,7 @@
 A test marked `load` or `timed` that fails counts at once where the machine was the tests' own. Where another guest took
 CPU time away in some second since its module began, the test and all of its fixtures are made anew, in a quieter
 moment if one comes. Where the hypervisor took so much on average, in the last attempt too, that a trial's verdict would
-be `inconclusive`, the test is skipped and says so: nothing was found out.
+be `inconclusive`, a test marked `load` is skipped and says so: nothing was found out.
 """
 
 import threading
@@ -52,28 +52,31 @@ class Watch:
     """Reads what was stolen once in `EVERY_S`, in a thread of its own."""
 
     def __init__(self) -> None:
-        self.readings: list[Reading] = []
-        self._look()
+        self.readings = [self._now()]
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def _look(self) -> None:
-        self.readings.append(read(STAT.read_text(), time.monotonic()))
+    def _now(self) -> Reading:
+        return read(STAT.read_text(), time.monotonic())
 
     def _watch(self) -> None:
         while True:
             time.sleep(EVERY_S)
-            self._look()
+            self.readings.append(self._now())
+
+    def mark(self) -> float:
+        """Begin a second, and return when."""
+        self.readings.append(self._now())
+        return self.readings[-1].at_s
 
     def since(self, begin_s: float) -> list[float]:
-        """Return the share stolen in each second since an instant, up to now; the one that it lies in counts too."""
-        self._look()
-        pairs = [pair for pair in pairwise(self.readings) if pair[1].at_s >= begin_s]
+        """Return the share stolen in each second since a marked instant, up to now."""
+        pairs = [pair for pair in pairwise([*self.readings, self._now()]) if pair[0].at_s >= begin_s]
         return [stolen_pct(*pair) for pair in pairs if pair[1].every - pair[0].every >= FEWEST_TICKS]
 
     def mean_pct(self, begin_s: float) -> float:
         """Return the share stolen since an instant."""
-        self._look()
-        return stolen_pct(next(each for each in self.readings if each.at_s >= begin_s), self.readings[-1])
+        now = self._now()
+        return stolen_pct(next((each for each in self.readings if each.at_s >= begin_s), now), now)
 
     def wait_for_quiet(self) -> None:
         """Wait for a quiet moment, as long as patience lasts."""
@@ -105,48 +108,62 @@ class Repeats:
         """Run a test that measures, as often as needed; leave the others to pytest."""
         module = item.getparent(pytest.Module)
         if module is not self._module[0]:
-            self._module = (module, time.monotonic())
+            self._module = (module, self._watch.mark())
         if not {"load", "timed"} & {mark.name for mark in item.iter_markers()}:
+            self._timeout = None
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._attempts(item, nextitem):
             item.ihook.pytest_runtest_logreport(report=report)
+        self._timeout = None
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def _attempts(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-        begin_s, repeats_end_s = self._module[1], time.monotonic() + self._left_s
+        begin_s = failed_s = self._module[1]
         for left in reversed(range(ATTEMPTS)):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-            stolen = self._watch.since(begin_s)
-            if not any(report.failed for report in reports) or max(stolen, default=0.0) < STOLEN_PCT:
+            if left < ATTEMPTS - 1:
+                self._left_s -= time.monotonic() - failed_s
+            stolen = max(self._watch.since(begin_s), default=0.0)
+            if not any(report.failed for report in reports) or stolen < STOLEN_PCT:
+                return reports
+            failed_s = time.monotonic()
+            self._repeated.append(f"{item.nodeid}: the hypervisor took up to {stolen:.0f} %")
+            if not left or self._left_s <= 0 or not self._begin_anew(item):
                 break
-            if not left or time.monotonic() > repeats_end_s:
-                self._judge(item, reports, begin_s)
-                break
-            self._repeated.append(f"{item.nodeid}: the hypervisor took up to {max(stolen):.0f} %")
-            self._begin_anew(item)
-            begin_s = time.monotonic()
-        self._left_s = max(0.0, repeats_end_s - time.monotonic()) if self._repeated else self._left_s
+            begin_s = self._watch.mark()
+        self._repeated.pop()
+        self._judge(item, reports, begin_s)
         return reports
 
-    def _begin_anew(self, item: pytest.Item) -> None:
-        """Tear all fixtures down, wait for a quiet moment and give the test its time again."""
-        item.session._setupstate.teardown_exact(None)
+    def _begin_anew(self, item: pytest.Item) -> bool:
+        """Tear all fixtures down, wait for a quiet moment, give the test its time again; return whether it worked."""
+        self._arm(item)
+        try:
+            item.session._setupstate.teardown_exact(None)
+        except Exception:  # noqa: BLE001 - a fixture's own error: the test has failed already, and is not repeated
+            return False
         if self._timeout is not None:
             item.ihook.pytest_timeout_cancel_timer(item=item)
         self._watch.wait_for_quiet()
+        self._arm(item)
+        return True
+
+    def _arm(self, item: pytest.Item) -> None:
         if self._timeout is not None:
+            item.ihook.pytest_timeout_cancel_timer(item=item)
             item.ihook.pytest_timeout_set_timer(item=item, settings=self._timeout)
 
     def _judge(self, item: pytest.Item, reports: list[pytest.TestReport], begin_s: float) -> None:
-        """Turn a failure into a skip where a verdict would be `inconclusive`."""
+        """Turn the failure of a test that drives a load into a skip where a verdict would be `inconclusive`."""
         mean_pct = self._watch.mean_pct(begin_s)
-        if mean_pct < STOLEN_PCT:
+        if mean_pct < STOLEN_PCT or item.get_closest_marker("load") is None:
             return
-        why = f"nothing can be told: the hypervisor took {mean_pct:.0f} % of the CPUs, in the last attempt too"
         for report in reports:
-            if report.failed:
+            if report.failed and report.when != "teardown":
+                said = report.longreprtext.strip().splitlines()[-1:]
+                why = f"nothing can be told: the hypervisor took {mean_pct:.0f} % of the CPUs, at last too; {said}"
                 report.outcome, report.longrepr = "skipped", (item.location[0], item.location[1] or 0, why)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

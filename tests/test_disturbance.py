@@ -23,7 +23,7 @@ def measured():
     with LOG.open("a") as log:
         log.write("x")
     machine({stolen} if len(LOG.read_text()) <= {disturbed} else 0)
-    time.sleep(0.1)
+    time.sleep(0.4)
     return len(LOG.read_text())
 """
 CONFTEST = """
@@ -46,7 +46,7 @@ class Stat:
         return f"cpu {spent} 0 0 0 0 0 0 {int(self.stolen)} 0 0\\ncpu0 1 2 3\\n"
 
 
-disturbance.STAT, disturbance.EVERY_S, disturbance.PATIENCE_S = Stat(), 0.02, 0.3
+disturbance.STAT, disturbance.EVERY_S, disturbance.PATIENCE_S = Stat(), 0.1, 0.5
 pytest_plugins = ["disturbance"]
 """
 

@@ -265,7 +265,7 @@ def test_tables_that_vanish_are_made_anew(tmp_path):
 
 
 @pytest.mark.fault(
-    "the runner's ledger is removed while the run goes", "it is written anew; a killed runner leaves nothing"
+    "the runner's ledger is removed while the run goes", "it is written anew with the next thing that starts"
 )
 def test_a_ledger_that_vanishes(tmp_path):
     lab = Lab(tmp_path, "warm-up")

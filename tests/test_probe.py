@@ -276,7 +276,7 @@ def test_errors_are_no_response_times(tmp_path):
 def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     due = np.arange(100, dtype=np.int64) * 25_000_000
     one, kept = np.ones(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
-    late = due + np.where((due >= 1e9) & (due < 1.5e9), 6_000_000, 0)  # 20 of 100, for half a second
+    late = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
     own = Probe(due, late, late + 1_000_000, 200 * one, kept)
     assert late_share(own, 0, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late_share(own, 0, 1.0) == 0.0

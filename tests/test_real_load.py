@@ -175,4 +175,5 @@ def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
     assert row["attempt"] == 3
     assert row["verdict"] == "inconclusive"
     assert "other programs took" in row["verdict_reason"]
+    assert row["others_cpu_mean_pct"] > 50
     assert "is repeated: disturbed: " in done.stderr

@@ -93,6 +93,7 @@ def test_verdict(given, verdict, reason):
         (evidence(offered_rps=500.0, others_share=0.15), True),
         (evidence(offered_rps=500.0, others_share=0.149), False),
         (evidence(generator_share=0.95, others_share=0.3), False),
+        (evidence(server_share=0.5, others_share=0.25), True),
     ],
 )
 def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):

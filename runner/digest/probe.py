@@ -20,8 +20,10 @@ ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
 
 HZ, MOST_CONNECTIONS = 40.0, 100
 """How often the probe asks, and how many of its requests may be under way (runner/measure/probing.py, probe.py)."""
-LATE_NS = 5_000_000
-"""A fifth of a period."""
+LATE_NS = 100_000_000
+"""Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
+CONNECTING_NS = 1_000_000_000
+"""The probe gives a connection up that is not accepted within this time."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,15 @@ def late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
 
 def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return whether the probe waited for the server at some instants, so that it could send nothing."""
+
+    def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.searchsorted(np.sort(begin_ns), at_ns) - np.searchsorted(np.sort(end_ns), at_ns)
+
     opened = probe.opened == 1
-
-    def under_way(which: npt.NDArray[np.bool_] | slice) -> npt.NDArray[Any]:
-        sent, received = np.sort(probe.sent_ns[which]), np.sort(probe.received_ns[which])
-        return np.searchsorted(sent, at_ns) - np.searchsorted(received, at_ns)
-
-    return np.asarray((under_way(slice(None)) >= MOST_CONNECTIONS - 1) | (under_way(opened) > 0))
+    begun_ns, ended_ns = probe.sent_ns[opened], probe.received_ns[opened]
+    connecting = under_way(begun_ns, np.minimum(ended_ns, begun_ns + CONNECTING_NS))
+    waiting = under_way(probe.sent_ns, probe.received_ns)
+    return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
 
 
 def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:

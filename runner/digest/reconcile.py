@@ -22,7 +22,7 @@ MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
 PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
-"""Share of the probe's requests that it may send late by its own fault; seen at most, under theft: 9.5 %."""
+"""Share of the probe's requests that it may send late by its own fault; seen at most, under theft: 3 %."""
 KERNEL_DROPS = "the kernel dropped no packets"
 CLOCK = "the clock was not stepped"
 LIVED = "the server lived through the load"

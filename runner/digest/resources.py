@@ -30,6 +30,8 @@ class Counter:
     """Switches between tasks, cumulative, NaN where not counted: the kernel counts them of the host only."""
     threads: Floats | None = None
     """Threads of the subject's processes, NaN where not looked at."""
+    interrupts_s: Floats | None = None
+    """CPU time in interrupts, cumulative, NaN where not counted: of the host only."""
     figures: dict[str, Floats] = field(default_factory=dict)
     """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
 
@@ -47,6 +49,13 @@ class Counter:
         """Return the CPU seconds stolen between two instants, summed over all CPUs."""
         taken = np.interp([begin_s, end_s], self.t_s, self.steal_s)
         return float(taken[1] - taken[0])
+
+    def interrupted(self, begin_s: float, end_s: float) -> float:
+        """Return the CPU seconds in interrupts between two instants; NaN where they were not counted."""
+        if self.interrupts_s is None:
+            return float("nan")
+        spent = np.interp([begin_s, end_s], self.t_s, self.interrupts_s)
+        return float(spent[1] - spent[0])
 
     def throttled(self, begin_s: float, end_s: float) -> float:
         """Return the seconds between two instants in which a CPU quota held the subject back."""
@@ -78,7 +87,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
         throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
-        switches, threads = (_floats(table, name) for name in ("switches", "threads"))
+        switches, threads, interrupts = (_floats(table, name) for name in ("switches", "threads", "interrupts_ns"))
         figures = {name: _floats(table, name) for name in FIGURES}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
@@ -93,6 +102,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
             steal[own] / 1e9,
             switches[own],
             threads[own],
+            interrupts[own] / 1e9,
             {name: values[own] for name, values in figures.items()},
         )
     return counters

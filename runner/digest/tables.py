@@ -95,6 +95,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "sampler_cpu_mean_pct",
     "probe_cpu_mean_pct",
     "host_steal_pct",
+    "others_cpu_mean_pct",
     "probe_requests",
     "probe_failed",
     "probe_p50_ms",
@@ -255,7 +256,7 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
 def _same(found: object, sealed: object) -> bool:
     """Whether two values are one; a sum of doubles may be rounded otherwise by a version that adds in another order."""
     if isinstance(found, float) and isinstance(sealed, float):
-        return math.isclose(found, sealed, rel_tol=1e-12)
+        return math.isclose(found, sealed, rel_tol=1e-10, abs_tol=1e-10)
     return found == sealed
 
 

@@ -14,11 +14,11 @@ from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
 from runner.digest.probe import late_share, probe_percentiles, read_probe, without_probe
-from runner.digest.usage import evidence, measure_usage
+from runner.digest.usage import evidence, measure_usage, others_pct
 from runner.digest.verdict import disturbance, judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement, ended
-from runner.model import Check, LabError, Trial, Verdict
+from runner.model import OWN, Check, LabError, Trial, Verdict
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing
 
@@ -94,6 +94,9 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
         **probed,
         "generator_ceiling_rps": measurement.generator_ceiling_rps,
     }
+    if trial.cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
+        probe_pct = probed.get("probe_cpu_mean_pct") or 0.0
+        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, load.duration_s, probe_pct)
     if trial.cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if trial.cell.objective is not None:

@@ -13,7 +13,7 @@ from runner.digest import reconcile
 from runner.digest.resources import Counter, rates, read_counters, tick_coverage
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Wait
 from runner.measurement import Measurement
-from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
+from runner.model import OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
 
 Metrics = Mapping[str, float | int | None]
@@ -29,6 +29,7 @@ class Usage:
 
     metrics: Metrics
     checks: tuple[Check, ...]
+    counters: Mapping[str, Counter]
 
 
 def measure_usage(
@@ -53,7 +54,6 @@ def measure_usage(
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
         "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
-        "others_cpu_mean_pct": _others_pct(counters, end_s),
     }
     if "database" in counters and server is not None:
         metrics |= _database(counters["database"], server, measurement, end_s, requests)
@@ -62,7 +62,7 @@ def measure_usage(
         reconcile.kept_packets(measurement),
         *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
     )
-    return Usage(metrics, checks)
+    return Usage(metrics, checks, counters)
 
 
 def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
@@ -80,10 +80,16 @@ def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
     return dict(zip(SERVER, values, strict=True))
 
 
-def _others_pct(counters: Mapping[str, Counter], end_s: float) -> float:
-    """Return what was used of the machine's CPUs by programs that are no part of the trial; the probe is one here."""
+def others_pct(counters: Mapping[str, Counter], end_s: float, probe_pct: float) -> float | None:
+    """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
+
+    None for less than a second, of which ticks tell nothing. Interrupts are left out: some kernels book what the
+    trial's own connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
+    """
     used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
-    return used_pct.pop("host") - sum(used_pct.values())
+    interrupts_pct = 100 * counters["host"].interrupted(0.0, end_s) / end_s
+    others = used_pct.pop("host") - interrupts_pct - sum(used_pct.values()) - probe_pct
+    return None if end_s < 1.0 or math.isnan(others) else others
 
 
 def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
@@ -144,7 +150,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         waits=tuple(_waits(metrics)) if cell.mode == "keepalive" and not scripted else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
         stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
-        others_share=_others_share(cell, metrics, cpus),
+        others_share=_others_share(measurement, metrics, cpus),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
         failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
         checks_failed_share=(metrics.get("checks_failed") or 0) / checks if checks else 0.0,
@@ -152,12 +158,12 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
     )
 
 
-def _others_share(cell: Cell, metrics: Metrics, cpus: int) -> float:
-    """Return the share of the CPUs' time that others took. A server of the user's own may have helpers: not known."""
-    if cell.workload in OWN:
+def _others_share(measurement: Measurement, metrics: Metrics, cpus: int) -> float:
+    """Return the share of the CPUs' time that others took; 0 where the machine has CPUs beside the trial's."""
+    placement = measurement.placement
+    if cpus > len({*placement.server, *placement.generator, *placement.database}):
         return 0.0
-    others_pct = (metrics.get("others_cpu_mean_pct") or 0.0) - (metrics.get("probe_cpu_mean_pct") or 0.0)
-    return max(0.0, others_pct) / (100 * cpus)
+    return max(0.0, metrics.get("others_cpu_mean_pct") or 0.0) / (100 * cpus)
 
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:

@@ -76,11 +76,15 @@ class Ledger:
     def add(self, kind: str, **facts: Any) -> None:
         """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
         self._entries.append({"kind": kind, **facts})
-        if not self.path.exists():  # somebody tidied up
+        if self.path.exists():
+            with self.path.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(self._entries[-1]) + "\n")
+        self.restore()
+
+    def restore(self) -> None:
+        """Write the file anew where somebody has removed it."""
+        if not self.path.exists():
             _write(self.path, self._entries)
-            return
-        with self.path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(self._entries[-1]) + "\n")
 
     def add_process(self, pid: int) -> None:
         """Append a process that leads its own session; all members of the session belong to it."""
@@ -92,9 +96,11 @@ def ledger() -> Iterator[Ledger]:
     """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
     own = os.getpid()
     path = lab_root() / "data" / ".live" / f"{own}-{start_ticks(own)}.jsonl"
+    own_ledger = Ledger(path)
     try:
-        yield Ledger(path)
+        yield own_ledger
     finally:
+        own_ledger.restore()
         reap(path)
 
 

@@ -88,13 +88,18 @@ class Schedule:
         return bool(self._busy)
 
     @property
+    def is_full(self) -> bool:
+        """Whether nothing can be sent before an answer comes."""
+        return len(self._busy) >= MOST_CONNECTIONS
+
+    @property
     def open(self) -> tuple[int, ...]:
         """File descriptors of all connections: an idle one is ready once the server has closed it."""
         return *self._busy, *self._idle
 
     def send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
-        while self.due_ns <= time.monotonic_ns() and len(self._busy) < MOST_CONNECTIONS:
+        while self.due_ns <= time.monotonic_ns() and not self.is_full:
             row = len(self.rows["status"])
             connection, sent = self._idle.popitem()[1] if self._idle else None, time.monotonic_ns()
             for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
@@ -107,6 +112,7 @@ class Schedule:
             except OSError:
                 self.rows["received_ns"][row] = time.monotonic_ns()
                 self._drop(row)
+                return  # it may have taken a second: answers and commands come first
 
     def receive(self, ready: Iterable[int]) -> None:
         """Take answers from connections that are ready; close idle ones that their server has closed."""
@@ -158,7 +164,7 @@ def _probe(schedule: Schedule) -> str:
     command = ""
     while not command or schedule.is_waiting:
         now = time.monotonic_ns()
-        wait_s = 0.5 if command else max(0.0, (schedule.due_ns - now) / 1e9)
+        wait_s = 0.5 if command or schedule.is_full else max(0.0, (schedule.due_ns - now) / 1e9)
         watched = schedule.open if command else (0, *schedule.open)
         ready = select.select(watched, [], [], min(wait_s, 0.5))[0]
         if 0 in ready:

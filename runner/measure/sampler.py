@@ -31,6 +31,7 @@ COLUMNS = (
     "throttled_ns",
     "switches",
     "steal_ns",
+    "interrupts_ns",
 )
 MISSING = -1
 MEMORY_NS = 240_000_000

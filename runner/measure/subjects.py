@@ -25,6 +25,8 @@ class Reading(NamedTuple):
     throttled_ns: int | None = None
     switches: int | None = None
     steal_ns: int | None = None
+    interrupts_ns: int | None = None
+    """The part of the machine's CPU time in interrupts, which some kernels book to no program."""
 
 
 class Source(Protocol):
@@ -145,6 +147,7 @@ class HostSubject:
             self._used_bytes,
             switches=number_after(b"\nctxt ", data),
             steal_ns=steal * _TICK_NS,
+            interrupts_ns=(irq + softirq) * _TICK_NS,
         )
 
     def _used(self) -> int | None:

@@ -43,7 +43,7 @@ YOUNGER = {
         *("bisection", "sustained", "objective_kept", "iteration_mean_ms", "in_flight_mean"),
         *("probe_requests", "probe_failed", "probe_cpu_mean_pct", "probe_p50_ms", "probe_p95_ms", "probe_p99_ms"),
         *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
-        *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct"),
+        *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct"),
     ),
     "resources": (
         *("pool_size", "pool_in_use", "pool_waiting", "gc_cycles", "requests", "connections"),

@@ -21,6 +21,8 @@ PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
 """Those that generator and probe both have -> the share of the requests that took longer."""
 TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
+TICKS_PCT = 20.0
+"""Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
 MEANINGS = {
     "server-bound": "the rate is what the server can do with the CPUs that it was given.",
     "generator-bound": "rate and response times are the generator's; what the server can do was not seen.",
@@ -165,6 +167,7 @@ def evidence_table(case: Case) -> pd.DataFrame:
         *(_wait(case, name) for name in ("p50", "p95", "p99")),
         _known("server held back by its quota", row["server_throttled_pct"], "% of the time", _throttled),
         _known("CPU time that the hypervisor took", row["host_steal_pct"], "% of a core", _stolen),
+        _known("CPU time that other programs took", row["others_cpu_mean_pct"], "% of a core", _others),
         _ceiling(case),
         _known("requests not sent in time", row["dropped"], "", _dropped) if row["load_model"] == "open" else None,
         _known("all connections of the pool in use", row["pool_exhausted_pct"], "% of the time", _exhausted),
@@ -206,6 +209,10 @@ def _throttled(share_pct: float) -> str:
 
 def _stolen(share_pct: float) -> str:
     return "none" if share_pct == 0 else "that much the run did not have"
+
+
+def _others(share_pct: float) -> str:
+    return "as little as the kernel's ticks can tell" if share_pct < TICKS_PCT else "that much the run did not have"
 
 
 def _exhausted(share_pct: float) -> str:
