@@ -1,7 +1,5 @@
 """A campaign is hit in every state of a trial: it says so, leaves nothing running, loses one trial at most, goes on."""
 
-import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -10,130 +8,15 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import fake_lab
 import pandas as pd
-import psutil
 import pytest
+from hit_lab import CELL, PAUSED, STATES, Lab, victims
 from real_lab import standing
 from test_pipeline import BENCH, bench, records, wait_for
 
 pytestmark = pytest.mark.timed
-
-CAMPAIGN = """title = "three trials"
-servers = ["fake"]
-repeats = 3
-
-[[load]]
-workload = "wrk-matrix"
-connections = [4]
-modes = ["keepalive"]
-duration_s = 0.3
-warmup_s = 1
-"""
-CELL = "fake-wrk-matrix-c4-keepalive"
-PAUSED = ("start", "warm-up", "load")
-STATES = (*PAUSED, "digest", "between")
-"""What the second trial is doing when it is hit."""
-
-
-class Lab:
-    """A lab in a folder of its own whose campaign is about to be hit in its second trial."""
-
-    def __init__(self, root: Path, state: str, **environment: str) -> None:
-        self.root = root
-        fake_lab.make(root).write_text(CAMPAIGN)
-        (root / "tmp").mkdir()
-        fake_lab.fault(root, f"pause-{state} b02" if state in PAUSED else "")
-        self.state = state
-        self.env = {**os.environ, "BENCH_ROOT": str(root), "TMPDIR": str(root / "tmp"), "COLUMNS": "200", **environment}
-        self.runner = subprocess.Popen(
-            [*BENCH, "run", str(root / "fakes.toml"), "--engine", "process"],
-            cwd=root,
-            env=self.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.await_state()
-        self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
-
-    @property
-    def run(self) -> Path:
-        (folder,) = self.root.glob("data/runs/*")
-        return folder
-
-    def lines(self) -> list[tuple[str, str]]:
-        """The journal so far: trial and state of each line."""
-        found = []
-        for path in self.root.glob("data/runs/*/journal.jsonl"):
-            for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append((json.loads(line)["trial_id"], json.loads(line)["state"]))
-        return found
-
-    def ledger(self) -> list[dict[str, Any]]:
-        """What the runner's ledger lists so far."""
-        found = []
-        for path in self.root.glob("data/.live/*.jsonl"):
-            for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append(json.loads(line))
-        return found
-
-    def await_state(self) -> None:
-        if self.state in PAUSED:
-            wait_for((self.root / ".tools" / "paused").exists, seconds=60)
-        elif self.state == "digest":
-            wait_for(lambda: any(trial.startswith("b02") and state == "raw" for trial, state in self.lines()), 60)
-        else:
-            wait_for(lambda: any(state == "sealed" for _, state in self.lines()), 60)
-
-    def go(self) -> None:
-        """Let the paused program go on."""
-        (self.root / ".tools" / "go").touch()
-
-    def ended(self) -> tuple[int, str]:
-        """How the runner ended, and what it said."""
-        assert self.runner.stderr is not None
-        said = self.runner.stderr.read()
-        return self.runner.wait(timeout=60), said
-
-    def processes(self) -> list[psutil.Process]:
-        """What runs of this lab, but the runner itself."""
-        found = []
-        for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if each.pid != self.runner.pid and str(self.root) in " ".join([*each.cmdline(), each.cwd()]):
-                    found.append(each)
-        return found
-
-    def sealed(self) -> dict[str, str]:
-        """SHA-256 of every file of the sealed trials, by path."""
-        folders = [self.run / "trials" / r["trial_id"] for r in records(self.run).values() if r["status"] == "sealed"]
-        files = [path for folder in folders for path in sorted(folder.iterdir())]
-        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-    def assert_nothing_is_left(self) -> None:
-        wait_for(lambda: not list((self.root / "data" / ".live").iterdir()))
-        wait_for(lambda: not self.processes())
-        assert list((self.root / "tmp").iterdir()) == []
-        assert [group for group in self.groups if group.exists()] == []
-
-    def resume(self) -> subprocess.CompletedProcess[str]:
-        fake_lab.fault(self.root, "")
-        return bench(self.root, "run", "--resume", self.run.name)
-
-    def assert_it_goes_on_to_its_end(self) -> None:
-        before = self.sealed()
-        done = self.resume()
-        assert done.returncode == 0, done.stderr
-        after = self.sealed()
-        assert {path: after[path] for path in before} == before
-        last = {name: record["status"] for name, record in records(self.run).items()}
-        assert last == {f"b0{block}-{CELL}": "sealed" for block in (1, 2, 3)}
-        assert not list(self.run.rglob(".*.tmp"))
 
 
 @pytest.mark.fault(
@@ -174,15 +57,6 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path, state):
     assert "Traceback" not in said
     lab.assert_nothing_is_left()
     lab.assert_it_goes_on_to_its_end()
-
-
-def victims(lab: Lab, word: str) -> list[psutil.Process]:
-    found = []
-    for each in lab.processes():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
-            if word in " ".join(each.cmdline()):
-                found.append(each)
-    return found
 
 
 @pytest.mark.fault(
@@ -286,10 +160,30 @@ def test_a_probe_that_is_stopped_for_a_while(tmp_path):
     lab.go()
     time.sleep(0.7)
     probe.resume()
-    assert lab.ended()[0] == 0
+    assert_repeated(lab, "the probe sent >= 80 % of its requests in time")
+
+
+@pytest.mark.fault(
+    "the server or the generator is put on other CPUs under load", "the attempt is said to be disturbed, and repeated"
+)
+@pytest.mark.parametrize(("subject", "word"), [("server", "server.py"), ("generator", ".tools/wrk")])
+def test_what_is_put_on_other_cpus(tmp_path, subject, word):
+    """As a manager of control groups does, or somebody's taskset; both sides could then take from one another."""
+    lab = Lab(tmp_path, "load")
+    for each in victims(lab, word):
+        each.cpu_affinity(sorted(os.sched_getaffinity(0)))
+    lab.go()
+    assert_repeated(lab, f"9 everyone stayed on the CPUs that they were given (the {subject} could use others)")
+
+
+def assert_repeated(lab, error):
+    """The second trial failed for this alone, and its second attempt did not."""
+    code, said = lab.ended()
+    assert code == 0, said
     folders = sorted(lab.run.glob("trials/b02-*"))
     hit, again = (json.loads((folder / "trial.json").read_text()) for folder in folders)
-    assert "the probe sent >= 80 % of its requests in time" in hit["error"]
+    assert error in hit["error"]
+    assert hit["error"].count("; ") == 0
     assert (hit["status"], hit["disturbed"], again["status"]) == ("failed", True, "sealed")
 
 

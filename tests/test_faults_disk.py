@@ -8,7 +8,7 @@ from pathlib import Path
 import fake_lab
 import pytest
 import real_lab
-from test_faults import CAMPAIGN
+from hit_lab import CAMPAIGN
 from test_pipeline import BENCH, bench, records, wait_for
 
 from runner.measure.tools import find_tool

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runner.digest.k6 import K6Points, K6Summary, TrendStats
-from runner.digest.reconcile import clock, k6_checks, lived, resource_checks, wrk_checks
+from runner.digest.reconcile import STAYED, clock, k6_checks, lived, resource_checks, stayed, wrk_checks
 from runner.digest.resources import Counter
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
@@ -180,6 +180,27 @@ def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(se
     found = broken(resource_checks(measurement(), metrics, counters(*seen), 1.0, coverage))
     assert len(found) == len(names)
     assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "names"),
+    [
+        (0.3, 0.6, [STAYED]),
+        (0.3, 9.0, [STAYED]),
+        (-1.0, 0.06, []),  # a generator that is just going to its CPUs
+        (1.01, 9.0, []),  # after the load
+    ],
+)
+def test_who_leaves_its_cpus_under_load_is_caught(begin_s, end_s, names):
+    (server,) = counters().values()
+    foreign = np.where((server.t_s >= begin_s) & (server.t_s <= end_s), 1.0, 0.0)
+    assert broken([stayed({"server": replace(server, foreign_cpus=foreign)}, 1.0)]) == names
+
+
+def test_whose_cpus_nobody_looked_at_breaks_nothing():
+    (server,) = counters().values()
+    unknown = replace(server, foreign_cpus=np.full(server.t_s.size, np.nan))
+    assert stayed({"server": unknown, "host": server}, 1.0).ok
 
 
 @pytest.mark.fault("the clock is stepped under load", "the trial is not sealed")

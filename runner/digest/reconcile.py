@@ -20,6 +20,9 @@ ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
+STAYED = "9 everyone stayed on the CPUs that they were given"
+SETTLED_S = 0.1
+"""A generator goes to its CPUs as it begins: taskset becomes the program."""
 PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
 """Share of the probe's requests that it may send late by its own fault; seen at most, under theft: 3 %."""
@@ -306,6 +309,12 @@ def resource_checks(
             f"from {watched.t_s[0]:.3f} s to {watched.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
         ),
     )
+
+
+def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
+    """Return whether nobody was put on another's CPUs, by whatever it be: a tool, a manager of control groups."""
+    strayed = [subject for subject, counter in counters.items() if counter.strayed(SETTLED_S, duration_s)]
+    return Check(STAYED, not strayed, f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left")
 
 
 def probe_schedule(late: float) -> tuple[Check, ...]:

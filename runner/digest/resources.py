@@ -32,6 +32,8 @@ class Counter:
     """Threads of the subject's processes, NaN where not looked at."""
     interrupts_s: Floats | None = None
     """CPU time in interrupts, cumulative, NaN where not counted: of the host only."""
+    foreign_cpus: Floats | None = None
+    """How many CPUs the subject might use that were not its own, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
     """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
 
@@ -56,6 +58,12 @@ class Counter:
             return float("nan")
         spent = np.interp([begin_s, end_s], self.t_s, self.interrupts_s)
         return float(spent[1] - spent[0])
+
+    def strayed(self, begin_s: float, end_s: float) -> bool:
+        """Return whether the subject might use another CPU than its own at any sample between two instants."""
+        if self.foreign_cpus is None:
+            return False
+        return bool((self.foreign_cpus[(self.t_s >= begin_s) & (self.t_s <= end_s)] > 0).any())
 
     def throttled(self, begin_s: float, end_s: float) -> float:
         """Return the seconds between two instants in which a CPU quota held the subject back."""
@@ -88,6 +96,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
         throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
         switches, threads, interrupts = (_floats(table, name) for name in ("switches", "threads", "interrupts_ns"))
+        foreign = _floats(table, "foreign_cpus")
         figures = {name: _floats(table, name) for name in FIGURES}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
@@ -103,6 +112,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
             switches[own],
             threads[own],
             interrupts[own] / 1e9,
+            foreign[own],
             {name: values[own] for name, values in figures.items()},
         )
     return counters

@@ -44,9 +44,12 @@ class Digest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine is to blame: for CPU taken away, a late instrument, lost packets or a stepped clock."""
+        """Whether the machine is to blame: for CPU taken away, a late instrument, lost packets or a stepped clock.
+
+        Or for a part of the trial that was put on other CPUs.
+        """
         failed = {check.name for check in self.checks if not check.ok}
-        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE}:
+        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE, reconcile.STAYED}:
             return bool(failed) or self.stolen is not None
         return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 

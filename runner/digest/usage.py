@@ -60,6 +60,7 @@ def measure_usage(
     checks = (
         reconcile.lived(measurement),
         reconcile.kept_packets(measurement),
+        reconcile.stayed(counters, end_s),
         *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
     )
     return Usage(metrics, checks, counters)

@@ -88,7 +88,7 @@ def load(bench: Bench, command: generators.Command, probe: generators.Shot, fold
         sampler = prober = None
         if observers.sampler:
             sampler = stack.enter_context(sampling(folder / "resources.parquet", bench.sample_hz, cpus, bench.ledger))
-            _watch(sampler, subjects)
+            _watch(sampler, subjects, bench.placement)
         if observers.probe:
             prober = stack.enter_context(probing(folder / "probe.parquet", port, cpus, bench.ledger, shot=probe))
             prober.begin()
@@ -100,11 +100,13 @@ def load(bench: Bench, command: generators.Command, probe: generators.Shot, fold
     return loaded
 
 
-def _watch(sampler: Sampler, subjects: Subjects) -> None:
-    if subjects.running.pid != UNKNOWN_PID:
-        sampler.add("server", subjects.running.pid, alone=subjects.running.alone)
-    if subjects.database is not None:
-        sampler.add("database", subjects.database.running.pid)
+def _watch(sampler: Sampler, subjects: Subjects, placement: Placement) -> None:
+    running, database = subjects.running, subjects.database
+    if running.pid != UNKNOWN_PID:
+        own = placement.server if running.cpus is None else None  # a server of the user's own stays where it is
+        sampler.add("server", running.pid, alone=running.alone, cpus=own)
+    if database is not None:
+        sampler.add("database", database.running.pid, cpus=placement.database)
     if "stats" in subjects.server.implements:
         sampler.poll(subjects.running.port)
 
@@ -116,7 +118,7 @@ def _generate(bench: Bench, command: generators.Command, log: Path, sampler: Sam
     folder = Path(tempfile.gettempdir())
     with pinned("load", command.argv, cpus=cpus, env=env, folder=folder, log=log, ledger=bench.ledger) as process:
         if sampler is not None:
-            sampler.add("generator", process.pid)
+            sampler.add("generator", process.pid, cpus=cpus)
         started = time.time_ns(), time.monotonic_ns()
         process.release()
         try:

@@ -32,6 +32,7 @@ COLUMNS = (
     "switches",
     "steal_ns",
     "interrupts_ns",
+    "foreign_cpus",
 )
 MISSING = -1
 MEMORY_NS = 240_000_000
@@ -50,11 +51,10 @@ class _Rows:
         self.stats: dict[int, dict[str, float]] = {}
         """What /stats answered, by the number of the row that it came just before."""
 
-    def add(self, tick: int, subject: str, source: str, reading: Reading) -> None:
+    def add(self, tick: int, subject: str, source: str, reading: Reading, foreign: int | None) -> None:
         self.subjects.append(subject)
         self.sources.append(source)
-        self._numbers.append(tick)
-        self._numbers.extend([MISSING if value is None else value for value in reading])
+        self._numbers.extend([MISSING if value is None else value for value in (tick, *reading, foreign)])
 
     def to_json(self) -> str:
         """Return all columns as one JSON object on one line."""
@@ -71,13 +71,18 @@ class _Watch:
         self.sources = sources
         self.rows = _Rows()
         self._poll: StatsPoll | None = None
+        self._held: dict[str, tuple[int, frozenset[int]]] = {}
+        """The process and the CPUs of each subject that is to stay on them."""
 
     def command(self, line: str) -> bool:
         """Carry out one command; return whether to go on."""
         command = json.loads(line)
         if "add" in command:
+            subject, pid, cpus = command["add"], command["pid"], command["cpus"]
             with contextlib.suppress(OSError):  # it has just died: it has no rows
-                self.sources[command["add"]] = source_of(command["pid"], MEMORY_NS, alone=command["alone"])
+                self.sources[subject] = source_of(pid, MEMORY_NS, alone=command["alone"])
+            if cpus is not None:
+                self._held[subject] = pid, frozenset(cpus)
         if "poll" in command:
             self._poll = StatsPoll(command["poll"])
         return "stop" not in command
@@ -96,7 +101,17 @@ class _Watch:
                 continue
             if self._poll is not None and subject == "server" and (figures := self._poll.take()):
                 self.rows.stats[len(self.rows.subjects)] = figures
-            self.rows.add(tick, subject, source.name, reading)
+            self.rows.add(tick, subject, source.name, reading, self._foreign_cpus(subject))
+
+    def _foreign_cpus(self, subject: str) -> int | None:
+        """Return how many CPUs a subject may use that are not its own; None where it was given none, or has ended."""
+        if subject not in self._held:
+            return None
+        pid, own = self._held[subject]
+        try:
+            return len(os.sched_getaffinity(pid) - own)
+        except OSError:
+            return None
 
 
 def main() -> None:

@@ -34,12 +34,13 @@ class Sampler:
         self._process = process
         self._out = out
 
-    def add(self, subject: Subject, pid: int, *, alone: bool = True) -> None:
+    def add(self, subject: Subject, pid: int, *, alone: bool = True, cpus: Sequence[int] | None = None) -> None:
         """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row.
 
-        Where it is not `alone` in its group, it is the tree.
+        Where it is not `alone` in its group, it is the tree. With `cpus`, those that it was given, each row says how
+        many others the process may use.
         """
-        self._process.tell({"add": subject, "pid": pid, "alone": alone})
+        self._process.tell({"add": subject, "pid": pid, "alone": alone, "cpus": cpus})
 
     def poll(self, port: int) -> None:
         """Ask the server's /stats as well from now on, over one connection kept open."""
