@@ -162,6 +162,14 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert executed.read_bytes() == first and report.html.read_text() == page
 
 
+def test_kernels_that_have_just_worked_end_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one report in three."""
+    for _ in range(3):
+        with Kernels(1) as kernels, kernels.one() as kernel:
+            assert kernel.kernel_id
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_kernel_that_died_is_told_at_once_and_none_is_left(in_lab: Path) -> None:
     with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
         pids = [kernel.provisioner.pid for kernel in kernels._all]

@@ -62,6 +62,7 @@ class Kernels:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
+            self._settle()
             # Jupyter's own way interrupts a kernel before it asks, which the kernel then complains of.
             clients = [_asked_to_end(kernel) for kernel in self._all]
             deadline = time.monotonic() + PATIENCE_S
@@ -71,6 +72,12 @@ class Kernels:
                 client.stop_channels()
         for kernel in self._all:
             run_sync(kernel.shutdown_kernel)(now=True)  # type: ignore[arg-type]
+
+    def _settle(self) -> None:
+        """Wait until no kernel works any more: one that is asked to end in mid-work says so with a traceback."""
+        while not self._idle.empty():
+            with contextlib.suppress(LabError):  # it has died, after its work was done
+                _await(*self._idle.get())
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
