@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -89,6 +90,16 @@ def test_cpu_over_time_marks_the_injected_burst(tables: Tables) -> None:
     assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
     assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
     assert [text.get_text() for text in panel.texts] == [f"peak {style.number(peak[0])} %"]
+
+
+def test_cpu_over_time_ends_with_the_load(tables: Tables) -> None:
+    """The sampler goes on while the generator ends: what a server does then is no answer to a load."""
+    trial = tables.sealed("k6").iloc[0]
+    own = tables.resources[(tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)]
+    after = own.assign(t_s=own["t_s"] + trial["duration_s"], cpu_pct=1.0)
+    longer = replace(tables, resources=pd.concat([tables.resources, after], ignore_index=True))
+    for before, drawn in zip(cpu.over_time(tables).axes[0].lines, cpu.over_time(longer).axes[0].lines, strict=True):
+        assert np.array_equal(before.get_xydata(), drawn.get_xydata())
 
 
 def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
@@ -242,6 +253,7 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
 
 DRAW = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from runner.present.frames import read_tables
 from runner.present.notebook.gallery import FIGURES

@@ -36,11 +36,13 @@ def usage(samples: pd.DataFrame, window_s: float) -> pd.DataFrame:
 
 
 def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return the resource samples of `trials` by (trial_id, subject), server and generator only.
+    """Return the resource samples of `trials` by (trial_id, subject), server and generator only, up to the load's end.
 
-    A pair that was not sampled has an empty frame.
+    A pair that was not sampled has an empty frame. What the sampler saw while the generator ended is no load's.
     """
+    lasted_s = dict(zip(trials["trial_id"].astype(str), trials["duration_s"], strict=True))
     chosen = resources[resources["trial_id"].isin(trials["trial_id"])]
+    chosen = chosen[chosen["t_s"] <= chosen["trial_id"].astype(str).map(lasted_s).astype(float)]
     found = {(str(trial), str(of)): rows for (trial, of), rows in chosen.groupby(["trial_id", "subject"])}
     pairs = [(str(trial), subject) for trial in trials["trial_id"] for subject in ("server", "generator")]
     return {pair: found.get(pair, resources.iloc[:0]) for pair in pairs}
