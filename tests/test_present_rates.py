@@ -111,10 +111,21 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
     assert table["knee by block"].to_dict() == dict.fromkeys(("axum", "gin", "echo"), "") | {
         "axum": "4,000–4,000 (6)", "gin": "2,000–2,000 (6)", "echo": "2,000–2,000 (6)",
     }  # fmt: skip
-    assert table["limit beyond the knee"].to_dict() == {"axum": "none", "gin": "none", "echo": "generator"}
+    assert table["limit beyond the knee"].to_dict() == {"axum": "server", "gin": "server", "echo": "generator"}
     assert table["sustained up to"].to_dict() == {"axum": "6,000", "gin": "4,000", "echo": "3,000"}
     assert table["limit beyond"].to_dict() == {"axum": "server", "gin": "server", "echo": "generator"}
     assert table["response times compare up to"].to_dict() == {"axum": "5,000", "gin": "3,000", "echo": "2,000"}
+
+
+def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables: Tables) -> None:
+    """Though the next rate, or the next two, were kept with nobody busy."""
+    axum = own(tables, "axum").copy()
+    axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
+    assert rates._notes(axum)[0] == "knee at 4,000/s, the generator's"
+    axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
+    assert rates._notes(axum)[0] == "knee at 4,000/s"
+    axum.loc[axum["rate_rps"] >= 5000, "verdict"] = "offered"
+    assert rates._notes(axum)[0] == "knee at 4,000/s"
 
 
 # --- sweeps -----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Swept:
     """Its p90 by rate."""
     knee: Knee
     whose: str
-    """Whose knee it is: `k6's` where the generator was the limit beyond it, else `its`."""
+    """Whose knee it is: `k6's` where the generator was the first limit beyond it, else `its`."""
     sustained_rps: float
     beyond: str
     """What limited the rate after the last that was sustained."""

@@ -128,7 +128,7 @@ def knee_table(tables: Tables) -> pd.DataFrame:
                 "trials": str(len(panel.trials)),
                 f"knee, {unit}": _rate(of.rate_rps) if math.isfinite(of.rate_rps) else of.why,
                 "knee by block": f"{_rate(blocks.low)}–{_rate(blocks.high)} ({blocks.n})" if blocks.n else "–",
-                "limit beyond the knee": _limit_above(panel.trials, of.rate_rps),
+                "limit beyond the knee": _first_limit_above(panel.trials, of.rate_rps),
                 "sustained up to": _rate(last) if math.isfinite(last) else f"below {_rate(table['rate_rps'].min())}",
                 "limit beyond": _limit_above(panel.trials, last if math.isfinite(last) else 0.0),
                 "response times compare up to": _rate(comparable.max()) if len(comparable) else "–",
@@ -149,10 +149,20 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     return captions.limit_words(trials[trials["rate_rps"] == above.min()])
 
 
+def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
+    """Return what limited the trials at the first rate above `rate_rps` that was not kept with nobody busy.
+
+    A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
+    """
+    met = outcomes(trials).loc[lambda table: (table["rate_rps"] > rate_rps) & ~table["offered"], "rate_rps"]
+    limited = trials[trials["rate_rps"].isin(met)]
+    return _limit_above(trials if limited.empty else limited, rate_rps)
+
+
 def _notes(trials: pd.DataFrame) -> list[str]:
     """Return the words above a panel: the knee, and what limited the rate after the last that was sustained."""
     of, last = knee_of(trials), highest_sustained(outcomes(trials))
-    beyond, rest = _limit_above(trials, of.rate_rps), _limit_above(trials, last)
+    beyond, rest = _first_limit_above(trials, of.rate_rps), _limit_above(trials, last)
     first = f"knee at {_rate(of.rate_rps)}/s" if math.isfinite(of.rate_rps) else f"knee: {of.why}"
     if beyond.startswith(captions.LIMITS["generator-bound"]):
         first += ", the generator's"
@@ -192,7 +202,7 @@ def _sheet(tables: Tables, trials: pd.DataFrame, shown: Sequence[Panel]) -> tupl
     words = (
         f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "
         f"than {BEYOND} requests beyond it together. Knee: the greatest rate / p90 (Kleinrock's power); where the "
-        "generator was the limit beyond it, the knee is the generator's."
+        "generator is the first limit beyond it, the knee is the generator's."
     )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
