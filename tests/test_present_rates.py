@@ -122,6 +122,8 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
     axum = own(tables, "axum").copy()
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
     assert rates._notes(axum)[0] == "knee at 4,000/s, the generator's"
+    axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = "offered"  # two of six met a limit
+    assert rates._notes(axum)[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
     assert rates._notes(axum)[0] == "knee at 4,000/s"
     axum.loc[axum["rate_rps"] >= 5000, "verdict"] = "offered"

@@ -150,12 +150,11 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
 
 
 def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
-    """Return what limited the trials at the first rate above `rate_rps` that was not kept with nobody busy.
+    """Return the limit that trials met first above `rate_rps`: at the rate whose letter the figure shows first.
 
     A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
     """
-    met = outcomes(trials).loc[lambda table: (table["rate_rps"] > rate_rps) & ~table["offered"], "rate_rps"]
-    limited = trials[trials["rate_rps"].isin(met)]
+    limited = trials[(trials["rate_rps"] > rate_rps) & (trials["verdict"] != "offered")]
     return _limit_above(trials if limited.empty else limited, rate_rps)
 
 
