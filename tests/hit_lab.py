@@ -57,17 +57,16 @@ class Lab:
 
     def lines(self) -> list[tuple[str, str]]:
         """The journal so far: trial and state of each line."""
-        found = []
-        for path in self.root.glob("data/runs/*/journal.jsonl"):
-            for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append((json.loads(line)["trial_id"], json.loads(line)["state"]))
-        return found
+        return [(line["trial_id"], line["state"]) for line in self._whole_lines("data/runs/*/journal.jsonl")]
 
     def ledger(self) -> list[dict[str, Any]]:
         """What the runner's ledger lists so far."""
+        return self._whole_lines("data/.live/*.jsonl")
+
+    def _whole_lines(self, files: str) -> list[dict[str, Any]]:
+        """The lines of files that are being written: the last one may be half of itself."""
         found = []
-        for path in self.root.glob("data/.live/*.jsonl"):
+        for path in self.root.glob(files):
             for line in path.read_text().splitlines():
                 with contextlib.suppress(ValueError):
                     found.append(json.loads(line))

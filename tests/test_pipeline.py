@@ -139,11 +139,16 @@ def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_pa
     assert ("the hypervisor took" in digest.verdict.reason) is (stolen_pct > 5)
 
 
-@pytest.mark.fault("one bit of a sealed raw file flipped", "the tables are not rebuilt from it; the file is named")
-def test_a_changed_raw_file_is_refused(finished, tmp_path):
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The lab, and a copy of its finished run to be changed."""
     root, result = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(result["path"], copy)
+    return root, Path(shutil.copytree(result["path"], tmp_path / "copy"))
+
+
+@pytest.mark.fault("one bit of a sealed raw file flipped", "the tables are not rebuilt from it; the file is named")
+def test_a_changed_raw_file_is_refused(copied):
+    root, copy = copied
     raw = next(copy.glob("trials/*/k6.json.gz"))
     data = bytearray(raw.read_bytes())
     data[len(data) // 2] ^= 1
@@ -156,10 +161,8 @@ def test_a_changed_raw_file_is_refused(finished, tmp_path):
 
 
 @pytest.mark.fault("a sealed number was changed", "the tables are not rebuilt; the column is named")
-def test_a_value_that_comes_out_otherwise_is_refused(finished, tmp_path):
-    root, result = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(result["path"], copy)
+def test_a_value_that_comes_out_otherwise_is_refused(copied):
+    root, copy = copied
     path = next(copy.glob("trials/*/trial.json"))
     record = json.loads(path.read_text())
     record["metrics"]["rps"] *= 1 + 1e-9
@@ -173,10 +176,8 @@ def test_a_value_that_comes_out_otherwise_is_refused(finished, tmp_path):
 @pytest.mark.fault(
     "k6's samples cut off", "refused, or with `--salvage` every request before the cut counts, and the trial as failed"
 )
-def test_what_is_left_of_a_cut_off_file_can_be_salvaged(finished, tmp_path):
-    root, result = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(result["path"], copy)
+def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
+    root, copy = copied
     raw = copy / "trials" / records(copy)[K6]["trial_id"] / "k6.json.gz"
     lines = gzip.decompress(raw.read_bytes())
     cut = lines[: int(len(lines) * 0.6)]

@@ -253,7 +253,6 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
 
 DRAW = """
 import sys
-from dataclasses import replace
 from pathlib import Path
 from runner.present.frames import read_tables
 from runner.present.notebook.gallery import FIGURES

@@ -317,9 +317,9 @@ def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
     return Check(STAYED, not strayed, f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left")
 
 
-def probe_schedule(late: float) -> tuple[Check, ...]:
+def probe_schedule(late_share: float) -> Check:
     """Hold invariant 9 against the probe: what it sends late is late for no fault of the server's."""
-    return (Check(PROBE_SCHEDULE, late <= MAX_LATE, f"it was late with {100 * late:.0f} % of them"),)
+    return Check(PROBE_SCHEDULE, late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them")
 
 
 def _within(subject: str, mean_pct: float | int | None, cpus: int) -> Check:

@@ -33,7 +33,7 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    stolen: str | None = None
+    taken: str | None = None
     """Who took too much of the CPUs' time for this trial to tell what it could have told."""
 
     @property
@@ -44,13 +44,13 @@ class Digest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine is to blame: for CPU taken away, a late instrument, lost packets or a stepped clock.
+        """Whether the machine is to blame.
 
-        Or for a part of the trial that was put on other CPUs.
+        For CPU taken away, a late instrument, a part of the trial put on other CPUs, lost packets or a stepped clock.
         """
         failed = {check.name for check in self.checks if not check.ok}
         if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE, reconcile.STAYED}:
-            return bool(failed) or self.stolen is not None
+            return bool(failed) or self.taken is not None
         return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 
 
@@ -109,11 +109,11 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     even = reconcile.clock(measurement)
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks, even)
     if probe is not None:
-        checks += reconcile.probe_schedule(late_share(probe, zero_mono_ns, load.duration_s))
+        checks += (reconcile.probe_schedule(late_share(probe, zero_mono_ns, load.duration_s)),)
     evident = evidence(trial.cell, measurement, metrics)
-    taken = disturbance(evident)
-    stolen = f"disturbed: {taken} away" if taken else None
-    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), stolen)
+    takers = disturbance(evident)
+    taken = f"disturbed: {takers} away" if takers else None
+    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), taken)
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:

@@ -118,7 +118,7 @@ def _run_trial(
         run.append("raw", trial.trial_id)
         step("digest")
         digest = digest_trial(run, trial, measurement)
-        error = digest.broken or (digest.stolen if trial.attempt < ATTEMPTS else None)
+        error = digest.broken or (digest.taken if trial.attempt < ATTEMPTS else None)
         state = "sealed" if error is None else "failed"
     except KeyboardInterrupt:
         state, error = "interrupted", "interrupted before its end"
