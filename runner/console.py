@@ -127,7 +127,12 @@ def _line(trial: Trial, record: dict[str, Any]) -> str:
     if record["status"] != "sealed":
         return f"{name}: {record['status'].upper()}: {record['error']}"
     metrics = record["metrics"]
-    return (
-        f"{name}: {metrics['rps']:,.0f} requests/s, p50 {metrics['latency_p50_ms']:.3g} ms, "
-        f"p99 {metrics['latency_p99_ms']:.3g} ms, {record['verdict']}"
-    )
+    said = [f"{metrics['rps']:,.0f} requests/s"]
+    times = {each: metrics.get(f"latency_{each}_ms") for each in ("p50", "p99")}
+    said += [f"{each} {_milliseconds(value)} ms" for each, value in times.items() if value is not None]
+    return f"{name}: {', '.join([*said, record['verdict']])}"
+
+
+def _milliseconds(value: float) -> str:
+    """Return a time as a person would write it: 0.393, 5.69, 1,970."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 NO_EXIT_CODE = 256
@@ -82,6 +82,45 @@ class DatabaseUse:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """Facts of one slice of a trial's load; the fields are those of Measurement.
+
+    `place` counts the slices of one server from 1: in each place of a session every server has one. `position` counts
+    all slices of the session from 1, in the order in which they were loaded.
+    """
+
+    place: int
+    position: int
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+    counters_before: Counters
+    counters_after: Counters
+    database: DatabaseUse | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Slice:
+        """Rebuild from plain JSON types."""
+        return cls(**_typed(data))
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a slice and a measurement share, rebuilt from plain JSON types; others as they are."""
+    return {
+        **data,
+        "argv": tuple(data["argv"]),
+        "generator_env": tuple((k, v) for k, v in data["generator_env"]),
+        "counters_before": Counters(**data["counters_before"]),
+        "counters_after": Counters(**data["counters_after"]),
+        "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
+    }
+
+
+@dataclass(frozen=True)
 class Measurement:
     """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
 
@@ -114,6 +153,21 @@ class Measurement:
     """All CPUs of the machine, those too that the lab may not use."""
     oom_kills: int | None = None
     """Processes of the server that the kernel killed under the load for want of memory; None where not known."""
+    idle: str | None = None
+    """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
+    slices: tuple[Slice, ...] = ()
+    """Of a trial in a session: its slices in the order of their places. The fields above are then of the first and last
+    slice, and argv of the first."""
+    others_loaded: tuple[tuple[int, int], ...] = ()
+    """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
+
+    @property
+    def loads(self) -> tuple[Measurement, ...]:
+        """The slices as measurements of their own; the measurement itself where there are none."""
+        if not self.slices:
+            return (self,)
+        names = [each.name for each in fields(Slice) if each.name not in ("place", "position")]
+        return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; the inverse of `from_json`."""
@@ -122,14 +176,7 @@ class Measurement:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Measurement:
         """Rebuild from `to_json`'s output as read back from trial.json."""
-        return cls(
-            **{
-                **data,
-                "placement": Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()}),
-                "argv": tuple(data["argv"]),
-                "generator_env": tuple((k, v) for k, v in data["generator_env"]),
-                "counters_before": Counters(**data["counters_before"]),
-                "counters_after": Counters(**data["counters_after"]),
-                "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
-            }
-        )
+        placement = Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()})
+        slices = tuple(Slice.from_json(each) for each in data.get("slices", ()))
+        others = tuple((begin, end) for begin, end in data.get("others_loaded", ()))
+        return cls(**{**_typed(data), "placement": placement, "slices": slices, "others_loaded": others})

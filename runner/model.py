@@ -35,6 +35,8 @@ SCHEMA = 1
 Tool = Literal["k6", "wrk"]
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
+Idle = Literal["polling", "system"]
+"""What idle CPUs do: `polling` keeps them awake, `system` lets them sleep as the machine is set up."""
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
@@ -139,10 +141,12 @@ class Workload:
 class Cell:
     """Server x workload x parameters: what a number is a number of.
 
-    Set are, for a closed load, `vus` and `iterations` (k6) or `connections` and `duration_s` (wrk); for an open one the
-    arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`, and as `vus` the
-    virtual users that k6 has for them. A step of a search has its `objective`, the ends of the search and the number
-    of the step (`bisection`, from 1); its rate is set when its turn comes.
+    Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and `duration_s` (wrk);
+    for an open one the arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`,
+    and as `vus` the virtual users that k6 has for them. A step of a search has its `objective`, the ends of the search
+    and the number of the step (`bisection`, from 1); its rate is set when its turn comes.
+
+    With `slices` the cell is one server's part of a session; iterations and durations are of all its slices together.
     """
 
     server: str
@@ -168,6 +172,14 @@ class Cell:
     search_low_rps: float | None = None
     search_high_rps: float | None = None
     bisection: int | None = None
+    share: float = 1.0
+    """Of each CPU that the server was given, by a CPU quota; 1.0 without a quota."""
+    database_share: float = 1.0
+    """The same for the database."""
+    idle: Idle = "polling"
+    """What idle CPUs were asked to do."""
+    slices: int | None = None
+    """How many slices the load has in a session; None for a trial of its own."""
 
     @property
     def load_id(self) -> str:
@@ -187,7 +199,31 @@ class Cell:
             parts.append(self.mode)
         if self.pool_size is not None:
             parts.append(f"pool{self.pool_size}")
+        if self.share < 1:
+            parts.append(f"share{self.share:g}".replace(".", "_"))
+        if self.database_share < 1:
+            parts.append(f"dbshare{self.database_share:g}".replace(".", "_"))
+        if self.idle == "system":
+            parts.append("idle")
+        if self.slices is not None:
+            parts.append(f"x{self.slices}")
         return "-".join(parts)
+
+    def slice(self, number: int) -> Cell:
+        """Return the load of one slice, counted from 1; the cell itself where it has no slices.
+
+        Iterations that cannot be shared out evenly go to the first slices.
+        """
+        if self.slices is None:
+            return self
+        each, rest = divmod(self.iterations or 0, self.slices)
+        return replace(
+            self,
+            slices=None,
+            iterations=None if self.iterations is None else each + (number <= rest),
+            duration_s=self.duration_s and self.duration_s / self.slices,
+            step_s=self.step_s and self.step_s / self.slices,
+        )
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
@@ -217,6 +253,8 @@ class Trial:
     block: int
     cell: Cell
     attempt: int = 1
+    session: str | None = None
+    """Name of the session, whose servers live and are loaded side by side; None for a trial of its own."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +281,13 @@ class Load:
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
     """Those of the campaign's servers that this load is for; all of them where it is empty."""
+    shares: tuple[float, ...] = (1.0,)
+    """Shares of a core for each CPU of the server: a cell each."""
+    database_share: float = 1.0
+    idle: tuple[Idle, ...] = ("polling",)
+    slices: int | None = None
+    """Slices per server and session; None where each trial is on its own."""
+    slice_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -301,10 +346,11 @@ class Campaign:
 
 
 def _scaled_load(load: Load, factor: float) -> Load:
-    iterations = load.iterations and max(max(load.vus, default=1), round(load.iterations * factor))
+    iterations = load.iterations and max(max(load.vus, default=1) * (load.slices or 1), round(load.iterations * factor))
     duration = load.duration_s and max(0.2, load.duration_s * factor)
     step = load.step_s and max(0.2, load.step_s * factor)
-    return replace(load, iterations=iterations, duration_s=duration, step_s=step)
+    slice_s = load.slice_s and max(0.2, load.slice_s * factor)
+    return replace(load, iterations=iterations, duration_s=duration, step_s=step, slice_s=slice_s)
 
 
 @dataclass(frozen=True)
@@ -320,5 +366,5 @@ class Check:
 class Verdict:
     """What a trial measured, and why."""
 
-    verdict: Literal["server-bound", "generator-bound", "database-bound", "offered", "inconclusive"]
+    verdict: Literal["server-bound", "generator-bound", "database-bound", "offered", "serial", "inconclusive"]
     reason: str

@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 from runner.model import SCHEMA, LabError, State
 
 RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "probe.parquet")
+"""Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
+_RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
 RECORD = ("trial_id", "order", "block", "attempt", "cell", "status", "error", "disturbed", "metrics", "raw")
 """What every trial.json has, whatever became of the trial."""
@@ -43,6 +45,17 @@ def lab_root() -> Path:
     raise LabError(
         f"No lab in {where}: run this inside a checkout (the folder with servers/ and notebooks/), or set BENCH_ROOT."
     )
+
+
+def slice_name(name: str, number: int | None) -> str:
+    """Return the name of a slice's raw file, `k6-03.json.gz` for the third; the plain one without a number."""
+    stem, dot, ending = name.partition(".")
+    return name if number is None else f"{stem}-{number:02d}{dot}{ending}"
+
+
+def raw_files(folder: Path) -> list[Path]:
+    """Return the raw files in a trial's folder, by name."""
+    return sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name)) if folder.is_dir() else []
 
 
 # --- atomic files -----------------------------------------------------------------------------------------
@@ -209,7 +222,7 @@ def _record(path: Path) -> dict[str, Any]:
         raise LabError(f"{path} is not the record of the trial that its folder is named after.", exit_code=1)
     numbers = (record["order"], record["block"], record["attempt"])
     kinds = all(isinstance(record[name], dict) for name in ("cell", "metrics", "raw"))
-    if not kinds or not all(type(each) is int for each in numbers) or not set(record["raw"]) <= set(RAW_FILES):
+    if not kinds or not all(type(each) is int for each in numbers) or not all(map(_RAW.fullmatch, record["raw"])):
         raise LabError(f"{path} is not a trial's record: its values are of the wrong kind.", exit_code=1)
     return dict(record)
 
@@ -328,17 +341,15 @@ def free_bytes(folder: Path) -> int:
 
 def sync_raw(folder: Path) -> None:
     """Make a trial's raw files durable, as the journal is about to say that they are there."""
-    for name in RAW_FILES:
-        if (folder / name).exists():
-            with (folder / name).open("rb") as handle:
-                os.fsync(handle.fileno())
+    for path in raw_files(folder):
+        with path.open("rb") as handle:
+            os.fsync(handle.fileno())
     fsync_folder(folder)
 
 
 def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
-    found = (folder / name for name in RAW_FILES)
-    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in found if path.exists()}
+    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in raw_files(folder)}
 
 
 def export_compact(run: RunFolder, destination: Path) -> None:

@@ -23,9 +23,9 @@ from runner.measure.build import build
 from runner.measure.database import serving
 from runner.measure.engine import Handed
 from runner.measure.readiness import wait_ready
-from runner.measure.session import session
+from runner.measure.lab import open_lab
 from runner.measure.tools import find_tool
-from runner.measure.trial import Ready, measure
+from runner.measure.session import Ready, measure
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import choose, plan_trials
@@ -71,7 +71,7 @@ KEPT_FROM = {
     "refused by the kernel",
 )
 def test_a_container_is_kept_from_all_that_it_does_not_need(root, tmp_path, ours):
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare_database()
         with serving(opened.engine, (0,), tmp_path / "database.log"):
             (container,) = ours()
@@ -102,7 +102,7 @@ def other_addresses() -> list[str]:
 def test_a_server_is_reached_on_loopback_only(root, name):
     server, log = load_server(name), root / "log"
     build(server)
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare(server)
         with opened.engine.started(server, (0,), Handed({"LAB_NONCE": "n"}), log) as running:
             wait_ready(name, running, "n", log)
@@ -117,7 +117,7 @@ def test_a_server_is_reached_on_loopback_only(root, name):
 def test_the_password_is_in_no_environment(root, tmp_path, ours, name):
     server, log = load_server(name), tmp_path / "log"
     build(server)
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare(server)
         opened.engine.prepare_database()
         with serving(opened.engine, (0,), tmp_path / "database.log") as database:
@@ -152,7 +152,7 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
     cell = replace(next(t.cell for t in trials if t.cell.tool == "wrk"), connections=1000, warmup_s=2.0, duration_s=2.0)
     folder = tmp_path / "trial"
     folder.mkdir()
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         image = opened.engine.prepare(server)
         bench = bench_of(opened, campaign, place_for(campaign, trials), tools_of(trials), None)
         machine.raise_open_files()

@@ -21,7 +21,7 @@ from runner.measure.engine import Handed
 from runner.measure.inspection import inspect
 from runner.measure.machine import place
 from runner.measure.readiness import wait_ready
-from runner.measure.session import session
+from runner.measure.lab import open_lab
 from runner.measure.subjects import source_of
 from runner.measure.tools import find_tool
 from runner.planning.catalog import load_server
@@ -70,7 +70,7 @@ def ours():
 @pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
 def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     server = load_server(name)
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         inspection = inspect(opened.engine, server, place(1, 1))
     assert inspection.error is None
     assert [check for check in inspection.checks if not check.ok] == []
@@ -81,7 +81,7 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
     server = load_server("gin")
     build(server)
     log = root / "log"
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare(server)
         with opened.engine.started(server, (0,), NONCE, log) as running:
             wait_ready("gin", running, "n0nce", log)
@@ -112,7 +112,7 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
 
 
 def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_path, ours):
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare_database()
         with serving(opened.engine, (0,), tmp_path / "database.log") as database:
             (container,) = ours()
@@ -134,7 +134,7 @@ def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_pa
 def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path):
     server = load_server("axum")
     built = build(server)
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         image = opened.engine.prepare(server)
     client = docker.from_env()
     container = client.containers.create(image)
@@ -231,7 +231,7 @@ def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours)
     server = load_server("axum")
     build(server)
     log = root / "log"
-    with session("docker") as opened:
+    with open_lab("docker") as opened:
         opened.engine.prepare(server)
         with opened.engine.started(server, (0,), NONCE, log) as running:
             wait_ready("axum", running, "n0nce", log)

@@ -28,7 +28,7 @@ from runner.measure.processes import pinned
 from runner.measure.procfs import Memory
 from runner.measure.sampling import sampling
 from runner.measure.scratch import sweep_temporary
-from runner.measure.session import session
+from runner.measure.lab import open_lab
 from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
@@ -78,13 +78,13 @@ def test_a_known_duty_cycle_comes_back(root):
     with (
         ledger() as book,
         start([sys.executable, "-c", DUTY.format(seconds=3)], book, root) as process,
-        sampling(root / "r.parquet", 20, place(1).generator, book) as sampler,
+        sampling(20, place(1).generator, book) as sampler,
     ):
         sampler.add("server", process.pid)
         begin = time.monotonic_ns()
         process.release()
         process.popen.wait(timeout=30)
-        sampler.stop()
+        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
     # The process's own account (CLOCK_PROCESS_CPUTIME_ID) is the independent truth, whatever else the machine does.
     said_s = float((root / "log").read_text())
     counter = read_counters(root / "r.parquet", begin)["server"]
@@ -142,9 +142,9 @@ def test_children_that_ignore_sigterm_are_ended_too(root):
 RUNNER = """
 import sys, time
 from pathlib import Path
-from runner.measure.session import session
+from runner.measure.lab import open_lab
 from runner.measure.processes import pinned
-with session("process") as opened:
+with open_lab("process") as opened:
     folder = Path({folder!r})
     with pinned("server", ["sh", "-c", "sleep 300 & sleep 300"], cpus=(0,), env={{"PATH": {path!r}}},
                 folder=folder, log=folder / "log", ledger=opened.ledger) as process:
@@ -186,7 +186,7 @@ def test_what_a_dead_runner_and_its_dead_watchdog_left_is_reaped_by_the_next(roo
     runner.wait(timeout=20)
     assert session_members(server, started)
     assert len(dead_ledgers()) == 1
-    with session("process") as opened:
+    with open_lab("process") as opened:
         assert any(str(server) in what for what in opened.reaped)
     assert not session_members(server, started)
 
@@ -224,7 +224,7 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
 
 @pytest.mark.fault("two runs at once", "the second is refused and names the first")
 def test_a_second_session_is_refused_and_names_the_first(root):
-    with session("process"), pytest.raises(LabError, match=f"pid {os.getpid()}"), session("process"):
+    with open_lab("process"), pytest.raises(LabError, match=f"pid {os.getpid()}"), open_lab("process"):
         pass
 
 
@@ -258,9 +258,9 @@ def test_a_second_lab_on_the_machine_is_told(root, tmp_path, monkeypatch):
     other = tmp_path / "other"
     for name in ("servers", "notebooks", "data"):
         (other / name).mkdir(parents=True)
-    with session("process") as first:
+    with open_lab("process") as first:
         monkeypatch.setenv("BENCH_ROOT", str(other))
-        with session("process") as second:
+        with open_lab("process") as second:
             assert len(second.warnings) == len(first.warnings) + 1 or first.warnings
     assert "Another lab is measuring on this machine" in second.warnings[-1]
 

@@ -69,18 +69,18 @@ class Server:
 def probe(server, seconds, hz=40):
     """Run the real probe for a while and return its columns."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.probe", str(hz), "0,1", str(server.port)],
+        [sys.executable, "-m", "runner.measure.probe", str(hz), "0,1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}'}) + "\n")
+    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": server.port}) + "\n")
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
     time.sleep(seconds)
-    out, _ = process.communicate('{"stop": true}\n', timeout=20)
+    out, _ = process.communicate('{"pause": true}\n', timeout=20)
     server.close()
     answer = json.loads(out)
     assert 0 < answer["cpu_ns"] < 0.2 * answer["lived_ns"]
@@ -152,11 +152,12 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 def test_the_end_of_input_ends_it():
     server = Server(lambda _: ANSWER)
     process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.probe", "40", "0,1", str(server.port)],
+        [sys.executable, "-m", "runner.measure.probe", "40", "0,1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    out, _ = process.communicate(b'{"method": "GET", "path": "/", "body": ""}\n', timeout=10)
+    asked = {"method": "GET", "path": "/", "body": "", "port": server.port}
+    out, _ = process.communicate(json.dumps(asked).encode() + b"\n", timeout=10)
     assert process.returncode == 0
     assert out == b"ok\n"
     server.close()

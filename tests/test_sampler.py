@@ -280,12 +280,12 @@ def rows_of(path, subject):
 
 
 def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
-    with ledger() as book, sampling(root / "r.parquet", 20, place(1).generator, book) as sampler:
+    with ledger() as book, sampling(20, place(1).generator, book) as sampler:
         with running(BUSY) as server:
             sampler.add("server", server.pid)
             time.sleep(1.0)
         time.sleep(0.5)
-        sampler.stop()
+        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
     host, server = rows_of(root / "r.parquet", "host"), rows_of(root / "r.parquet", "server")
     assert len(host) >= len(server) + 7
     used = [row["cpu_ns"] for row in server]
@@ -300,9 +300,9 @@ def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
 def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(root):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with ledger() as book, sampling(root / "r.parquet", 20, place(1).generator, book) as sampler:
+    with ledger() as book, sampling(20, place(1).generator, book) as sampler:
         sampler.add("server", ended.pid)
-        sampler.stop()
+        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
     assert rows_of(root / "r.parquet", "server") == []
     assert rows_of(root / "r.parquet", "host")
 
@@ -313,12 +313,12 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
         ledger() as book,
         running(FAMILY.format(children=20), lines=21) as database,
         running(BUSY) as server,
-        sampling(root / "r.parquet", 20, place(1).generator, book) as sampler,
+        sampling(20, place(1).generator, book) as sampler,
     ):
         sampler.add("server", server.pid)
         sampler.add("database", database.pid)
         time.sleep(3)
-        sampler.stop()
+        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
     own = [row for row in rows_of(root / "r.parquet", "sampler") if row["tick"] >= 10]
     used = (own[-1]["cpu_ns"] - own[0]["cpu_ns"]) / (own[-1]["mono_ns"] - own[0]["mono_ns"])
     assert used <= 0.02

@@ -105,8 +105,8 @@ def check(servers: Servers = None, engine: EngineOption = "auto", json_: JsonFla
 
 def clean(json_: JsonFlag = False) -> None:
     """Remove what runs that died have left: processes, containers, control groups, temporary files."""
+    from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over
-    from runner.measure.session import clean_up_all
 
     removed, left = clean_up_all(), left_over()
     if json_:

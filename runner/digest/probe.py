@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.digest.resources import Window
 from runner.measurement import Measurement
 from runner.model import LabError
 from runner.store import replacing
@@ -37,6 +39,8 @@ class Probe:
     """0 where no answer came."""
     opened: npt.NDArray[np.int64]
     """1 where the request opened a connection."""
+    series: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Beside which of the trial's loads it was sent, from 0."""
     cpu_share: float | None = None
     """What the probe itself used of a core while it was probing."""
 
@@ -52,13 +56,21 @@ def read_probe(raw: Path) -> Probe | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in SAMPLES}
-        return Probe(**columns, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
+        sliced = "series" in table.column_names
+        series = table["series"].to_numpy() if sliced else np.zeros(table.num_rows, np.int64)
+        return Probe(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
 
 
-def late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by its own fault.
+def late_share(probe: Probe, windows: Sequence[Window]) -> float:
+    """Return the share of what was due within the load that the probe sent late, or not at all, by its own fault."""
+    late = [_late_share(probe, window.begin_mono_ns, window.seconds) for window in windows]
+    return float(np.average(late, weights=[window.seconds for window in windows]))
+
+
+def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
+    """Return the same of one window.
 
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
     Of a load with fewer than ten requests nothing is said: 0.
@@ -85,11 +97,15 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
 
 
-def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
-    """Return the measurement as if the probe had not been there: its requests and connections are not counted."""
+def without_probe(measurement: Measurement, probe: Probe | None, number: int = 1) -> Measurement:
+    """Return a load's measurement as if the probe had not been there: its requests and connections are not counted.
+
+    The load is the trial's `number`-th.
+    """
     if probe is None:
         return measurement
-    answered, opened = int((probe.status > 0).sum()), int(probe.opened.sum())
+    beside = probe.series == number - 1
+    answered, opened = int((probe.status[beside] > 0).sum()), int(probe.opened[beside].sum())
 
     def less(count: int | None, own: int) -> int | None:
         return None if count is None else count - own
@@ -104,27 +120,26 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     return replace(measurement, counters_after=counts)
 
 
-def probe_percentiles(probe: Probe | None, out: Path, zero_mono_ns: int, end_s: float) -> dict[str, float | int | None]:
+def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window]) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
 
-    Columns of the table: `t_s` (when due, since the load's begin), `latency_ms` (from then to the answer), `service_ms`
-    (from when it was really sent), `status`, `ok`.
+    Columns of the table: `t_s` (when due, since the load's begin; of slices, in their own time), `latency_ms` (from
+    then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
     """
     if probe is None:
         return {}
-    t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
-    latency_ms = (probe.received_ns - probe.scheduled_ns) / 1e6
-    ok = (probe.status >= 200) & (probe.status < 400)
+    t_s, chosen, within = _since_begin(probe, windows)
+    latency_ms = ((probe.received_ns - probe.scheduled_ns) / 1e6)[chosen]
+    ok = ((probe.status >= 200) & (probe.status < 400))[chosen]
     columns = {
         "t_s": t_s,
         "latency_ms": latency_ms,
-        "service_ms": (probe.received_ns - probe.sent_ns) / 1e6,
-        "status": pa.array(probe.status, pa.int16()),
+        "service_ms": ((probe.received_ns - probe.sent_ns) / 1e6)[chosen],
+        "status": pa.array(probe.status[chosen], pa.int16()),
         "ok": ok,
     }
     with replacing(out) as temporary:
         pq.write_table(pa.table(columns), temporary, compression="zstd")
-    within = (t_s >= 0) & (t_s < end_s)
     answered = latency_ms[ok & within]
     percentiles = {
         f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
@@ -136,3 +151,23 @@ def probe_percentiles(probe: Probe | None, out: Path, zero_mono_ns: int, end_s: 
         "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
         **percentiles,
     }
+
+
+def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[Any], ...]:
+    """Return when samples were due since the load's begin, which samples these are, and which were due within it.
+
+    Of one window all samples are returned, of several those within one of them: a slice's time begins where the one
+    before it ends.
+    """
+    dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
+    if len(windows) == 1 and not probe.series.any():
+        (t_s,) = dues_s
+        return t_s, np.arange(len(t_s)), (t_s >= 0) & (t_s < windows[0].seconds)
+    times, chosen, begun_s = [], [], 0.0
+    for due_s, window in zip(dues_s, windows, strict=True):
+        within = np.flatnonzero((due_s >= 0) & (due_s < window.seconds))
+        times.append(due_s[within] + begun_s)
+        chosen.append(within)
+        begun_s += window.seconds
+    whole = np.concatenate(chosen)
+    return np.concatenate(times), whole, np.ones(len(whole), dtype=bool)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.own import own_checks
-from runner.digest.resources import Counter
+from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, ended
@@ -20,6 +20,9 @@ ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
+IDLE = "9 it was idle while the other servers of its session were loaded"
+MOST_IDLE = 0.005
+"""Of a core."""
 STAYED = "9 everyone stayed on the CPUs that they were given"
 SETTLED_S = 0.1
 """A generator goes to its CPUs as it begins: taskset becomes the program."""
@@ -87,22 +90,24 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
-    late = missed(cell, points)
+    late, wanted = missed(cell, points), asked(cell, done)
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
     return (
         Check(
             "1 iterations asked = completed + interrupted + dropped",
-            -slack(cell) <= done + late - asked(cell) <= slack(cell) + overrun(cell)
+            -slack(cell) <= done + late - wanted <= slack(cell) + overrun(cell)
             and points.iterations == summary.iterations,
-            f"{asked(cell)} asked, {summary.iterations} completed ({points.iterations} in the samples), "
+            f"{wanted} asked, {summary.iterations} completed ({points.iterations} in the samples), "
             f"{interrupted} interrupted, {summary.dropped} dropped" + (f", {late} never begun" if late else ""),
         ),
         Check("1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline"),
     )
 
 
-def asked(cell: Cell) -> int:
-    """Return how many iterations a k6 load asks for."""
+def asked(cell: Cell, begun: int) -> int:
+    """Return how many iterations a k6 load asks for; of one that lasts a time, as many as were `begun` in it."""
+    if cell.iterations is None and not cell.rates_rps:
+        return begun
     if cell.rates_rps:
         return round(sum(cell.rates_rps) * (cell.step_s or 0.0))
     return cell.iterations or 0
@@ -120,7 +125,7 @@ def overrun(cell: Cell) -> int:
 
 def missed(cell: Cell, points: K6Points) -> int:
     """Return how many iterations of an open load were never begun, as k6 was behind its own schedule at the end."""
-    short = asked(cell) - points.script_runs - points.dropped_iterations
+    short = asked(cell, 0) - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
 
@@ -182,6 +187,29 @@ def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tu
             "5 requests that the server counted = requests sent",
             answered <= counted <= sent,
             f"server counted {counted}, generator sent {sent} and got {answered} answers",
+        ),
+    )
+
+
+def whole(sent: Sequence[tuple[int, int]], measurement: Measurement) -> tuple[Check, ...]:
+    """Hold invariant 5 against all slices together: nobody asked the server between two of them but the lab.
+
+    `sent` has, of each slice, the requests that were answered and those that were not, as far as is known.
+    """
+    before, after = measurement.counters_before.requests, measurement.counters_after.requests
+    if before is None or after is None:
+        return ()
+    probed = sum(
+        (each.counters_after.requests or 0) - (each.counters_before.requests or 0) for each in measurement.slices
+    )
+    answered, lost = sum(ok for ok, _ in sent), sum(lost for _, lost in sent)
+    late = after - before - probed
+    return (
+        Check(
+            "5 the slices' requests are all that the server counted",
+            0 <= late <= lost,
+            f"server counted {after - before} from the first slice to the last, {probed} of them in slices with "
+            f"{answered} answers, {late} between them",
         ),
     )
 
@@ -285,30 +313,49 @@ def _connections_check(cell: Cell, result: WrkResult, before: Counters, after: C
     return Check(name, ok, f"{source} accepted {accepted}, for {result.requests} requests on {result.connections}")
 
 
-def resource_checks(
-    measurement: Measurement, metrics: Metrics, counters: Mapping[str, Counter], duration_s: float, coverage: float
-) -> tuple[Check, ...]:
-    """Hold invariant 9: nobody used more CPU than it had, and the sampler was there all the time."""
+def resource_checks(measurement: Measurement, metrics: Metrics, has_server: bool) -> tuple[Check, ...]:
+    """Hold invariant 9: nobody used more CPU than it had."""
     placement = measurement.placement
     checks = [_within("generator", metrics["generator_cpu_mean_pct"], len(placement.generator))]
-    if "server" in counters:
+    if has_server:
         checks.insert(0, _within("server", metrics["server_cpu_mean_pct"], len(placement.server)))
-    watched = counters["server" if "server" in counters else "host"]
-    covered = bool(watched.t_s[0] <= 0.0 and watched.t_s[-1] >= duration_s)
+    return tuple(checks)
+
+
+def sampled(
+    raw: Mapping[str, Counter], windows: Sequence[Window], hz: float, stolen_pct: float | None
+) -> tuple[Check, Check]:
+    """Hold invariant 9 against the sampler: it took its ticks, and was there all the time."""
+    coverage = tick_coverage(raw["host"], windows, hz)
+    watched = raw["server" if "server" in raw else "host"]
+    begins_s = [(window.begin_mono_ns - windows[0].begin_mono_ns) / 1e9 for window in windows]
+    last_s = begins_s[-1] + windows[-1].seconds
     return (
-        *checks,
         Check(
             SAMPLER_TICKS,
             coverage >= MIN_COVERAGE,
-            f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {duration_s:.2f} s, in which the hypervisor "
-            f"took {metrics['host_steal_pct'] or 0:.0f} % of a core away",
+            f"{100 * coverage:.1f} % at {hz:g} Hz over {sum(window.seconds for window in windows):.2f} s, in which the "
+            f"hypervisor took {stolen_pct or 0:.0f} % of a core away",
         ),
         Check(
             "9 the samples cover the whole load",
-            covered,
-            f"from {watched.t_s[0]:.3f} s to {watched.t_s[-1]:.3f} s of a load of {duration_s:.3f} s",
+            bool(watched.t_s[0] <= 0.0 and watched.t_s[-1] >= last_s),
+            f"from {watched.t_s[0]:.3f} s to {watched.t_s[-1]:.3f} s of a load of {last_s:.3f} s",
         ),
     )
+
+
+def idle_meanwhile(
+    raw: Mapping[str, Counter], zero_mono_ns: int, others: Sequence[tuple[int, int]]
+) -> tuple[Check, ...]:
+    """Return whether a session's server rested while the others were loaded; nothing where it was alone."""
+    server = raw.get("server")
+    if server is None or not others:
+        return ()
+    spans_s = [((begin - zero_mono_ns) / 1e9, (end - zero_mono_ns) / 1e9) for begin, end in others]
+    used_s = sum(server.between(begin, end) for begin, end in spans_s)
+    share = used_s / max(1e-9, sum(end - begin for begin, end in spans_s))
+    return (Check(IDLE, share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile"),)
 
 
 def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:

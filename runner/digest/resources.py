@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,21 @@ from runner.model import FIGURES, LabError
 Floats = npt.NDArray[np.float64]
 
 
+class Window(NamedTuple):
+    """When a load was: its first `seconds` from `begin_mono_ns` on count; its generator ran from start to end."""
+
+    begin_mono_ns: int
+    seconds: float
+    started_mono_ns: int
+    ended_mono_ns: int
+
+
 @dataclass(frozen=True)
 class Counter:
-    """One subject's cumulative CPU time with its clock, both in seconds; `t_s` ascends from the load's begin."""
+    """One subject's cumulative CPU time with its clock, both in seconds; `t_s` ascends from the load's begin.
+
+    Of a load in slices, `t_s` counts the time of the slices only, and no peak spans one of the `seams` between them.
+    """
 
     t_s: Floats
     cpu_s: Floats
@@ -36,6 +49,7 @@ class Counter:
     """How many CPUs the subject might use that were not its own, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
     """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
+    seams: tuple[float, ...] = ()
 
     def told(self, figure: str, begin_s: float, end_s: float) -> Floats:
         """Return what the server said of `figure` between two instants."""
@@ -83,6 +97,10 @@ class Counter:
             return float("nan")
         starts = np.concatenate([self.t_s, self.t_s - window_s, [begin_s]])
         starts = starts[(starts >= begin_s) & (starts <= end_s - window_s)]
+        for seam in self.seams:
+            starts = starts[(starts + window_s <= seam + 1e-9) | (starts >= seam - 1e-9)]
+        if not len(starts):
+            return float("nan")
         used = np.interp(starts + window_s, self.t_s, self.cpu_s) - np.interp(starts, self.t_s, self.cpu_s)
         return float(100 * used.max() / window_s)
 
@@ -118,6 +136,93 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
     return counters
 
 
+MARGIN_S = 0.1
+"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
+_CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s")
+_LEVELS = ("threads", "foreign_cpus")
+
+
+def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
+    """Return the counters of several loads as if they had followed each other without a pause.
+
+    `raw` is as read_counters gives it with the first window's begin as zero.
+    """
+    lengths = [window.seconds for window in windows]
+    offsets = np.concatenate([[0.0], np.cumsum(lengths)])
+    parts: dict[str, list[Counter]] = {}
+    for window, offset in zip(windows, offsets[:-1], strict=True):
+        for subject, counter in raw.items():
+            parts.setdefault(subject, [])
+            piece = _piece(counter, window, windows[0].begin_mono_ns, subject)
+            if piece is not None:
+                parts[subject].append(replace(piece, t_s=piece.t_s + offset))
+    return {subject: _joined(pieces, tuple(offsets[1:-1])) for subject, pieces in parts.items() if pieces}
+
+
+def since(raw: Mapping[str, Counter], first: Window, window: Window) -> Mapping[str, Counter]:
+    """Return counters whose zero is the begin of `first` with that of `window` as zero."""
+    apart_s = (window.begin_mono_ns - first.begin_mono_ns) / 1e9
+    return (
+        {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in raw.items()} if apart_s else raw
+    )
+
+
+def _piece(counter: Counter, window: Window, zero_mono_ns: int, subject: str) -> Counter | None:
+    """Return what a counter shows of one window, with rows at its very ends; None where it has no row near it."""
+    begin, started, ended = (
+        (at - zero_mono_ns) / 1e9 for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
+    )
+    # A slice's generator is another process than the one before, and counts from 0.
+    low = started - (MARGIN_S / 5 if subject == "generator" else MARGIN_S)
+    near = (counter.t_s >= low) & (counter.t_s <= ended + MARGIN_S)
+    if not near.any():
+        return None
+    t_s = counter.t_s[near]
+    end = begin + window.seconds
+    at = np.concatenate([[begin], t_s[(t_s > begin) & (t_s < end)], [end]])
+    row = np.clip(np.searchsorted(t_s, at, side="right") - 1, 0, None)
+    edge = np.ones(len(at), dtype=bool)
+    edge[1:-1] = False
+
+    def cumulative(name: str) -> Any:
+        values = getattr(counter, name)
+        return None if values is None else np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near])
+
+    def level(values: Floats | None) -> Any:
+        return None if values is None else np.where(edge, np.nan, values[near][row])
+
+    return Counter(
+        t_s=at - begin,
+        rss_bytes=counter.rss_bytes[near][row],
+        **{name: cumulative(name) for name in _CUMULATIVE},
+        **{name: level(getattr(counter, name)) for name in _LEVELS},
+        figures={name: np.asarray(level(values)) for name, values in counter.figures.items()},
+    )
+
+
+def _joined(pieces: Sequence[Counter], seams: tuple[float, ...]) -> Counter:
+    """Put the pieces of one subject together; what is cumulative goes on from piece to piece."""
+
+    def level(name: str) -> Any:
+        values = [getattr(piece, name) for piece in pieces]
+        return None if any(each is None for each in values) else np.concatenate(values)
+
+    def cumulative(name: str) -> Any:
+        values = [getattr(piece, name) for piece in pieces]
+        if any(each is None for each in values):
+            return None
+        before = np.concatenate([[0.0], np.cumsum([each[-1] for each in values])])
+        return np.concatenate([each + begun for each, begun in zip(values, before[:-1], strict=True)])
+
+    figures = {name: np.concatenate([piece.figures[name] for piece in pieces]) for name in pieces[0].figures}
+    return Counter(
+        **{name: level(name) for name in ("t_s", "rss_bytes", *_LEVELS)},
+        **{name: cumulative(name) for name in _CUMULATIVE},
+        figures=figures,
+        seams=seams,
+    )
+
+
 def _floats(table: pa.Table, name: str) -> Floats:
     """Return a column with NaN for nulls; all NaN where a file has no such column."""
     if name not in table.column_names:
@@ -125,20 +230,21 @@ def _floats(table: pa.Table, name: str) -> Floats:
     return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
 
 
-def tick_coverage(path: Path, begin_s: float, end_s: float, hz: float, counters: dict[str, Counter]) -> float:
-    """Return the share of the sampler's ticks between two instants that it really took (of the subject `host`).
+def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
+    """Return the share of the sampler's ticks in the windows that it really took, by the rows of the `host`.
 
     One tick is granted: where a load begins between two ticks, it may hold one more or less than its length says.
     """
-    host = counters.get("host")
-    if host is None:
-        raise LabError(f"{path} has no rows of the host.", exit_code=1)
-    expected = max(1, int((end_s - begin_s) * hz))
-    taken = int(((host.t_s >= begin_s) & (host.t_s < end_s)).sum())
-    return min(1.0, (taken + 1) / expected)
+    expected = taken = 0
+    for window in windows:
+        begin_s = (window.begin_mono_ns - windows[0].begin_mono_ns) / 1e9
+        within = (host.t_s >= begin_s) & (host.t_s < begin_s + window.seconds)
+        expected += max(1, int(window.seconds * hz))
+        taken += int(within.sum()) + 1
+    return min(1.0, taken / expected)
 
 
-def rates(trial_id: str, counters: dict[str, Counter]) -> pa.Table:
+def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
     """Return one row an interval between two samples: columns of tables/resources.parquet (see docs/data.md)."""
     tables = [_subject_rates(trial_id, subject, counter) for subject, counter in counters.items()]
     return pa.concat_tables([table for table in tables if table.num_rows])

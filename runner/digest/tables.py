@@ -11,19 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.digest.trial import Digest, digest_trial, part
+from runner.digest.slices import SLICES
+from runner.digest.trial import Digest, digest_session, part
 from runner.measurement import Measurement
 from runner.model import FIGURES, Cell, LabError, Trial
 from runner.store import RunFolder, replacing, sha256
 
 _TEXT = (
-    "run_id trial_id server language framework tier workload tool load_model mode objective status error verdict "
-    "verdict_reason"
+    "run_id trial_id session idle server language framework tier workload tool load_model mode objective status error "
+    "verdict verdict_reason"
 )
 _WHOLE = (
     "block bisection trial_order attempt connections threads vus iterations steps pool_size requests failed dropped "
     "inserts rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
-    "pool_in_use_max pool_waiting_max probe_requests probe_failed"
+    "pool_in_use_max pool_waiting_max probe_requests probe_failed slices slices_kept"
 )
 GROUP_ROWS = 200_000
 TRIAL_COLUMNS: tuple[str, ...] = (
@@ -32,6 +33,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "block",
     "trial_order",
     "attempt",
+    "session",
     "server",
     "language",
     "framework",
@@ -49,6 +51,11 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "steps",
     "step_s",
     "pool_size",
+    "share",
+    "database_share",
+    "idle",
+    "slices",
+    "slices_kept",
     "objective",
     "bisection",
     "status",
@@ -140,6 +147,7 @@ _RESOURCES = pa.schema(
     ]
 )
 SCHEMAS = {"trials": _TRIALS, "latency": _LATENCY, "throughput": _THROUGHPUT, "resources": _RESOURCES}
+"""Of the tables that every run has; one with sessions has `slices` besides."""
 
 
 def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None = None) -> None:
@@ -153,10 +161,15 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None =
         raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
     _write(run.table("trials"), rows, _TRIALS)
-    for name in ("latency", "throughput", "resources"):
+    schemas = {**SCHEMAS, "slices": SLICES} if any(map(_is_sliced, records)) else SCHEMAS
+    for name in list(schemas)[1:]:
         paths = [part(run, name, record["trial_id"]) for record in records]
-        _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), SCHEMAS[name])
+        _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), schemas[name])
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
+
+
+def _is_sliced(record: Mapping[str, Any]) -> bool:
+    return record.get("session") is not None
 
 
 def _typed_row(record: dict[str, Any]) -> pa.Table:
@@ -193,12 +206,12 @@ def have_tables(run: RunFolder) -> bool:
     Of a run without any record the tables are all that there is: they stand.
     """
     try:
-        for name in SCHEMAS:
+        records = run.records()
+        for name in [*SCHEMAS, *(["slices"] if any(map(_is_sliced, records)) else [])]:
             pq.read_metadata(run.table(name))
         known = pq.read_table(run.table("trials"), columns=["trial_id"])["trial_id"].to_pylist()
     except (OSError, pa.ArrowException):
         return False
-    records = run.records()
     return not records or (set(known) == {each["trial_id"] for each in records} and _have_probes(run, records))
 
 
@@ -235,22 +248,34 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
     `salvage` what is left of damaged k6 samples goes into the tables; its trial counts as failed.
     """
     salvaged = {}
-    for record in run.records():
-        if record.get("measurement") is None:
-            continue
-        if salvage and _damaged(run, record):
-            salvaged[record["trial_id"]] = _salvage(run, record)
-            continue
-        _verify_raw(run, record)
-        digest = _again(run, record)
-        # A run of an earlier version has fewer columns: those that it has must come out the same.
-        differing = sorted(k for k, v in record["metrics"].items() if digest and not _same(digest.metrics.get(k), v))
-        if differing:
-            raise LabError(
-                f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
-                exit_code=1,
-            )
+    for session in _sessions(run.records()):
+        whole = [record for record in session if not (salvage and _damaged(run, record))]
+        for record in session:
+            if record not in whole:
+                salvaged[record["trial_id"]] = _salvage(run, record)
+        for record in whole:
+            _verify_raw(run, record)
+        for record, digest in zip(whole, _again(run, whole), strict=True):
+            # A run of an earlier version has fewer columns: those that it has must come out the same.
+            metrics = digest.metrics if digest else {}
+            differing = sorted(k for k, v in record["metrics"].items() if digest and not _same(metrics.get(k), v))
+            if differing:
+                raise LabError(
+                    f"{record['trial_id']}: the raw files now give other values than when sealed: "
+                    f"{', '.join(differing)}.",
+                    exit_code=1,
+                )
     build_tables(run, salvaged)
+
+
+def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return those records that have a measurement, those of one attempt at a session together."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        if record.get("measurement") is not None:
+            name = record["session"] if _is_sliced(record) else record["trial_id"]
+            found.setdefault((name, record["attempt"]), []).append(record)
+    return list(found.values())
 
 
 def _same(found: object, sealed: object) -> bool:
@@ -268,7 +293,7 @@ def _damaged(run: RunFolder, record: dict[str, Any]) -> bool:
 
 def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     """Return the record with the metrics of what is left, as a failed one; LabError where nothing is."""
-    digest = _again(run, record, salvage=True)
+    (digest,) = _again(run, [record], salvage=True)
     assert digest is not None  # a LabError where nothing is
     metrics = digest.metrics
     error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
@@ -277,22 +302,32 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
 
 def _trial(record: dict[str, Any]) -> Trial:
     cell = Cell(**record["cell"])
-    return Trial(record["trial_id"], record["order"], record["block"], cell, record["attempt"])
+    order, block, attempt = record["order"], record["block"], record["attempt"]
+    return Trial(record["trial_id"], order, block, cell, attempt, record.get("session"))
 
 
-def _again(run: RunFolder, record: dict[str, Any], *, salvage: bool = False) -> Digest | None:
-    """Digest a trial anew; None where it had failed to digest before and does so again."""
+def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False) -> list[Digest | None]:
+    """Digest the trials of a session anew; None for one that had failed to digest before and does so again."""
+    digests: list[Digest | None] = []
+    name = records[0]["trial_id"] if records else ""
     try:
-        return digest_trial(run, _trial(record), Measurement.from_json(record["measurement"]), salvage=salvage)
+        trials = [_trial(record) for record in records]
+        measured = {
+            trial: Measurement.from_json(record["measurement"]) for trial, record in zip(trials, records, strict=True)
+        }
+        found = digest_session(run, measured, salvage=salvage)
+        for trial, record in zip(trials, records, strict=True):
+            each = found[trial]
+            if isinstance(each, LabError) and (record["metrics"] or salvage):
+                raise each
+            digests.append(each if isinstance(each, Digest) else None)
     except LabError:
-        if record["metrics"] or salvage:
-            raise
-        return None
+        raise
     except Exception as error:
         raise LabError(
-            f"{record['trial_id']}: its record is not one that this lab can digest ({type(error).__name__}: {error}).",
-            exit_code=1,
+            f"{name}: its record is not one that this lab can digest ({type(error).__name__}: {error}).", exit_code=1
         ) from error
+    return digests
 
 
 def _verify_raw(run: RunFolder, record: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +15,18 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import late_share, probe_percentiles, read_probe, without_probe
-from runner.digest.usage import evidence, measure_usage, others_pct
-from runner.digest.verdict import disturbance, judge
-from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
+from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.resources import Counter, Window, since, stitched
+from runner.digest.slices import SLICES, exact_percentiles, join_parts
+from runner.digest.usage import evidence, measure_usage, others_pct, read_usage, used
+from runner.digest.verdict import LeftOut, disturbance, judge, left_out_places, takers
+from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement, ended
 from runner.model import OWN, Check, LabError, Trial, Verdict
 from runner.planning.search import Objective
-from runner.store import RunFolder, last_line, replacing
+from runner.store import RunFolder, last_line, replacing, slice_name
 
-Metrics = dict[str, float | int | None]
+Metrics = dict[str, Any]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -49,71 +53,197 @@ class Digest:
         For CPU taken away, a late instrument, a part of the trial put on other CPUs, lost packets or a stepped clock.
         """
         failed = {check.name for check in self.checks if not check.ok}
-        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE, reconcile.STAYED}:
+        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE, reconcile.STAYED, reconcile.IDLE}:
             return bool(failed) or self.taken is not None
         return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What a generator's raw files say about the load itself."""
+    """What a generator's raw files say about one load, or about several together."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
     begin_wall_ns: int
     duration_s: float
     sent: reconcile.Sent
+    result: WrkResult | K6Points
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """All that was read of a trial before it is decided which of its slices count."""
+
+    measurement: Measurement
+    loads: tuple[_Load, ...]
+    windows: tuple[Window, ...]
+    raw: Mapping[str, Counter]
+    """Seconds from the first window's begin."""
+    probe: Probe | None
+
+    @property
+    def cpus(self) -> int:
+        """All CPUs of the machine."""
+        placement = self.measurement.placement
+        return self.measurement.host_cpus or len({*placement.server, *placement.generator, *placement.database})
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
-    """Write the trial's parts of the tables and return its metrics; LabError for a missing or corrupt raw file.
+    """Digest a trial that is in no session, or alone in it, as `digest_session` does; LabError where it cannot be."""
+    found = digest_session(run, {trial: measurement}, salvage=salvage)[trial]
+    if not isinstance(found, Digest):
+        raise found
+    return found
 
-    With `salvage` the end of k6's samples may be cut off: what is before it counts, and nothing is reconciled.
+
+def digest_session(
+    run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False
+) -> dict[Trial, Digest | LabError]:
+    """Write the parts of the tables of a session's trials, or of one of its own; return what they say.
+
+    LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of k6's samples may be
+    cut off: what is before it counts, and nothing is reconciled.
     """
+    found: dict[Trial, Digest | LabError] = {}
+    seen: dict[Trial, _Seen] = {}
+    for trial, measurement in measured.items():
+        try:
+            seen[trial] = _read(run, trial, measurement, salvage)
+        except LabError as error:
+            found[trial] = error
+    left_out = left_out_places([_takers(each) for each in seen.values()])
+    for trial, each in seen.items():
+        try:
+            found[trial] = _digest(run, trial, each, left_out)
+        except LabError as error:
+            found[trial] = error
+    return found
+
+
+def _takers(seen: _Seen) -> list[str]:
+    """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
+    if not seen.measurement.slices:
+        return []
+    taken = []
+    for window in seen.windows:
+        counters = stitched(since(seen.raw, seen.windows[0], window), [window])
+        probe_pct = 100 * (seen.probe.cpu_share or 0.0) if seen.probe else 0.0
+        others = others_pct(counters, window.seconds, probe_pct) or 0.0
+        stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
+        taken.append(takers(stolen / seen.cpus, others / (100 * seen.cpus)))
+    return taken
+
+
+def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool) -> _Seen:
+    """Digest the generator's files of each slice, and read those of sampler and probe."""
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0 and not salvage:
         said = last_line(folder / "generator.log")
         died = "" if measurement.died is None else f"the server {ended(measurement.died)} under load, and "
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     probe = read_probe(folder / "probe.parquet")
-    alone = without_probe(measurement, probe)
-    k6 = trial.cell.tool == "k6"
-    load = _k6_load(run, trial, alone, salvage) if k6 else _wrk_load(run, trial, alone)
-    # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
-    zero_mono_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
-    table = run.tables / "probe" / f"{trial.trial_id}.parquet"
-    probed = probe_percentiles(probe, table, zero_mono_ns, load.duration_s)
-    usage = measure_usage(
-        folder / "resources.parquet",
-        part(run, "resources", trial.trial_id),
-        measurement,
-        zero_mono_ns=zero_mono_ns,
-        end_s=load.duration_s,
-        requests=load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0),
+    read = _k6_load if trial.cell.tool == "k6" else _wrk_load
+    loads = tuple(
+        read(run, trial, number, without_probe(each, probe, number), salvage)
+        for number, each in enumerate(measurement.loads, start=1)
     )
-    metrics = {
-        **load.metrics,
-        **usage.metrics,
-        **probed,
-        "generator_ceiling_rps": measurement.generator_ceiling_rps,
-    }
-    if trial.cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
+    windows = tuple(
+        # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
+        Window(
+            each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns,
+            load.duration_s,
+            each.load_started_mono_ns,
+            each.load_ended_mono_ns,
+        )
+        for each, load in zip(measurement.loads, loads, strict=True)
+    )
+    raw = read_usage(folder / "resources.parquet", measurement, windows)
+    return _Seen(measurement, loads, windows, raw, probe)
+
+
+def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Digest:
+    """Sum up the slices that count, and judge them; every slice must keep the invariants."""
+    measurement, cell = seen.measurement, trial.cell
+    kept = [at for at in range(len(seen.loads)) if not measurement.slices or at + 1 not in left_out.places]
+    load = _together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
+    windows = [seen.windows[at] for at in kept]
+    probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
+    raw = since(seen.raw, seen.windows[0], windows[0])
+    usage = measure_usage(raw, part(run, "resources", trial.trial_id), measurement, windows, _answered(load, probed))
+    metrics = {**load.metrics, **usage.metrics, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
+    metrics |= _of_session(run, trial, seen, kept)
+    if cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
         probe_pct = probed.get("probe_cpu_mean_pct") or 0.0
         metrics["others_cpu_mean_pct"] = others_pct(usage.counters, load.duration_s, probe_pct)
-    if trial.cell.rates_rps:
+    if cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
-    if trial.cell.objective is not None:
-        metrics["objective_kept"] = Objective.parse(trial.cell.objective).kept(metrics)
+    if cell.objective is not None:
+        metrics["objective_kept"] = Objective.parse(cell.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
-    even = reconcile.clock(measurement)
-    checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks, even)
-    if probe is not None:
-        checks += (reconcile.probe_schedule(late_share(probe, zero_mono_ns, load.duration_s)),)
-    evident = evidence(trial.cell, measurement, metrics)
-    takers = disturbance(evident)
-    taken = f"disturbed: {takers} away" if takers else None
-    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), taken)
+    checks = (*_checks(seen, load), *usage.checks)
+    if seen.probe is not None:
+        checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
+    evident = evidence(cell, measurement, metrics)
+    taker = disturbance(evident)
+    taken = f"disturbed: {taker} away" if taker else left_out.taken
+    verdict = judge(evident)
+    if cell.share < 1 or cell.database_share < 1:
+        metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
+    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict, taken)
+
+
+TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
+"""Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
+
+
+def _answered(load: _Load, probed: Mapping[str, Any]) -> int:
+    return load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0)
+
+
+def _checks(seen: _Seen, load: _Load) -> tuple[Check, ...]:
+    """Return the invariants of all slices: each name once, and what each slice that breaks it says."""
+    measurement = seen.measurement
+    if not measurement.slices:
+        return (*load.checks, *reconcile.database_checks(load.sent, measurement), reconcile.clock(measurement))
+    by_name: dict[str, list[Check]] = {}
+    for each, slice_load in zip(measurement.loads, seen.loads, strict=True):
+        for check in (*slice_load.checks, *reconcile.database_checks(slice_load.sent, each), reconcile.clock(each)):
+            by_name.setdefault(check.name, []).append(check)
+    sent = [(slice_load.sent.ok + slice_load.sent.refused, slice_load.sent.lost) for slice_load in seen.loads]
+    return (*(_of_slices(name, checks) for name, checks in by_name.items()), *reconcile.whole(sent, measurement))
+
+
+def _of_slices(name: str, checks: Sequence[Check]) -> Check:
+    broken = [f"slice {number}: {check.detail}" for number, check in enumerate(checks, start=1) if not check.ok]
+    return Check(name, not broken, "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}")
+
+
+def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) -> Metrics:
+    """Write the trial's rows of the table of slices, and return how many it has, and how many count."""
+    if not seen.measurement.slices:
+        return {}
+    rows = []
+    for at, (each, load, window) in enumerate(zip(seen.measurement.slices, seen.loads, seen.windows, strict=True)):
+        counters = stitched(since(seen.raw, seen.windows[0], window), [window])
+        probes = 0 if seen.probe is None else int((seen.probe.series == at).sum())
+        requests = load.sent.ok + load.sent.refused + probes
+        row = {
+            "trial_id": trial.trial_id,
+            "session": trial.session,
+            "place": each.place,
+            "position": each.position,
+            "kept": at in kept,
+            "duration_s": load.duration_s,
+            **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
+            **used(counters, window.seconds, requests),
+            "others_cpu_mean_pct": others_pct(counters, window.seconds, 0.0),
+        }
+        rows.append({name: _finite(row.get(name)) for name in SLICES.names})
+    path = part(run, "slices", trial.trial_id)
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SLICES), temporary, compression="zstd")
+    return {"slices": len(rows), "slices_kept": len(kept)}
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -121,20 +251,62 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
     return run.tables / "parts" / table / f"{trial_id}.parquet"
 
 
+def _together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> _Load:
+    """Return several slices, by number, as one load, and write their parts of the tables together."""
+    parts = [load for _, load in loads]
+    sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in parts[0].metrics}
+    duration_s = sum(load.duration_s for load in parts)
+    write = _k6_together if trial.cell.tool == "k6" else _wrk_together
+    metrics = {
+        **parts[0].metrics,
+        **sums,
+        **write(run, trial, loads),
+        "duration_s": duration_s,
+        "rps": sums["requests"] / duration_s if duration_s > 0 else None,
+    }
+    if len(parts) > 1:
+        for name in ("iteration_mean_ms", "in_flight_mean"):
+            metrics[name] = _mean([(load.metrics.get(name), load.duration_s) for load in parts])
+    sent = reconcile.Sent(
+        **{name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")},
+        at_once=parts[0].sent.at_once,
+    )
+    return _Load(metrics, parts[0].checks, parts[0].begin_wall_ns, duration_s, sent, parts[0].result)
+
+
+SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
+"""Counts of a load, which add up over its slices."""
+
+
+def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
+    """Return the mean of those values that are known, weighted."""
+    known = [(value, weight) for value, weight in values if value is not None]
+    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
+
+
 # --- k6 ---------------------------------------------------------------------------------------------------
 
+_K6_TABLES = ("requests", "latency", "throughput")
 
-def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool) -> _Load:
-    folder = run.trial(trial.trial_id)
-    requests = run.tables / "requests" / f"{trial.trial_id}.parquet"
-    requests.parent.mkdir(parents=True, exist_ok=True)
+
+def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Path]:
+    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put together."""
+    name = trial.trial_id if number is None else f"{trial.trial_id}.{number}"
+    final = {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"} if number is None else {}
+    return {table: part(run, table, name) for table in _K6_TABLES} | final
+
+
+def _k6_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement, salvage: bool) -> _Load:
+    folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
+    of_slice = None if trial.cell.slices is None else number
+    tables = _k6_tables(run, trial, of_slice)
+    for path in tables.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
     points = digest_k6(
-        folder / "k6.json.gz",
-        requests,
-        part(run, "latency", trial.trial_id),
-        part(run, "throughput", trial.trial_id),
+        folder / slice_name("k6.json.gz", of_slice),
+        *(tables[name] for name in _K6_TABLES),
         trial_id=trial.trial_id,
-        mode=trial.cell.mode,
+        mode=cell.mode,
         scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
         salvage=salvage,
     )
@@ -142,7 +314,7 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     metrics: Metrics = {
         "requests": points.requests,
         "failed": points.failed,
-        "dropped": points.dropped_iterations + reconcile.missed(trial.cell, points),
+        "dropped": points.dropped_iterations + reconcile.missed(cell, points),
         "duration_s": duration_s,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
@@ -151,19 +323,19 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
     }
     checks: tuple[Check, ...] = ()
     if not salvage:
-        summary = read_summary(folder / "k6-summary.json")
+        summary = read_summary(folder / slice_name("k6-summary.json", of_slice))
         if summary.checks:
             metrics |= {"checks": summary.checks, "checks_failed": summary.checks_failed}
-        checks = reconcile.k6_checks(trial.cell, points, summary, measurement)
+        checks = reconcile.k6_checks(cell, points, summary, measurement)
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed
     sent = reconcile.Sent(
         ok=ok,
         refused=points.with_status - ok,
         lost=points.requests - points.with_status + interrupted,
-        at_once=trial.cell.sockets,
+        at_once=cell.sockets,
     )
-    return _Load(metrics, checks, points.first_start_ns, duration_s, sent)
+    return _Load(metrics, checks, points.first_start_ns, duration_s, sent, points)
 
 
 def _k6_latency(points: K6Points) -> Metrics:
@@ -178,13 +350,40 @@ def _k6_latency(points: K6Points) -> Metrics:
     }
 
 
+def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> Metrics:
+    """Put the tables of k6's slices together, each after the one before it; return the percentiles of all requests."""
+    if trial.cell.slices is None:
+        return {}
+    begins_s, begun_s = [], 0.0
+    for _, load in loads:
+        begins_s.append(begun_s)
+        begun_s += load.duration_s
+    whole = _k6_tables(run, trial, None)
+    for table, column in {"requests": "t_s", "latency": "second", "throughput": "t_s"}.items():
+        parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
+        join_parts(parts, begins_s, column, whole[table])
+    means = [(load.metrics["latency_mean_ms"], float(load.metrics["requests"] or 0)) for _, load in loads]
+    return {"latency_mean_ms": _mean(means), **exact_percentiles(whole["requests"])}
+
+
 # --- wrk --------------------------------------------------------------------------------------------------
 
 
-def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
-    result = read_wrk(run.trial(trial.trial_id) / "wrk.json")
-    _write_wrk_latency(part(run, "latency", trial.trial_id), trial.trial_id, result)
-    metrics: Metrics = {
+def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement, _salvage: bool) -> _Load:
+    of_slice = None if trial.cell.slices is None else number
+    result = read_wrk(run.trial(trial.trial_id) / slice_name("wrk.json", of_slice))
+    begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
+    checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement)
+    refused = result.errors["status"]
+    # When wrk stops, each connection may have one request under way.
+    sent = reconcile.Sent(
+        ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
+    )
+    return _Load(_wrk_metrics(result), checks, begin_ns, result.duration_s, sent, result)
+
+
+def _wrk_metrics(result: WrkResult) -> Metrics:
+    return {
         "requests": result.requests,
         "failed": result.failed,
         "threads": result.threads,
@@ -197,14 +396,13 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
         "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
         "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
     }
-    begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
-    checks = reconcile.wrk_checks(trial.cell, result, measurement)
-    refused = result.errors["status"]
-    # When wrk stops, each connection may have one request under way.
-    sent = reconcile.Sent(
-        ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
-    )
-    return _Load(metrics, checks, begin_ns, result.duration_s, sent)
+
+
+def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> Metrics:
+    """Write the histogram of wrk's slices together; return what it says of all requests."""
+    result = add_up([load.result for _, load in loads if isinstance(load.result, WrkResult)])
+    _write_wrk_latency(part(run, "latency", trial.trial_id), trial.trial_id, result)
+    return _wrk_metrics(result)
 
 
 def _finite(value: float | int | None) -> float | int | None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
-from runner.digest.resources import Counter, rates, read_counters, tick_coverage
-from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Wait
+from runner.digest.resources import Counter, Window, rates, read_counters, stitched
+from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Serial, Wait
 from runner.measurement import Measurement
-from runner.model import OWN_SCRIPT, Cell, Check, LabError
+from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
 
-Metrics = Mapping[str, float | int | None]
+Metrics = Mapping[str, Any]
 SERVER = (
     *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
     *("server_rss_peak_bytes", "server_throttled_pct"),
@@ -32,38 +33,52 @@ class Usage:
     counters: Mapping[str, Counter]
 
 
-def measure_usage(
-    path: Path, out: Path, measurement: Measurement, *, zero_mono_ns: int, end_s: float, requests: int
-) -> Usage:
-    """Read the raw counters at `path`, write their rates to `out` (TRIAL_ID.parquet), sum up a load of `end_s` seconds.
-
-    LabError where a subject's rows are missing.
-    """
-    counters = read_counters(path, zero_mono_ns)
+def read_usage(path: Path, measurement: Measurement, windows: Sequence[Window]) -> dict[str, Counter]:
+    """Read the raw counters at `path`, seconds from the first window's begin; LabError where a subject is missing."""
+    raw = read_counters(path, windows[0].begin_mono_ns)
     # A server that the lab did not start has no CPUs where its process was not found, and then no rows.
-    for subject in ("server", "generator", "sampler")[0 if measurement.placement.server else 1 :]:
-        if subject not in counters:
+    for subject in ("host", "server", "generator", "sampler"):
+        if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
-    coverage = tick_coverage(path, 0.0, end_s, measurement.sample_hz, counters)
+    return raw
+
+
+def measure_usage(
+    raw: Mapping[str, Counter],
+    out: Path,
+    measurement: Measurement,
+    windows: Sequence[Window],
+    requests: int,
+) -> Usage:
+    """Write the rates of raw counters to `out` (TRIAL_ID.parquet), and sum up the load in `windows`."""
+    counters = stitched(raw, windows) if measurement.slices else raw
+    end_s = sum(window.seconds for window in windows)
     with replacing(out) as temporary:
         pq.write_table(rates(out.stem, counters), temporary, compression="zstd")
-    server, generator = counters.get("server"), counters["generator"]
-    metrics: dict[str, float | int | None] = {
-        **_server(server, end_s, requests),
+    metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
+    if "database" in counters and "server" in counters:
+        metrics |= _database(counters["database"], counters["server"], measurement, end_s, requests)
+    checks = (
+        reconcile.lived(measurement),
+        reconcile.kept_packets(measurement),
+        reconcile.stayed(raw if not measurement.slices else counters, end_s),
+        *reconcile.resource_checks(measurement, metrics, "server" in counters),
+        *reconcile.sampled(raw, windows, measurement.sample_hz, metrics["host_steal_pct"]),
+        *reconcile.idle_meanwhile(raw, windows[0].begin_mono_ns, measurement.others_loaded),
+    )
+    return Usage(metrics, checks, counters)
+
+
+def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
+    """Return the columns of trials.parquet about CPU and memory that every load has."""
+    generator = counters["generator"]
+    return {
+        **_server(counters.get("server"), end_s, requests),
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
         "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
     }
-    if "database" in counters and server is not None:
-        metrics |= _database(counters["database"], server, measurement, end_s, requests)
-    checks = (
-        reconcile.lived(measurement),
-        reconcile.kept_packets(measurement),
-        reconcile.stayed(counters, end_s),
-        *reconcile.resource_checks(measurement, metrics, counters, end_s, coverage),
-    )
-    return Usage(metrics, checks, counters)
 
 
 def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
@@ -139,13 +154,13 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
     requests, checks = metrics.get("requests") or 0, metrics.get("checks") or 0
     used_pct, scripted = metrics["server_cpu_mean_pct"], cell.workload == OWN_SCRIPT
     return Evidence(
-        None if used_pct is None else used_pct / (100 * len(placement.server)),
+        None if used_pct is None else used_pct / (100 * len(placement.server) * cell.share),
         mean / full,
         peak / full,
         placement.disjoint,
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
-        _database_evidence(measurement, metrics),
+        _database_evidence(cell, measurement, metrics),
         # The probe keeps its connections: what new ones wait to be accepted it does not see. And it asks for one path,
         # where a script asks for what it likes: their times are those of different requests.
         waits=tuple(_waits(metrics)) if cell.mode == "keepalive" and not scripted else (),
@@ -156,7 +171,18 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
         checks_failed_share=(metrics.get("checks_failed") or 0) / checks if checks else 0.0,
         unit="iterations" if scripted else "requests",
+        share=cell.share,
+        cores=len(placement.server) * cell.share,
+        serial=_serial(cell, measurement, metrics),
     )
+
+
+def _serial(cell: Cell, measurement: Measurement, metrics: Metrics) -> Serial | None:
+    """Return what one request after the other took; None where more than one is under way, or that is not known."""
+    if cell.rates_rps or cell.sockets != 1 or not metrics.get("rps") or cell.workload in OWN:
+        return None
+    server_pct, generator_pct = metrics["server_cpu_mean_pct"] or 0.0, metrics["generator_cpu_mean_pct"] or 0.0
+    return Serial(1e6 / metrics["rps"], server_pct / 100, generator_pct / 100, measurement.idle)
 
 
 def _others_share(measurement: Measurement, metrics: Metrics, cpus: int) -> float:
@@ -174,13 +200,14 @@ def _waits(metrics: Metrics) -> Iterator[Wait]:
             yield Wait(name, generator_ms, probe_ms)
 
 
-def _database_evidence(measurement: Measurement, metrics: Metrics) -> DatabaseEvidence | None:
+def _database_evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> DatabaseEvidence | None:
     used_pct = metrics.get("database_cpu_mean_pct")
     if used_pct is None:
         return None
     placement = measurement.placement
     return DatabaseEvidence(
-        used_pct / (100 * max(1, len(placement.database))),
+        used_pct / (100 * max(1, len(placement.database)) * cell.database_share),
         placement.database_shared,
         (metrics.get("pool_exhausted_pct") or 0.0) / 100,
+        limited=cell.database_share < 1,
     )

@@ -1,7 +1,8 @@
-"""Who was the limit: the server, the load generator, or nothing that can be told."""
+"""Who was the limit: the server, the load generator, the database, or nobody that is known."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runner.model import POOL_EXHAUSTED, Verdict
@@ -68,6 +69,12 @@ class Evidence:
     """Of what a script checks of its answers by itself."""
     unit: str = "requests"
     """What an open load begins at its rate: a script's iterations may be several requests."""
+    share: float = 1.0
+    """Of each of its CPUs that the server was given, by the lab's own quota; its CPU use is a share of that."""
+    cores: float = 1.0
+    """How much that is together."""
+    serial: Serial | None = None
+    """One connection: one request after the other."""
 
     @property
     def wrong_share(self) -> float:
@@ -94,8 +101,32 @@ class Evidence:
 
     @property
     def saturated(self) -> bool:
-        """Whether the server had used up its CPUs or its quota."""
-        return (self.server_share or 0.0) >= SATURATED or self.throttled_share >= THROTTLED
+        """Whether the server had used up its CPUs or its quota.
+
+        A quota of the lab's own has periods of 10 ms, and holds back what is only bursty, too: its use must be full.
+        """
+        full = (self.server_share or 0.0) >= SATURATED
+        return full or (self.share == 1 and self.throttled_share >= THROTTLED)
+
+
+@dataclass(frozen=True)
+class Serial:
+    """One request under way at any time: nothing queues, and the rate is 1 / (the time of one cycle)."""
+
+    cycle_us: float
+    server_share: float
+    """CPU use of the server as a share of one core, and so of the cycle; of the generator likewise."""
+    generator_share: float
+    idle: str | None
+    """What idle CPUs did."""
+
+    def __str__(self) -> str:
+        cpu = 100 * (self.server_share + self.generator_share)
+        sleep = "" if self.idle == "polling" else "; idle CPUs slept, and their waking is part of it"
+        return (
+            f"one request under way: a cycle took {self.cycle_us:.1f} µs, of which the CPU time of both sides explains "
+            f"{cpu:.0f} %{sleep}"
+        )
 
 
 @dataclass(frozen=True)
@@ -133,6 +164,8 @@ class DatabaseEvidence:
     """Whether those are the generator's."""
     pool_exhausted_share: float
     """Share of the samples in which every connection of the pool was in use."""
+    limited: bool = False
+    """Whether the lab gave it a part of its CPUs only, so that it cannot fill those that it shares."""
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -144,6 +177,13 @@ def judge(evidence: Evidence) -> Verdict:
     if not evidence.disjoint or evidence.server_share is None:
         why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
         return Verdict("inconclusive", f"{why}; {said}")
+    if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
+        return _serial(evidence, evidence.serial, said)
+    return _queued(evidence, said)
+
+
+def _queued(evidence: Evidence, said: str) -> Verdict:
+    """Return the verdict of a load that may have several requests under way."""
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
         return Verdict("inconclusive", f"{why}: {said}")
@@ -156,6 +196,15 @@ def judge(evidence: Evidence) -> Verdict:
     return _unlimited(evidence, said)
 
 
+def _serial(evidence: Evidence, serial: Serial, said: str) -> Verdict:
+    """Return the verdict of one connection: neither side can be full, as each waits for the other."""
+    if evidence.wrong_share > 0:
+        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
+    if takers := _takers(evidence):
+        return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
+    return Verdict("serial", f"{serial}: {said}")
+
+
 def disturbance(evidence: Evidence) -> str:
     """Return who took so much CPU away that a trial which could have told something should be repeated; else nothing.
 
@@ -164,26 +213,62 @@ def disturbance(evidence: Evidence) -> str:
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).verdict
     hidden = calm == "inconclusive" and evidence.others_share >= OTHERS
-    return _taken(evidence) if hidden or calm in ("server-bound", "database-bound", "offered") else ""
+    told = hidden or calm in ("server-bound", "database-bound", "offered", "serial")
+    return _taken(evidence) if told else ""
 
 
-def _takers(evidence: Evidence) -> dict[str, float]:
+def _much(stolen_share: float, others_share: float) -> dict[str, float]:
     """Return who else took much of the CPUs' time, and which share."""
-    others = (("the hypervisor", evidence.stolen_share, STOLEN), ("other programs", evidence.others_share, OTHERS))
+    others = (("the hypervisor", stolen_share, STOLEN), ("other programs", others_share, OTHERS))
     return {who: share for who, share, much in others if share >= much}
 
 
-def _taken(evidence: Evidence) -> str:
+def takers(stolen_share: float, others_share: float) -> str:
     """Return the same in words; empty where that was little."""
-    takers = _takers(evidence).items()
-    return ", ".join(f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in takers)
+    much = _much(stolen_share, others_share).items()
+    return ", ".join(f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much)
+
+
+def _takers(evidence: Evidence) -> dict[str, float]:
+    return _much(evidence.stolen_share, evidence.others_share)
+
+
+def _taken(evidence: Evidence) -> str:
+    return takers(evidence.stolen_share, evidence.others_share)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Places of a session that do not count, for any of its servers."""
+
+    places: frozenset[int] = frozenset()
+    taken: str | None = None
+    """Who took so much that the session is to be repeated; then every place counts, as there is nothing better."""
+
+
+FEWEST_KEPT = 0.5
+"""Share of a session's places that must be left for it to count without the others."""
+
+
+def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
+    """Return the places, from 1, in which somebody took much of the CPUs' time from any server.
+
+    `taken` has, of each server, who took it in each of its slices, empty for nobody.
+    """
+    disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
+    places = max((len(each) for each in taken), default=0)
+    if places - len(disturbed) < FEWEST_KEPT * places:
+        who = next(iter(disturbed.values()))
+        return LeftOut(taken=f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)")
+    return LeftOut(frozenset(disturbed))
 
 
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
     """Return why a limit that is there cannot be told, or tells nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
-    if evidence.crowded and stored and evidence.database and not evidence.database.shared:
+    database = evidence.database
+    if evidence.crowded and stored and database and (database.limited or not database.shared):
         return "generator and database were both busy"
     if evidence.saturated and evidence.wrong_share > FAILED:
         return _failed(evidence)
@@ -215,7 +300,9 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
     """Return what is to be said of a database, or a pool of connections to it, that was full; None where it was not."""
-    if database.shared and database.share + evidence.generator_share >= SATURATED:
+    if database.limited and database.share >= SATURATED:
+        return Verdict("database-bound", "the database used up its share of the CPUs")
+    if not database.limited and database.shared and database.share + evidence.generator_share >= SATURATED:
         if database.share >= CLEARLY_MORE * evidence.generator_share:
             return Verdict("database-bound", "the database filled the CPUs that it shares with the generator")
         return Verdict("inconclusive", "database and generator together filled the CPUs that they share")
@@ -229,13 +316,16 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
 def _said(evidence: Evidence) -> str:
     """Return the numbers behind a verdict, those that are always there first."""
     generator, peak = 100 * evidence.generator_share, 100 * evidence.generator_peak_share
-    known = [] if evidence.server_share is None else [f"server used {100 * evidence.server_share:.0f} % of its CPUs"]
+    whose = "its CPUs" if evidence.share == 1 else f"its {evidence.cores:g} of a core"
+    known = [] if evidence.server_share is None else [f"server used {100 * evidence.server_share:.0f} % of {whose}"]
     parts = [*known, f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
     parts += [str(wait) for wait in evidence.waits]
     if evidence.database is not None:
-        whose = "of the same" if evidence.database.shared else "of its own"
+        its = (
+            "of its share" if evidence.database.limited else "of the same" if evidence.database.shared else "of its own"
+        )
         exhausted = 100 * evidence.database.pool_exhausted_share
-        parts += [f"database {100 * evidence.database.share:.0f} % {whose}"]
+        parts += [f"database {100 * evidence.database.share:.0f} % {its}"]
         parts += [f"pool exhausted {exhausted:.0f} % of the time"]
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")

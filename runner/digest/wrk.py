@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,27 @@ def read_wrk(path: Path) -> WrkResult:
     interval = backfill_interval_us(duration_us, requests, connections)
     raw = undo_backfill(reported, interval) if interval else reported
     return WrkResult(ended_ns, duration_us / 1e6, requests, connections, threads, errors, reported, raw)
+
+
+def add_up(results: Sequence[WrkResult]) -> WrkResult:
+    """Return several results as one: counts, durations and histograms add up."""
+    if len(results) == 1:
+        return results[0]
+    return replace(
+        results[-1],
+        duration_s=sum(result.duration_s for result in results),
+        requests=sum(result.requests for result in results),
+        errors={name: sum(result.errors[name] for result in results) for name in results[0].errors},
+        reported=_sum([result.reported for result in results]),
+        raw=_sum([result.raw for result in results]),
+    )
+
+
+def _sum(histograms: Sequence[Histogram]) -> Histogram:
+    values, places = np.unique(np.concatenate([values for values, _ in histograms]), return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.int64)
+    np.add.at(counts, places, np.concatenate([counts for _, counts in histograms]))
+    return values, counts
 
 
 def _whole(value: Any) -> int:

@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.measure.procfs import number_after, read_pids
+from runner.model import LabError
 
 if TYPE_CHECKING:  # the sampler reads groups, and starts in half the time without what the runner makes them with
     from runner.measure.leftovers import Ledger
 
 ROOT = Path("/sys/fs/cgroup")
+PERIOD_US = 10_000
+"""Of a CPU quota: by the kernel's default of 100 ms a server is held back for tens of milliseconds at a time."""
+NO_QUOTA = (
+    "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, or with containers "
+    "(--engine docker)."
+)
 _COUNTERS = {1: "cpuacct.usage", 2: "cpu.stat"}
 
 
@@ -30,16 +37,37 @@ class Cgroup:
     """A control group that counts CPU time.
 
     `throttle` is the file with the throttling counters: cpu.stat of version 2, or of version 1's cpu controller.
+    `quota` is the folder in which a CPU quota is set, where there is one: in version 1 it may be another hierarchy.
     """
 
     version: int
     folder: Path
     throttle: Path | None
+    quota: Path | None = None
 
     @property
     def counter(self) -> str:
         """The name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in version 2."""
         return _COUNTERS[self.version]
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The group's folders: a process must be put into each."""
+        return tuple(dict.fromkeys(path for path in (self.folder, self.quota) if path is not None))
+
+    def limit(self, cores: float) -> None:
+        """Give the group's processes at most `cores` of CPU time in each PERIOD_US; LabError where that is refused."""
+        if self.quota is None:
+            raise LabError(NO_QUOTA, exit_code=1)
+        quota_us = round(cores * PERIOD_US)
+        try:
+            if self.version == 2:
+                (self.quota / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+            else:
+                (self.quota / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (self.quota / "cpu.cfs_quota_us").write_text(str(quota_us))
+        except OSError as error:
+            raise LabError(f"{NO_QUOTA[:-1]} ({error.strerror or error}).", exit_code=1) from None
 
 
 def of_process(pid: int) -> Cgroup | None:
@@ -91,20 +119,50 @@ def _v1_mount(controller: str) -> Path:
 
 
 def create(name: str, ledger: Ledger) -> Cgroup | None:
-    """Make an empty group below this process's own; None where that is not permitted."""
+    """Make an empty group below this process's own; None where that is not permitted.
+
+    It has a `quota` where this user may limit CPU time.
+    """
     own = of_process(os.getpid())
     if own is None:
         return None
-    folder = own.folder / f"bench-{name}-{os.urandom(4).hex()}"
-    try:
-        folder.mkdir()
-    except OSError:
+    name = f"bench-{name}-{os.urandom(4).hex()}"
+    folder = (_limiting_parent(own.folder) if own.version == 2 else own.folder) / name
+    if not _made(folder, ledger):
         return None
-    ledger.add("cgroup", path=str(folder))
     if not (folder / own.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
         folder.rmdir()
         return None
-    return Cgroup(own.version, folder, folder / "cpu.stat" if own.version == 2 else None)
+    if own.version == 2:
+        return Cgroup(2, folder, folder / "cpu.stat", folder if (folder / "cpu.max").exists() else None)
+    quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
+    limits = (quota.exists() or _made(quota, ledger)) and (quota / "cpu.cfs_quota_us").exists()
+    return Cgroup(1, folder, None, quota if limits else None)
+
+
+def _made(folder: Path, ledger: Ledger) -> bool:
+    try:
+        folder.mkdir()
+    except OSError:
+        return False
+    ledger.add("cgroup", path=str(folder))
+    return True
+
+
+def _limiting_parent(own: Path) -> Path:
+    """Return the group of version 2 below which a new one can limit CPU time: this process's own, or the root.
+
+    A group that holds processes cannot give controllers to groups below it, unless it is the root. Where neither can,
+    the own group counts CPU time at least.
+    """
+    for parent in (own, ROOT):
+        control = parent / "cgroup.subtree_control"
+        with contextlib.suppress(OSError):
+            if "cpu" not in control.read_text().split():
+                control.write_text("+cpu")
+            if os.access(parent, os.W_OK):
+                return parent
+    return own
 
 
 @contextlib.contextmanager
@@ -114,8 +172,8 @@ def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
     try:
         yield group
     finally:
-        if group is not None:
-            remove(group.folder)
+        for folder in group.folders if group is not None else ():
+            remove(folder)
 
 
 def remove(folder: Path, within_s: float = 5.0) -> list[int]:

@@ -7,7 +7,7 @@ packets of new connections: they look like a server that does not accept.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.model import Cell
@@ -31,17 +31,17 @@ def dropped_packets() -> int | None:
         return None
 
 
-def wait_for_room(cell: Cell, on_wait: Callable[[int], None]) -> None:
-    """Return once the table has room for a trial of `cell`, or after PATIENCE_S.
+def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None:
+    """Return once the table has room for a session of `cells`, or after PATIENCE_S.
 
-    `on_wait` is called once, with the entries needed, if there is a wait. A trial that needs more than half of the
-    table waits for half: the connections of the trial's own beginning are forgotten in the course of a long one.
+    `on_wait` is called once, with the entries needed, if there is a wait. A session that needs more than half of the
+    table waits for half: the connections of its own beginning are forgotten in the course of a long one.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False
     while (table := _table()) is not None and time.monotonic() < deadline:
         used, size = table
-        needed = min(connections_of(cell), size // 2)
+        needed = min(sum(map(connections_of, cells)), size // 2)
         if size - used >= needed:
             return
         if not waiting:
@@ -52,7 +52,7 @@ def wait_for_room(cell: Cell, on_wait: Callable[[int], None]) -> None:
 
 def connections_of(cell: Cell) -> int:
     """Return at most how many connections a trial opens, its warm-up included."""
-    opened = cell.sockets * 2 + SPARE
+    opened = cell.sockets * (1 + (cell.slices or 1)) + SPARE
     if cell.mode == "close":
         load_s = (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
         opened += round(CLOSE_RPS * load_s) + (cell.iterations or 0)

@@ -15,6 +15,7 @@ import docker
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
+from runner.measure.cgroups import PERIOD_US
 from runner.measure.engine import Handed, Running, RunningDatabase, free_port
 from runner.measure.images import DATABASE, ensure_database_image, ensure_image
 from runner.measure.leftovers import Ledger, identity, lives
@@ -95,6 +96,7 @@ class DockerEngine:
                 port,
                 lambda: _logged_exit(container, log),
                 lambda: _stop(container),
+                limit=lambda cores: _limit(container, cores),
             )
 
     def prepare_database(self) -> str | None:
@@ -124,6 +126,7 @@ class DockerEngine:
                 container.pause,
                 container.unpause,
                 restart,
+                limit=lambda cores: _limit(container, cores),
             )
 
     @contextlib.contextmanager
@@ -190,6 +193,10 @@ class DockerEngine:
         )
         self._ledger.add("container", id=container.id)
         return container
+
+
+def _limit(container: Container, cores: float) -> None:
+    container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US))
 
 
 def _exit_code(container: Container) -> int | None:

@@ -32,6 +32,8 @@ class Running:
     address: str = field(default=LOOPBACK, kw_only=True)
     host: str = field(default="", kw_only=True)
     """Host and port as its URL has them; empty where that is `address` and `port`."""
+    limit: Callable[[float], None] = field(default=lambda _: None, kw_only=True)
+    """Give it at most so many cores of CPU time from now on, by a quota; LabError where that cannot be done."""
     alone: bool = field(default=True, kw_only=True)
     """Whether its control group holds nothing else; where it may, its process tree is sampled."""
     cpus: Callable[[], tuple[int, ...]] | None = field(default=None, kw_only=True)

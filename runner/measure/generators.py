@@ -27,6 +27,8 @@ SLOWEST_OWN_RPS = 20
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
+RAW = ("k6.json.gz", "k6-summary.json", "wrk.json")
+"""Raw files that a generator writes."""
 Output = Literal["samples", "summary", "stock"]
 """What k6 writes: every sample, its summary only, or the summary only and with none of the lab's settings."""
 
@@ -39,7 +41,7 @@ class Command:
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """wrk takes whole seconds only: a shorter warm-up is ended by SIGINT."""
+    """wrk takes whole seconds only: a shorter load is ended by SIGINT."""
 
 
 def wrk_threads(connections: int) -> int:
@@ -74,11 +76,14 @@ class Shot:
         return cls(tool, workload.script, url, workload.method, workload.path, body)
 
 
-def measured(cell: Cell, shot: Shot, folder: Path, output: Output = "samples") -> Command:
-    """Return the command of the measured load; its raw files go to `folder`. `output` is for k6 only."""
+def measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output = "samples") -> Command:
+    """Return the command of the measured load; its raw files go to `files`, by the names in RAW.
+
+    `output` is for k6 only.
+    """
     if cell.tool == "k6":
-        return _k6_measured(cell, shot, folder, output)
-    return _wrk(cell, shot, folder, duration_s=round(max(1.0, cell.duration_s or 1.0)))
+        return _k6_measured(cell, shot, files, output)
+    return _wrk(cell, shot, files["wrk.json"], cell.duration_s or 1.0)
 
 
 def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
@@ -92,9 +97,7 @@ def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
         }
         argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", str(shot.script))
         return Command(argv, _k6_environment(cell, shot, scenario, folder), cell.warmup_s + 60)
-    command = _wrk(cell, shot, folder, duration_s=max(1, round(cell.warmup_s)))
-    short = cell.warmup_s if cell.warmup_s < 1 else None
-    return Command(command.argv, command.env, command.timeout_s, short)
+    return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
 
 
 def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder: Path) -> dict[str, str]:
@@ -130,17 +133,17 @@ def k6_bytes(cell: Cell) -> int:
     return live + garbage
 
 
-def _k6_measured(cell: Cell, shot: Shot, folder: Path, output: Output) -> Command:
+def _k6_measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output) -> Command:
     scenario, limit_s = _scenario(cell)
-    env = _k6_environment(cell, shot, scenario, folder)
+    env = _k6_environment(cell, shot, scenario, files["k6.json.gz"].parent)
     argv = [str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr"]
-    argv += [f"--summary-export={folder / 'k6-summary.json'}"]
+    argv += [f"--summary-export={files['k6-summary.json']}"]
     if output == "stock":
         env = {name: value for name, value in env.items() if name not in _garbage_collector()}
     else:
         argv += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
     if output == "samples":
-        argv += [f"--out=json={folder / 'k6.json.gz'}"]
+        argv += [f"--out=json={files['k6.json.gz']}"]
     return Command((*argv, str(shot.script)), env, limit_s + 90)
 
 
@@ -171,8 +174,15 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
             "stages": stages,
             "gracefulStop": f"{OPEN_GRACE_S}s",
         }, len(cell.rates_rps) * cell.step_s + OPEN_GRACE_S
+    if cell.vus is not None and cell.iterations is None and cell.duration_s is not None:
+        return {
+            "executor": "constant-vus",
+            "vus": cell.vus,
+            "duration": f"{round(1000 * cell.duration_s)}ms",
+            "gracefulStop": f"{OPEN_GRACE_S}s",
+        }, cell.duration_s + OPEN_GRACE_S
     if cell.vus is None or cell.iterations is None:
-        raise LabError(f"Cell {cell.cell_id} lacks virtual users, iterations or arrival rates.")
+        raise LabError(f"Cell {cell.cell_id} lacks virtual users, iterations, a duration or arrival rates.")
     limit_s = 60 + cell.iterations // (SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS)
     return {
         "executor": "shared-iterations",
@@ -183,15 +193,16 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
     }, limit_s
 
 
-def _wrk(cell: Cell, shot: Shot, folder: Path, duration_s: int) -> Command:
+def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     if cell.connections is None:
         raise LabError(f"Cell {cell.cell_id} lacks connections.")
     threads = wrk_threads(cell.connections)
+    whole_s = max(1, round(duration_s))
     argv = [
         str(shot.tool),
         f"-t{threads}",
         f"-c{cell.connections}",
-        f"-d{duration_s}s",
+        f"-d{whole_s}s",
         f"--timeout={WRK_TIMEOUT_S}s",
     ]
     if cell.mode == "close":
@@ -199,8 +210,9 @@ def _wrk(cell: Cell, shot: Shot, folder: Path, duration_s: int) -> Command:
     env = {
         "WRK_METHOD": shot.method,
         "WRK_BODY": shot.body,
-        "WRK_JSON": str(folder / "wrk.json"),
+        "WRK_JSON": str(out),
         "WRK_CONNECTIONS": str(cell.connections),
         "WRK_THREADS": str(threads),
     }
-    return Command((*argv, "-s", str(shot.script), shot.url), env, duration_s + WRK_TIMEOUT_S + 30)
+    command = (*argv, "-s", str(shot.script), shot.url)
+    return Command(command, env, whole_s + WRK_TIMEOUT_S + 30, duration_s if duration_s < 1 else None)

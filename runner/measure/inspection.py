@@ -13,9 +13,9 @@ from runner.measure.build import build
 from runner.measure.contract import check_contract
 from runner.measure.database import Database, serving
 from runner.measure.engine import Engine, EngineChoice, Handed
+from runner.measure.lab import open_lab
 from runner.measure.readiness import wait_ready
 from runner.measure.scratch import temporary
-from runner.measure.session import session
 from runner.measure.subjects import Source, open_files, source_of
 from runner.measurement import Placement
 from runner.model import Check, LabError, Server
@@ -113,7 +113,7 @@ def inspect_all(servers: Sequence[Server], choice: EngineChoice, say: Callable[[
     """Inspect each server in turn, on the CPUs that a campaign would give it."""
     placement = machine.place(1, 1)
     found = []
-    with session(choice) as opened:
+    with open_lab(choice) as opened:
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
         for server in servers:
             say(f"Checking {server.name} …")
@@ -134,7 +134,7 @@ class BuildOutcome:
 def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[BuildOutcome]:
     """Build binaries and, where a Docker engine answers, images; a server that fails does not stop the rest."""
     outcomes = []
-    with session("auto") as opened:
+    with open_lab("auto") as opened:
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
         for server in servers:
             say(f"Building {server.name} …")

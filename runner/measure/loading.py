@@ -8,16 +8,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.calibration import Calibration
 from runner.measure import generators
-from runner.measure.database import Database
-from runner.measure.engine import UNKNOWN_PID, Engine, Running
+from runner.measure.engine import Engine
+from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger
-from runner.measure.probing import probing
+from runner.measure.probing import Probe, probing
 from runner.measure.processes import pinned
 from runner.measure.sampling import Sampler, sampling
 from runner.measure.scratch import scratch
@@ -47,6 +48,7 @@ class Bench:
     """Variables beyond the contract's, by server."""
     calibration: Calibration | None
     """The generators' ceilings; None where this machine has none that is valid."""
+    idle: IdleCpus
     observers: Observers = field(default_factory=Observers)
 
 
@@ -63,55 +65,48 @@ class Loaded:
     ended_mono_ns: int
 
 
-@dataclass(frozen=True)
-class Subjects:
-    """What a load is sampled with: the server under it, and the database behind that."""
+class Watchers:
+    """The sampler and the probe beside the loads of one or more servers; each may be left out (Observers)."""
 
-    server: Server
-    running: Running
-    database: Database | None
+    def __init__(self, sampler: Sampler | None, probe: Probe | None) -> None:
+        self.sampler = sampler
+        self._probe = probe
+
+    def begin(self, subject: str, server: Server, port: int, shot: generators.Shot) -> None:
+        """Turn to a server that is about to be loaded: ask its /stats, and probe it by `shot`."""
+        if self.sampler is not None and "stats" in server.implements:
+            self.sampler.poll(subject, port)
+        if self._probe is not None:
+            self._probe.begin(shot, port)
+
+    def end(self) -> dict[str, Any] | None:
+        """Leave the server alone again; return what the probe saw."""
+        seen = None if self._probe is None else self._probe.pause()
+        if self.sampler is not None:
+            self.sampler.pause()
+        return seen
+
+
+@contextlib.contextmanager
+def watching(bench: Bench) -> Iterator[Watchers]:
+    """Start the observers that `bench` asks for, on the generator's CPUs."""
+    cpus, observers = bench.placement.generator, bench.observers
+    with contextlib.ExitStack() as stack:
+        sampler = stack.enter_context(sampling(bench.sample_hz, cpus, bench.ledger)) if observers.sampler else None
+        probe = stack.enter_context(probing(cpus, bench.ledger)) if observers.probe else None
+        yield Watchers(sampler, probe)
 
 
 def warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:
     """Run a load that leaves nothing but its log in `folder`."""
     with scratch(bench.ledger) as thrown_away:
         command = generators.warmup(cell, shot, thrown_away)
-        code = _generate(bench, command, folder / "generator.log", None).exit_code
+        code = generate(bench, command, folder / "generator.log", None).exit_code
     if code == -signal.SIGKILL:
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
 
 
-def load(bench: Bench, command: generators.Command, probe: generators.Shot, folder: Path, subjects: Subjects) -> Loaded:
-    """Run the measured load with its observers beside it; the probe's first request is under way before it begins."""
-    cpus, port, observers = bench.placement.generator, subjects.running.port, bench.observers
-    with contextlib.ExitStack() as stack:
-        sampler = prober = None
-        if observers.sampler:
-            sampler = stack.enter_context(sampling(folder / "resources.parquet", bench.sample_hz, cpus, bench.ledger))
-            _watch(sampler, subjects, bench.placement)
-        if observers.probe:
-            prober = stack.enter_context(probing(folder / "probe.parquet", port, cpus, bench.ledger, shot=probe))
-            prober.begin()
-        loaded = _generate(bench, command, folder / "generator.log", sampler)
-        if prober is not None:
-            prober.stop()
-        if sampler is not None:
-            sampler.stop()
-    return loaded
-
-
-def _watch(sampler: Sampler, subjects: Subjects, placement: Placement) -> None:
-    running, database = subjects.running, subjects.database
-    if running.pid != UNKNOWN_PID:
-        own = placement.server if running.cpus is None else None  # a server of the user's own stays where it is
-        sampler.add("server", running.pid, alone=running.alone, cpus=own)
-    if database is not None:
-        sampler.add("database", database.running.pid, cpus=placement.database)
-    if "stats" in subjects.server.implements:
-        sampler.poll(subjects.running.port)
-
-
-def _generate(bench: Bench, command: generators.Command, log: Path, sampler: Sampler | None) -> Loaded:
+def generate(bench: Bench, command: generators.Command, log: Path, sampler: Sampler | None) -> Loaded:
     """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
     cpus = bench.placement.generator

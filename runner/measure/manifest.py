@@ -13,8 +13,8 @@ from runner.calibration import Calibration
 from runner.measure import machine
 from runner.measure.database import DatabaseFacts
 from runner.measure.engine import Engine
+from runner.measure.session import Ready
 from runner.measure.tools import Tool, find_tool
-from runner.measure.trial import Ready
 from runner.measurement import Placement
 from runner.model import SCHEMA, Campaign
 from runner.store import RunFolder, lab_root, write_json

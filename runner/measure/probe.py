@@ -1,8 +1,8 @@
 """Ask the server for its own response time beside a load: few requests on a fixed schedule, over kept connections.
 
-Run as `python -m runner.measure.probe HZ CPUS PORT [ADDRESS]`. Commands come as JSON lines on standard input: the
-request (`method`, `path`, `body`, and as `host` another name than `lab`) begins it, `stop` ends it and is answered with
-all samples and what they cost; so does the end of input, without an answer. The runner's side of it is in probing.py.
+Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a request (`method`,
+`path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and `lab`) begins a series, `pause` ends it
+and is answered with its samples and what they cost. The end of input ends the probe. The runner's side is in probing.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).
@@ -20,6 +20,7 @@ import sys
 import time
 from array import array
 from collections.abc import Iterable
+from typing import Any
 
 from runner.measure.answers import Answer
 from runner.measure.precedence import take_precedence
@@ -30,6 +31,8 @@ GIVE_UP_NS = 10_000_000_000
 """Longer than the slowest answer that the contract allows."""
 MOST_CONNECTIONS = 100
 CHUNK = 65_536
+END = "end"
+"""Stands for a command where there is no more input."""
 
 
 class Connection:
@@ -96,6 +99,11 @@ class Schedule:
     def open(self) -> tuple[int, ...]:
         """File descriptors of all connections: an idle one is ready once the server has closed it."""
         return *self._busy, *self._idle
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in (*self._idle.values(), *self._busy.values()):
+            connection.channel.close()
 
     def send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
@@ -169,7 +177,7 @@ def _probe(schedule: Schedule) -> str:
         ready = select.select(watched, [], [], min(wait_s, 0.5))[0]
         if 0 in ready:
             ready.remove(0)
-            command = sys.stdin.readline() or "end"
+            command = sys.stdin.readline() or END
         schedule.receive(ready)
         if not command:
             schedule.send_due()
@@ -177,25 +185,35 @@ def _probe(schedule: Schedule) -> str:
     return command
 
 
+def _series(given: dict[str, Any], period_ns: int) -> bool:
+    """Probe as asked until a command comes, and answer it; return whether there may be a next series."""
+    begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
+    request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
+    schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
+    ended = _probe(schedule) == END
+    schedule.close()
+    if not ended:
+        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
+        _say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
+    return not ended
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
-    """Probe on an absolute schedule until told to stop."""
+    """Probe on an absolute schedule, one series after the other, until the end of input."""
     period_ns = round(1e9 / float(sys.argv[1]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     take_precedence()
-    given = json.loads(sys.stdin.readline())
     gc.disable()  # nothing here is cyclic, and a collection would be a spike of the instrument
-    sys.stdout.write("ok\n")
-    sys.stdout.flush()
-    begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
-    address = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
-    request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
-    schedule = Schedule((address, int(sys.argv[3])), request, period_ns)
-    if _probe(schedule) == "end":
-        return
-    cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
-    samples = {name: list(values) for name, values in schedule.rows.items()}
-    sys.stdout.write(json.dumps({"samples": samples, **cost}) + "\n")
-    sys.stdout.flush()
+    go_on = True
+    while go_on and (line := sys.stdin.readline()):
+        given = json.loads(line)
+        _say("ok")
+        go_on = _series(given, period_ns)
 
 
 if __name__ == "__main__":

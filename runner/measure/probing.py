@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,29 +23,35 @@ HZ = 40.0
 class Probe:
     """The runner's handle on the probing process."""
 
-    def __init__(self, process: Instrument, shot: Shot, out: Path) -> None:
+    def __init__(self, process: Instrument) -> None:
         self._process = process
-        self._shot = shot
-        self._out = out
 
-    def begin(self) -> None:
-        """Send the first request, and from now on one after the other."""
-        shot = self._shot
-        self._process.tell({"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host})
+    def begin(self, shot: Shot, port: int) -> None:
+        """Send the first request to a server, and from now on one after the other."""
+        request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
+        self._process.tell({**request, "port": port, "address": shot.address})
 
-    def stop(self) -> None:
-        """End the probe and write its samples; what it used of a CPU itself is in the file's metadata."""
-        answer = json.loads(self._process.tell({"stop": True}))
-        cost = {name: str(answer[name]) for name in ("cpu_ns", "lived_ns")}
-        columns = {name: pa.array(values, pa.int64()) for name, values in answer["samples"].items()}
-        table = pa.table(columns).replace_schema_metadata(cost)
-        with replacing(self._out) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+    def pause(self) -> dict[str, Any]:
+        """Send no more, once the answers are there; return the samples by column and what they cost."""
+        return dict(json.loads(self._process.tell({"pause": True})))
+
+
+def write_samples(answers: Sequence[dict[str, Any]], out: Path) -> None:
+    """Write what one or more `pause` returned to `out` (probe.parquet); the probe's own CPU time is its metadata.
+
+    `series` counts the answers from 0.
+    """
+    cost = {name: str(sum(answer[name] for answer in answers)) for name in ("cpu_ns", "lived_ns")}
+    tables = []
+    for series, answer in enumerate(answers):
+        samples = {**answer["samples"], "series": [series] * len(answer["samples"]["status"])}
+        tables.append(pa.table({name: pa.array(values, pa.int64()) for name, values in samples.items()}))
+    with replacing(out) as temporary:
+        pq.write_table(pa.concat_tables(tables).replace_schema_metadata(cost), temporary, compression="zstd")
 
 
 @contextlib.contextmanager
-def probing(out: Path, port: int, cpus: Sequence[int], ledger: Ledger, *, shot: Shot) -> Iterator[Probe]:
-    """Run a probe on `cpus` that sends `shot` HZ times a second, and writes `out` (probe.parquet) when stopped."""
-    arguments = (f"{HZ:g}", ",".join(map(str, cpus)), str(port), shot.address)
-    with instrument("runner.measure.probe", arguments, ledger) as process:
-        yield Probe(process, shot, out)
+def probing(cpus: Sequence[int], ledger: Ledger) -> Iterator[Probe]:
+    """Run a probe on `cpus` that sends a request HZ times a second, until the context ends."""
+    with instrument("runner.measure.probe", (f"{HZ:g}", ",".join(map(str, cpus))), ledger) as process:
+        yield Probe(process)

@@ -61,7 +61,7 @@ class ProcessEngine:
                 "server", argv, cpus=cpus, env=whole, folder=server.folder, log=log, ledger=self._ledger
             ) as process:
                 process.release()
-                yield Running(process.pid, port, process.popen.poll, lambda: process.end(2.0))
+                yield Running(process.pid, port, process.popen.poll, lambda: process.end(2.0), limit=process.limit)
 
     def prepare_database(self) -> str | None:
         """Check that PostgreSQL is there; there is no image."""
@@ -136,6 +136,7 @@ def _controlled(start: Callable[[], Pinned], port: int) -> tuple[RunningDatabase
         lambda: _signal(_tree(current[0]), signal.SIGSTOP),
         lambda: _signal(_tree(current[0]), signal.SIGCONT),
         restart,
+        limit=lambda cores: current[0].limit(cores),  # noqa: PLW0108 - a restart changes it
     )
     return running, end
 

@@ -13,9 +13,13 @@ from runner.measure import cgroups
 from runner.measure.leftovers import Ledger, kill_session, start_ticks
 from runner.model import LabError
 
-# The shell joins the control group, waits for a line (so that the sampler can watch from the first instruction on)
-# and becomes the program: same pid throughout, and no CPU time escapes the group's counter.
-_LAUNCHER = '[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
+# The shell joins the folders of its control group (no spaces in their names), waits for a line (so that the sampler can
+# watch from the first instruction on) and becomes the program: same pid throughout, and no CPU time escapes the group's
+# counter.
+_LAUNCHER = (
+    'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
+    'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class Pinned:
     def pid(self) -> int:
         """The program's pid, which is also its session and process group."""
         return self.popen.pid
+
+    def limit(self, cores: float) -> None:
+        """Give the program at most so much CPU time from now on; LabError where that cannot be done."""
+        if self.group is None:
+            raise LabError(cgroups.NO_QUOTA, exit_code=1)
+        self.group.limit(cores)
 
     def release(self) -> None:
         """Let the program begin."""
@@ -75,7 +85,7 @@ def pinned(
                 "-c",
                 _LAUNCHER,
                 "sh",
-                str(group.folder) if group else "",
+                " ".join(map(str, group.folders)) if group else "",
                 ",".join(map(str, cpus)),
                 *argv,
             ],

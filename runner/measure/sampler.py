@@ -1,8 +1,8 @@
 """Sample cumulative CPU and memory counters of every subject, in a process of its own.
 
 Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input (`add` a subject,
-`poll` a server's /stats, `stop`, which is answered with all rows); the end of input ends it. Each row carries the
-monotonic and the wall time of its own reading. The runner's side of it is in sampling.py.
+`poll` the /stats of a server or of none, `stop`, which is answered with all rows); the end of input ends it. Each row
+carries the monotonic and the wall time of its own reading. The runner's side of it is in sampling.py.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class _Watch:
         self.sources = sources
         self.rows = _Rows()
         self._poll: StatsPoll | None = None
+        self._polled = ""
+        """Which subject is asked."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
         """The process and the CPUs of each subject that is to stay on them."""
 
@@ -84,7 +86,10 @@ class _Watch:
             if cpus is not None:
                 self._held[subject] = pid, frozenset(cpus)
         if "poll" in command:
-            self._poll = StatsPoll(command["poll"])
+            if self._poll is not None:
+                self._poll.close()
+            self._poll = None if command["poll"] is None else StatsPoll(command["poll"])
+            self._polled = command.get("of", "")
         return "stop" not in command
 
     def sample(self, tick: int) -> None:
@@ -99,7 +104,7 @@ class _Watch:
                 # again: its number may meanwhile be another's.
                 del self.sources[subject]
                 continue
-            if self._poll is not None and subject == "server" and (figures := self._poll.take()):
+            if self._poll is not None and subject == self._polled and (figures := self._poll.take()):
                 self.rows.stats[len(self.rows.subjects)] = figures
             self.rows.add(tick, subject, source.name, reading, self._foreign_cpus(subject))
 

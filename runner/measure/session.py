@@ -1,163 +1,368 @@
-"""Everything between `nothing started` and `servers can be started`: lock, ledger, watchdog, engine, clean-up."""
+"""Measure a session: start its servers, verify, warm up, load them in turn, sample, stop; raw files and Measurements.
+
+A trial of its own is a session of one server with one load.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import signal
-import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from types import FrameType
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from runner.measure.attached import AttachedEngine
-from runner.measure.engine import Engine, EngineChoice
-from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap
-from runner.measure.process_engine import ProcessEngine
-from runner.measure.scratch import sweep_temporary
-from runner.measure.watchdog import watching
-from runner.model import LabError, Own
-from runner.store import lab_root, public
+from runner.measure import generators, oom
+from runner.measure.contract import quick_check
+from runner.measure.counters import host_counters, passive_opens, read_counters, settle
+from runner.measure.database import Database, serving
+from runner.measure.engine import UNKNOWN_PID, Handed, Running
+from runner.measure.loading import Bench, Loaded, Watchers, generate, warm_up, watching
+from runner.measure.own_load import shot_of
+from runner.measure.probing import write_samples
+from runner.measure.readiness import require_answer, wait_answer, wait_ready
+from runner.measure.sampling import write_rows
+from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Placement, Slice, ended
+from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
+from runner.store import public, slice_name
 
-ONE_A_MACHINE = "\0web-bench-lab"
+TAG = "load"
+"""What the rows of the measured load carry as firmware, with the slice's number; the cluster is the trial's own."""
+PROBE_TAG = "probe"
+BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
+"""Go would size itself by a CPU quota too, and anew when it changes. Other runtimes look once, before there is one."""
 
 
 @dataclass(frozen=True)
-class Session:
-    """The right to start servers on this machine, with an engine to do it."""
+class Ready:
+    """A server that is built, and prepared to be started."""
 
-    engine: Engine
-    ledger: Ledger
-    reaped: tuple[str, ...]
-    """What was left by runs that died, and is now gone."""
-    warnings: tuple[str, ...]
-    """What else on this machine measures."""
+    server: Server
+    image: str | None
+    binary: str | None
+    """SHA-256 of the binary that the host built."""
 
 
-@contextlib.contextmanager
-def session(choice: EngineChoice, own: Own | None = None) -> Iterator[Session]:
-    """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
+@dataclass(frozen=True)
+class Member:
+    """One server's part of a session: what it is loaded with, and where its raw files go."""
 
-    A server of `own` that runs already needs no engine of `choice`, and is left running. SIGTERM and SIGHUP end
-    it as Ctrl-C does. A second session is refused: two would measure each other.
+    trial_id: str
+    ready: Ready
+    cell: Cell
+    folder: Path
+
+
+@dataclass
+class _Live:
+    """A member's started server, and what was seen of its loads so far."""
+
+    member: Member
+    workload: Workload
+    running: Running
+    database: Database | None
+    killed_before: oom.Kills
+    placement: Placement
+    slices: list[Slice] = field(default_factory=list)
+    stored: list[tuple[str, DatabaseCounters]] = field(default_factory=list)
+    """The tag of each load's inserts, and the database's counters before it."""
+    probed: list[dict[str, Any]] = field(default_factory=list)
+    died: int | None = None
+    error: LabError | None = None
+    """Why it cannot be measured; the other servers of the session go on."""
+
+    @property
+    def subject(self) -> str:
+        """The name under which the sampler has it."""
+        return f"server {self.member.trial_id}"
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it may be loaded once more."""
+        return self.error is None and self.died is None
+
+
+def measure(
+    bench: Bench,
+    workload: Workload,
+    members: Sequence[Member],
+    order: Sequence[tuple[str, int]],
+    on_step: Callable[[str], None],
+) -> dict[str, Measurement | LabError]:
+    """Measure the members of a session by trial id: each one's measurement, or why there is none.
+
+    `order` has the slices as (trial id, place). A server that dies under its load is measured all the same: what was
+    answered until then is a result. CannotGoOnError where nothing can go on.
     """
-    with _lock(), _alone() as warnings, _signals():
-        reaped = clean_up()
-        with ledger() as book, watching(book), _engine(choice, book, own, reaped) as engine:
-            yield Session(engine, book, tuple(reaped), warnings)
+    bench.idle.ask(members[0].cell.idle)
+    on_step("start")
+    failed: dict[str, Measurement | LabError] = {}
+    with contextlib.ExitStack() as stack:
+        lives: dict[str, _Live] = {}
+        for member in members:
+            try:
+                lives[member.trial_id] = stack.enter_context(_started(bench, workload, member))
+            except CannotGoOnError:
+                raise
+            except LabError as error:
+                failed[member.trial_id] = error
+        for live in lives.values():
+            on_step("warm up")
+            with _noting(live):
+                _make_ready(bench, live)
+        loads = _load_in_turn(bench, lives, order, on_step)
+        on_step("stop")
+        stopped = {trial_id: _stop(live) for trial_id, live in lives.items()}
+    return failed | {
+        trial_id: live.error or _measurement(bench, live, stopped[trial_id], loads) for trial_id, live in lives.items()
+    }
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
-    path = lab_root() / "data" / ".lock"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a+") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "unknown"
-            raise LabError(f"Another run (pid {holder}) is measuring here: wait for its end or stop it.") from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
-        yield
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[tuple[str, ...]]:
-    """Hold a name that there is once on this machine; yield a warning where another checkout's session has it.
-
-    No file would be seen by all users, nor go with its holder: an abstract socket is and does (unix(7)).
-    """
-    with socket.socket(socket.AF_UNIX) as name:
-        try:
-            name.bind(ONE_A_MACHINE)
-        except OSError:
-            yield ("Another lab is measuring on this machine: each spoils the other's numbers; wait for its end.",)
-        else:
-            yield ()
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt; later ones must not interrupt the clean-up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; a caller in another one has its own ways of ending
-        return
-    came: list[int] = []
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        if len(came) == 1:
-            raise KeyboardInterrupt(signal.Signals(number).name)
-        os.write(2, b"Cleaning up what was started: this takes some seconds.\n")
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+def _noting(live: _Live) -> Iterator[None]:
+    """Note an error that is about one server only, so that the session goes on with the others."""
     try:
         yield
-    finally:
-        for number, handler in before.items():
-            # After one the process ends: another must not end it as if nothing had been cleaned up.
-            signal.signal(number, signal.SIG_IGN if came else handler)
+    except CannotGoOnError:
+        raise
+    except LabError as error:
+        live.error = error
 
 
 @contextlib.contextmanager
-def _engine(choice: EngineChoice, book: Ledger, own: Own | None, reaped: list[str]) -> Iterator[Engine]:
-    """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
-    if own is not None and own.url is not None:
-        yield AttachedEngine(own)
-        return
-    if choice == "process":
-        yield ProcessEngine(book, "asked for with --engine process")
-        return
-    # docker-py takes 0.2 s to import, which a run of plain processes need not wait for.
-    from docker.errors import DockerException  # noqa: PLC0415
+def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
+    """Start a member's database and server; LabError unless it answers right what is about to be asked."""
+    server, folder, nonce = member.ready.server, member.folder, secrets.token_hex(16)
+    with contextlib.ExitStack() as stack:
+        database = None
+        if workload.database:
+            database = stack.enter_context(serving(bench.engine, bench.placement.database, folder / "database.log"))
+        handed = _handed(bench, server, member.cell, nonce, database)
+        log = folder / "server.log"
+        running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
+        _await(server, workload, running, nonce, log)
+        killed = oom.kills(running.pid)
+        yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
 
-    from runner.measure.docker_engine import DockerEngine, connect, sweep  # noqa: PLC0415
 
-    try:
-        client = connect()
-    except DockerException as error:
-        reason = _reason(error)
-        if choice == "docker":
-            raise LabError(f"No Docker engine answers ({reason}): start one, or use --engine process.") from None
-        yield ProcessEngine(book, f"no Docker engine answers ({reason}); servers run as plain processes")
+def _make_ready(bench: Bench, live: _Live) -> None:
+    """Give the server, and its database, their share of the CPUs, and warm it up."""
+    cell, running = live.member.cell, live.running
+    if cell.share < 1:
+        running.limit(cell.share * len(bench.placement.server))
+    if cell.database_share < 1 and live.database is not None:
+        live.database.running.limit(cell.database_share * len(bench.placement.database))
+    shot = shot_of(live.workload, bench.tools[cell.tool], running, "warm-up")
+    warm_up(bench, cell, shot, live.member.folder)
+
+
+def _load_in_turn(
+    bench: Bench, lives: Mapping[str, _Live], order: Sequence[tuple[str, int]], on_step: Callable[[str], None]
+) -> list[tuple[str, Loaded]]:
+    """Load the servers slice by slice with the observers beside them; return whose load was when."""
+    done: list[tuple[str, Loaded]] = []
+    with watching(bench) as watchers:
+        for live in lives.values():
+            _watch(bench, watchers, live)
+        for position, (trial_id, place) in enumerate(order, start=1):
+            if trial_id not in lives or not lives[trial_id].can_go_on:
+                continue
+            live = lives[trial_id]
+            on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
+            with _noting(live):
+                done.append((trial_id, _load_slice(bench, watchers, live, place, position)))
+        if watchers.sampler is not None:
+            rows = watchers.sampler.stop()
+            for live in lives.values():
+                names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
+                common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
+                write_rows(rows, {**names, **common}, live.member.folder / "resources.parquet")
+    return done
+
+
+def _watch(bench: Bench, watchers: Watchers, live: _Live) -> None:
+    """Sample a server, and the database behind it, from now on."""
+    running, sampler = live.running, watchers.sampler
+    if sampler is None:
         return
+    if running.pid != UNKNOWN_PID:
+        own = bench.placement.server if running.cpus is None else None  # a server of the user's own stays where it is
+        sampler.add(live.subject, running.pid, alone=running.alone, cpus=own)
+    if live.database is not None:
+        pid = live.database.running.pid
+        sampler.add(f"database {live.member.trial_id}", pid, cpus=bench.placement.database)
+
+
+def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
+    """Load a server once, note what was seen, and return when it was."""
+    member, running, server = live.member, live.running, live.member.ready.server
+    number = place if member.cell.slices else None
+    tag = TAG if number is None else f"{TAG}-{number}"
+    tool = bench.tools[member.cell.tool]
+    command = generators.measured(
+        member.cell.slice(place),
+        shot_of(live.workload, tool, running, tag),
+        {name: member.folder / slice_name(name, number) for name in generators.RAW},
+        bench.observers.output,
+    )
+    before = settle(running.port) if server.contract else host_counters()
+    _require_alive(server, running, live.killed_before, "in the warm-up" if not live.slices else "between two slices")
+    if live.database is not None:
+        live.stored.append((tag, live.database.counters(tag)))
+    probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
+    watchers.begin(live.subject, server, running.port, probe)
     try:
-        asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
-        reaped += sweep(client)
-        yield DockerEngine(client, book, asked)
+        loaded = generate(bench, command, member.folder / "generator.log", watchers.sampler)
     finally:
-        client.close()
+        probed = watchers.end()
+    live.probed += [probed] if probed is not None else []
+    live.died = running.exit_code()
+    live.placement = _seen(live.placement, running, live.placement.server)
+    live.slices.append(
+        Slice(
+            place,
+            position,
+            argv=tuple(_public(part, member.folder) for part in loaded.argv),
+            generator_env=tuple(sorted((key, _public(value, member.folder)) for key, value in loaded.env.items())),
+            generator_exit=loaded.exit_code,
+            load_started_wall_ns=loaded.started_wall_ns,
+            load_started_mono_ns=loaded.started_mono_ns,
+            load_ended_wall_ns=loaded.ended_wall_ns,
+            load_ended_mono_ns=loaded.ended_mono_ns,
+            counters_before=before,
+            counters_after=_counters(server, running, live.died),
+        )
+    )
+    return loaded
 
 
-def _reason(error: Exception) -> str:
-    text = str(error)
-    for known in ("No such file or directory", "Permission denied", "Connection refused"):
-        if known in text:
-            return known.lower()
-    return public(text.splitlines()[0])[:200] if text else type(error).__name__
+@dataclass(frozen=True)
+class _Stopped:
+    """What a server's end showed."""
+
+    exit_code: int | None
+    oom_kills: int | None
+    databases: tuple[DatabaseUse | None, ...]
+    """Of each load; rows are counted after the server's end, so that no statement is under way."""
 
 
-def clean_up() -> list[str]:
-    """Remove what the ledgers of dead runs list and their temporary folders; return what was removed, in words."""
-    return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
+def _stop(live: _Live) -> _Stopped:
+    """Stop a server, count what it stored, and write the probe's samples."""
+    killed = oom.kills(live.running.pid).since(live.killed_before)
+    exit_code = live.running.stop()
+    uses: list[DatabaseUse | None] = [None] * len(live.slices)
+    with _noting(live):
+        if live.database is not None:
+            version = live.database.version
+            uses = [DatabaseUse(tag, version, then, live.database.counters(tag)) for tag, then in live.stored]
+    if live.probed:
+        write_samples(live.probed, live.member.folder / "probe.parquet")
+    return _Stopped(exit_code, killed, tuple(uses))
 
 
-def clean_up_all() -> list[str]:
-    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists."""
-    from docker.errors import DockerException  # noqa: PLC0415
+def _measurement(
+    bench: Bench, live: _Live, stopped: _Stopped, loads: Sequence[tuple[str, Loaded]]
+) -> Measurement | LabError:
+    """Return what was seen of a server that was loaded at least once."""
+    if not live.slices:
+        return LabError("It was never loaded.", exit_code=1)
+    slices = tuple(replace(each, database=use) for each, use in zip(live.slices, stopped.databases, strict=True))
+    first, last, cell = slices[0], slices[-1], live.member.cell
+    ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
+    return Measurement(
+        engine=bench.engine.name,
+        placement=live.placement,
+        port=live.running.port,
+        argv=first.argv,
+        generator_env=first.generator_env,
+        generator_exit=max((each.generator_exit for each in slices), key=abs),
+        load_started_wall_ns=first.load_started_wall_ns,
+        load_started_mono_ns=first.load_started_mono_ns,
+        load_ended_wall_ns=last.load_ended_wall_ns,
+        load_ended_mono_ns=last.load_ended_mono_ns,
+        counters_before=first.counters_before,
+        counters_after=last.counters_after,
+        sample_hz=bench.sample_hz,
+        server_exit=stopped.exit_code,
+        server_image=live.member.ready.image,
+        server_sha256=live.member.ready.binary,
+        died=live.died,
+        database=_whole_use(slices),
+        generator_ceiling_rps=ceiling.rps_max if ceiling else None,
+        host_cpus=os.cpu_count(),
+        oom_kills=stopped.oom_kills,
+        idle=bench.idle.state,
+        slices=slices if cell.slices else (),
+        others_loaded=tuple(
+            (load.started_mono_ns, load.ended_mono_ns) for name, load in loads if name != live.member.trial_id
+        ),
+    )
 
-    from runner.measure.docker_engine import connect, sweep  # noqa: PLC0415
 
-    removed = clean_up()
-    with contextlib.suppress(DockerException):
-        client = connect()
-        try:
-            removed += sweep(client)
-        finally:
-            client.close()
-    return removed
+def _whole_use(slices: Sequence[Slice]) -> DatabaseUse | None:
+    """Return what the database saw over all slices: the rows of all their tags, everything else from first to last."""
+    uses = [each.database for each in slices if each.database is not None]
+    if not uses:
+        return None
+    rows = sum(use.after.rows - use.before.rows for use in uses)
+    before, after = uses[0].before, uses[-1].after
+    return DatabaseUse(TAG, uses[0].version, before, replace(after, rows=before.rows + rows))
+
+
+def _public(text: str, folder: Path) -> str:
+    """Return an argument as it may be published: no path of this machine above the trial's folder or the lab."""
+    for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
+        text = text.replace(str(path), name)
+    return public(text)
+
+
+def _handed(bench: Bench, server: Server, cell: Cell, nonce: str, database: Database | None) -> Handed:
+    sized = BY_AFFINITY if cell.share < 1 else {}
+    handed = Handed({**sized, **bench.environment.get(server.name, {}), "LAB_NONCE": nonce})
+    if database is None:
+        return handed
+    pool = {} if cell.pool_size is None else {"DB_POOL_SIZE": str(cell.pool_size)}
+    return handed | database.handed_to(server) | Handed(pool)
+
+
+def _counters(server: Server, running: Running, died: int | None) -> Counters:
+    if died is not None:
+        return Counters(None, None, passive_opens())
+    return read_counters(running.port) if server.contract else host_counters()
+
+
+def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
+    """Return the placement with the CPUs that the server may use now, or could `earlier`, where it is not the lab's."""
+    if running.cpus is None:
+        return placement
+    return replace(placement, server=tuple(sorted({*earlier, *running.cpus()})))
+
+
+def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> None:
+    """Return when the server is there and answers right what is about to be asked; LabError where it does not."""
+    if server.contract:
+        wait_ready(server.name, running, nonce, log)
+    else:
+        wait_answer(server.name, running, workload.path, log)
+    if workload.name not in OWN:
+        _verify(server, workload, running, nonce)
+        return
+    require_answer("the server", running, workload.probe_path or workload.path)
+    if workload.name == OWN_GET:
+        require_answer("the server", running, workload.path)
+
+
+def _verify(server: Server, workload: Workload, running: Running, nonce: str) -> None:
+    for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
+        if not check.ok:
+            raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
+
+
+def _require_alive(server: Server, running: Running, killed_before: oom.Kills, when: str) -> None:
+    code = running.exit_code()
+    if code is None:
+        return
+    killed = oom.kills(running.pid).since(killed_before)
+    why = ": the kernel killed it for want of memory" if killed else ""
+    raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)

@@ -37,7 +37,7 @@ class StatsPoll:
             self._channel.send(b"GET /stats HTTP/1.1\r\nHost: lab\r\n\r\n")
             self._asked, self._last_tick = True, tick
         except OSError:
-            self._close()
+            self.close()
 
     def take(self) -> dict[str, float] | None:
         """Return the figures of an answer that has come since the last call, else None."""
@@ -51,7 +51,7 @@ class StatsPoll:
             data = b""
         self._received += data
         if not data or len(self._received) > MOST_BYTES:
-            self._close()
+            self.close()
             return None
         body = _body(self._received)
         if body is None:
@@ -59,7 +59,8 @@ class StatsPoll:
         self._received, self._asked = b"", False
         return _figures(body)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ask no more."""
         if self._channel is not None:
             self._channel.close()
         self._channel = None

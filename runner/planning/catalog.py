@@ -163,8 +163,11 @@ def campaign_names() -> list[str]:
 
 _CAMPAIGN = (
     *("title", "servers", "copies", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment"),
-    "load",
+    *("sessions", "server_share", "database_share", "idle", "load"),
 )
+_DEFAULTS = ("repeats", "server_share", "database_share", "idle")
+"""What a campaign says for all of its loads, and a load for itself."""
+_SESSION = ("slices", "slice_s")
 
 
 def load_campaign(name: str) -> Campaign:
@@ -176,16 +179,17 @@ def load_campaign(name: str) -> Campaign:
     top = read_table(path)
     top.allow(*_CAMPAIGN)
     loads = top.values.get("load", [])
-    if not isinstance(loads, list) or not loads:
+    if not isinstance(loads, list) or not loads or not all(isinstance(values, dict) for values in loads):
         raise top.error("load", "a campaign needs at least one [[load]]")
-    repeats = top.get("repeats", kinds.count, 1)
     servers = top.get("servers", kinds.texts)
+    general = {name: top.values[name] for name in _DEFAULTS if name in top.values} | _session(top)
     return Campaign(
         name=check_name("Campaign", path.stem),
         title=top.get("title", kinds.text),
         servers=servers,
         loads=tuple(
-            _load(Table(path, top.text, "[[load]]", n, values), repeats, servers) for n, values in enumerate(loads)
+            _load(Table(path, top.text, "[[load]]", n, {**general, **values}, frozenset(values)), servers)
+            for n, values in enumerate(loads)
         ),
         seed=top.get("seed", kinds.count, 1),
         server_cpus=top.get("server_cpus", kinds.count, 1),
@@ -195,6 +199,13 @@ def load_campaign(name: str) -> Campaign:
         copies=_copies(top, servers),
         text=top.text,
     )
+
+
+def _session(top: Table) -> dict[str, Any]:
+    """Return what `[sessions]` says for all loads; nothing where a campaign has no sessions."""
+    sessions = top.table("sessions")
+    sessions.allow(*_SESSION)
+    return {"sessions": True, **sessions.values} if "sessions" in top.values else {}
 
 
 def campaign_servers(campaign: Campaign) -> list[Server]:
@@ -236,26 +247,41 @@ _SIZES = {
 Of an open load's three kinds a search has an `objective`, a sweep `rates_rps`, and a ramp neither."""
 
 
-def _needed(workload: Workload, given: dict[str, Any]) -> tuple[str, ...]:
+def _needed(workload: Workload, given: dict[str, Any], *, sliced: bool) -> tuple[str, ...]:
     kinds = _SIZES[workload.tool, workload.load_model]
-    return next((kind for kind in kinds if kind[1] in given), kinds[-1])
+    needed = next((kind for kind in kinds if kind[1] in given), kinds[-1])
+    # In a session `slice_s` says how long a load is, or how many iterations it has, which k6's users share.
+    optional = ("iterations",) if sliced and "iterations" not in given else ()
+    return tuple(size for size in needed if not (sliced and size == "duration_s") and size not in optional)
 
 
-def _load(table: Table, repeats: int, servers: tuple[str, ...]) -> Load:
+def _is_sliced(table: Table, workload: Workload) -> bool:
+    """Return whether a load runs in sessions: where the campaign has them, unless the load is a ramp or a search."""
+    rising = workload.load_model == "open" and "rates_rps" not in table.values
+    sliced = table.get("sessions", kinds.flag, False) and not rising
+    for key in _SESSION:
+        if key in table.own and not sliced:
+            why = "a ramp or a search has trials of its own" if rising else "the campaign has no [sessions]"
+            raise table.error(key, f"{key!r} is for loads in sessions: {why}")
+    return sliced
+
+
+def _load(table: Table, servers: tuple[str, ...]) -> Load:
     sizes = dict.fromkeys(size for kinds in _SIZES.values() for needed in kinds for size in needed)
-    table.allow("workload", "servers", "repeats", "warmup_s", "modes", "pool_sizes", *sizes)
+    table.allow(*("workload", "servers", "warmup_s", "modes", "pool_sizes", "sessions"), *_DEFAULTS, *_SESSION, *sizes)
     name = table.get("workload", kinds.text)
     if name not in workload_names():
         raise table.error("workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}")
     workload = load_workload(name)
-    needed = _needed(workload, table.values)
+    sliced = _is_sliced(table, workload)
+    needed = _needed(workload, table.values, sliced=sliced)
     for key in (*sizes, "pool_sizes"):
         wanted = key in needed or (key == "pool_sizes" and workload.database)
         if (key in table.values) != wanted:
             raise table.error(key, f"workload {name!r} {'needs' if wanted else 'takes no'} {key!r}")
     load = Load(
         workload=name,
-        repeats=table.get("repeats", kinds.count, repeats),
+        repeats=table.get("repeats", kinds.count, 1),
         warmup_s=table.get("warmup_s", kinds.seconds, 1.0),
         modes=table.get("modes", kinds.modes, ("keepalive",)),
         vus=table.get("vus", kinds.counts, ()),
@@ -271,15 +297,29 @@ def _load(table: Table, repeats: int, servers: tuple[str, ...]) -> Load:
         bisections=table.get("bisections", kinds.count, 0) or None,
         pool_sizes=table.get("pool_sizes", kinds.counts, ()),
         servers=table.get("servers", kinds.texts, ()),
+        shares=table.get("server_share", kinds.shares, (1.0,)),
+        database_share=table.get("database_share", kinds.share, 1.0) if workload.database else 1.0,
+        idle=table.get("idle", kinds.idle_states, ("polling",)),
+        slices=table.get("slices", kinds.even) if sliced else None,
+        slice_s=table.get("slice_s", kinds.seconds) if sliced else None,
     )
+    _check_load(table, load, servers)
+    return load
+
+
+def _check_load(table: Table, load: Load, servers: tuple[str, ...]) -> None:
+    """Raise LabError where sizes of a load contradict each other."""
     for server in load.servers:
         if server not in servers:
             raise table.error("servers", f"{server!r} is none of the campaign's servers")
     if load.from_rps is not None and load.to_rps is not None and load.objective and load.from_rps >= load.to_rps:
         raise table.error("to_rps", f"to_rps = {load.to_rps:g} must be greater than from_rps = {load.from_rps:g}")
-    if load.iterations is not None and load.iterations < max(load.vus):
-        raise table.error("iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users")
-    return load
+    least = max(load.vus, default=0) * (load.slices or 1)
+    if load.iterations is not None and load.iterations < least:
+        of = "" if load.slices is None else f" in each of {load.slices} slices"
+        raise table.error(
+            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{of}"
+        )
 
 
 def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:

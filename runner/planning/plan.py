@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
@@ -24,10 +24,19 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
         for server in servers
         if set(workload.needs) <= set(server.implements) and server.name in (load.servers or (server.name,))
     ]
-    sizes = product(fitting, load.modes, load.vus or (None,), load.connections or (None,), load.pool_sizes or (None,))
+    sizes = product(
+        fitting,
+        load.modes,
+        load.vus or (None,),
+        load.connections or (None,),
+        load.pool_sizes or (None,),
+        load.shares,
+        load.idle,
+    )
+    closed_s = load.duration_s if load.slices is None else _session_s(load) if load.iterations is None else None
     return [
         replace(cell, **rates)
-        for server, mode, vus, connections, pool_size in sizes
+        for server, mode, vus, connections, pool_size, share, idle in sizes
         for cell in [
             Cell(
                 server=server.name,
@@ -42,13 +51,22 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
                 vus=vus,
                 iterations=load.iterations,
                 connections=connections,
-                duration_s=load.duration_s if workload.load_model == "closed" else None,
+                duration_s=closed_s if workload.load_model == "closed" else None,
                 pool_size=pool_size,
                 warmup_s=load.warmup_s,
+                share=share,
+                database_share=load.database_share,
+                idle=idle,
+                slices=load.slices,
             )
         ]
         for rates in _rates(load)
     ]
+
+
+def _session_s(load: Load) -> float | None:
+    """Return how long all slices of a load take together; None where it has none."""
+    return None if load.slices is None or load.slice_s is None else load.slices * load.slice_s
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
@@ -65,9 +83,8 @@ def _rates(load: Load) -> list[dict[str, Any]]:
         }
         return [{**search, "bisection": step} for step in range(1, (load.bisections or 0) + 1)]
     if load.rates_rps:
-        return [
-            {"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": load.duration_s} for rate in load.rates_rps
-        ]
+        step_s = load.duration_s if load.slices is None else _session_s(load)
+        return [{"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": step_s} for rate in load.rates_rps]
     if load.steps is None:
         return [{}]
     return [{"first_rate_rps": load.from_rps, "rate_rps": load.to_rps, "steps": load.steps, "step_s": load.step_s}]
@@ -76,7 +93,8 @@ def _rates(load: Load) -> list[dict[str, Any]]:
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     """Return randomised complete blocks: every cell once a block (as often as it repeats), in seeded order within.
 
-    The steps of a search keep their sequence, at the places that the shuffle gave them.
+    The steps of a search keep their sequence, at the places that the shuffle gave them. The trials of a session, one
+    per server, follow each other.
     """
     cells = [
         (load.repeats, cell)
@@ -88,10 +106,12 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
-        order = [cell for repeats, cell in cells if block <= repeats]
-        shuffler.shuffle(order)
-        for cell in _in_sequence(order):
-            trials.append(Trial(f"b{block:02d}-{cell.cell_id}", len(trials) + 1, block, cell))
+        units = _units([cell for repeats, cell in cells if block <= repeats])
+        shuffler.shuffle(units)
+        for cell in _in_sequence([cell for unit in units for cell in unit]):
+            session = None if cell.slices is None else f"s{block:02d}-{cell.load_id}"
+            name = f"{'b' if session is None else 's'}{block:02d}-{cell.cell_id}"
+            trials.append(Trial(name, len(trials) + 1, block, cell, session=session))
     twice = [name for name, times in Counter(trial.trial_id for trial in trials).items() if times > 1]
     if twice:
         raise LabError(
@@ -99,6 +119,44 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
             "campaign."
         )
     return trials
+
+
+def _units(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Return the cells in units that stay together: those of one session, any other cell alone."""
+    units: dict[str, list[Cell]] = {}
+    for cell in cells:
+        units.setdefault(cell.cell_id if cell.slices is None else f"session {cell.load_id}", []).append(cell)
+    return list(units.values())
+
+
+def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Return the trials in their order, those of one session together, any other alone."""
+    return [list(unit) for _, unit in groupby(trials, key=lambda trial: trial.session or trial.trial_id)]
+
+
+def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
+    """Return in which order the slices of a session are loaded: (server, place) with places 1 to `slices`.
+
+    Each place is a row of a Williams design over the servers, in which each follows each other one equally often (E. J.
+    Williams, Aust. J. Sci. Res. A 2, 1949), and each second place is the one before it backwards (ABBA): a drift that
+    is steady over two places adds the same to all. Which rows, and which server is which letter, decides `seed`.
+    """
+    shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    letters = list(names)
+    shuffler.shuffle(letters)
+    n = len(letters)
+    first = [row // 2 if row % 2 == 0 else n - 1 - row // 2 for row in range(n)]
+    rows = [[(letter + shift) % n for letter in first] for shift in range(n)]
+    order: list[tuple[str, int]] = []
+    chosen: list[list[int]] = []
+    for place in range(1, slices + 1):
+        if place % 2 == 1:
+            chosen = chosen or shuffler.sample(rows, n)
+            row = chosen.pop()
+        else:
+            row = row[::-1]
+        order += [(letters[letter], place) for letter in row]
+    return order
 
 
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
@@ -155,10 +213,11 @@ def _list(names: Sequence[str]) -> str:
 def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
-    load_s = cell.duration_s if cell.tool == "wrk" else (cell.iterations or 0) / 7000 + 1.5
+    load_s = cell.duration_s if cell.iterations is None else cell.iterations / 7000 + 1.5
     ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0)
     database_s = 1.5 if cell.pool_size is not None else 0.0
-    return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0
+    between_s = (cell.slices or 0) * (1.0 if cell.tool == "k6" else 0.3)
+    return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0 + between_s
 
 
 class Clock:

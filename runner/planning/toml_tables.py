@@ -27,6 +27,8 @@ class Table:
     """The table's header as written, such as `[build]` or `[[load]]`; empty for the top level."""
     nth: int
     values: dict[str, Any]
+    own: frozenset[str] = frozenset()
+    """Keys that stand in this table; further `values` may come from the table above it."""
 
     def error(self, key: str, message: str) -> LabError:
         """Return an error that names the file and the line of `key`."""
@@ -112,6 +114,32 @@ def rates(value: Any) -> tuple[float, ...] | None:
     found = [rate(v) for v in value] if isinstance(value, list) else []
     good = found and None not in found and len(set(found)) == len(found)
     return tuple(v for v in found if v is not None) if good else None
+
+
+def shares(value: Any) -> tuple[float, ...] | None:
+    """a share of a core from 0.1 to 1, or a list of different ones"""
+    found = value if isinstance(value, list) else [value]
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
+    good = found and numbers and all(0.1 <= v <= 1 for v in found) and len(set(found)) == len(found)
+    return tuple(map(float, found)) if good else None
+
+
+def share(value: Any) -> float | None:
+    """a share of a core from 0.1 to 1"""
+    found = None if isinstance(value, list) else shares(value)
+    return found[0] if found else None
+
+
+def idle_states(value: Any) -> Any:
+    """'polling', 'system', or a list of both"""
+    found = tuple(value) if isinstance(value, list) else (value,)
+    known = all(v in ("polling", "system") for v in found)
+    return found if found and known and len(set(found)) == len(found) else None
+
+
+def even(value: Any) -> int | None:
+    """an even number from 2 to 1,000"""
+    return value if (count(value) or 1) % 2 == 0 and value <= 1000 else None
 
 
 def objective(value: Any) -> str | None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.digest.trial import Digest, digest_trial
+from runner.digest.trial import Digest, digest_session
 from runner.measure import machine
 from runner.measure.conntrack import wait_for_room
 from runner.measure.loading import Bench
-from runner.measure.trial import measure
+from runner.measure.session import Member, measure
 from runner.measurement import Measurement
 from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
-from runner.planning.plan import next_attempt
+from runner.planning.plan import by_session, next_attempt, slice_order
 from runner.planning.search import Searches
 from runner.running.preparing import Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
@@ -76,70 +76,153 @@ def resumable(run: RunFolder, report: Reporter) -> Iterator[None]:
 def run_trials(
     bench: Bench, run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: Reporter
 ) -> tuple[str, ...]:
-    """Run the trials in order; return a sentence for each that failed."""
+    """Run the trials in order, those of a session side by side; return a sentence for each that failed."""
     machine.raise_open_files()
     report.plan(trials)
     failed = []
     # Of each trial the last attempt, as `note` is told below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
-    for planned in trials:
-        trial = searches.settle(planned)
+    for planned in by_session(trials):
+        unit = [searches.settle(trial) for trial in planned]
         prepared.require_unchanged()
-        wait_for_room(trial.cell, lambda needed: report.say(WAIT.format(needed)))
-        report.begin(trial)
-        record = _run_trial(bench, run, trial, prepared, report.step)
-        while record["disturbed"] and record["attempt"] < ATTEMPTS:
-            report.say(f"{record['trial_id']} is repeated: {record['error']}")
-            again = next_attempt(trial, record["attempt"] + 1)
-            record = _run_trial(bench, run, again, prepared, report.step)
-        if record["status"] == "interrupted":
-            raise CannotGoOnError(record["error"])
-        searches.note(record)
-        report.end(trial, record)
-        if record["error"] is not None:
-            failed.append(f"{record['trial_id']}: {record['error']}")
+        wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
+        report.begin(unit[0])
+        records = _run_unit(bench, run, unit, prepared, report.step)
+        while _is_disturbed(records) and (attempt := records[0]["attempt"]) < ATTEMPTS:
+            report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {_why(records)}")
+            again = [next_attempt(trial, attempt + 1) for trial in unit]
+            records = _run_unit(bench, run, again, prepared, report.step)
+        for trial, record in zip(unit, records, strict=True):
+            if record["status"] == "interrupted":
+                raise CannotGoOnError(record["error"])
+            searches.note(record)
+            report.end(trial, record)
+            if record["error"] is not None:
+                failed.append(f"{record['trial_id']}: {record['error']}")
     return tuple(failed)
 
 
-def _run_trial(
-    bench: Bench, run: RunFolder, trial: Trial, prepared: Prepared, step: Callable[[str], None]
-) -> dict[str, Any]:
-    """Measure, digest and record one trial; return its record. An interruption is recorded and goes on up."""
-    run.append("running", trial.trial_id)  # first: a folder without it would be in the way of a resumed run
-    run.trial(trial.trial_id).mkdir(parents=True)
-    started = datetime.now(UTC).isoformat()
-    measurement: Measurement | None = None
-    digest: Digest | None = None
+def _is_disturbed(records: Sequence[dict[str, Any]]) -> bool:
+    return any(record["disturbed"] for record in records)
+
+
+def _why(records: Sequence[dict[str, Any]]) -> str:
+    return next(str(record["error"]) for record in records if record["disturbed"])
+
+
+@dataclass
+class _Fate:
+    """What became of one trial so far."""
+
     state: State = "failed"
     error: str | None = None
+    measurement: Measurement | None = None
+    digest: Digest | None = None
+
+
+def _run_unit(
+    bench: Bench, run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Measure, digest and record a session, or a trial of its own; return the records.
+
+    An interruption is recorded and goes on up. A session is kept or lost as a whole: where one of its trials was
+    disturbed, all are to be repeated.
+    """
+    for trial in unit:
+        run.append("running", trial.trial_id)  # first: a folder without it would be in the way of a resumed run
+        run.trial(trial.trial_id).mkdir(parents=True)
+    started = datetime.now(UTC).isoformat()
+    fates = {trial.trial_id: _Fate() for trial in unit}
     try:
-        measurement = _measure(bench, trial, prepared, run, step)
-        sync_raw(run.trial(trial.trial_id))
-        run.append("raw", trial.trial_id)
+        _measure_unit(bench, run, unit, prepared, step, fates)
         step("digest")
-        digest = digest_trial(run, trial, measurement)
-        error = digest.broken or (digest.taken if trial.attempt < ATTEMPTS else None)
-        state = "sealed" if error is None else "failed"
+        _digest_unit(run, unit, fates)
     except KeyboardInterrupt:
-        state, error = "interrupted", "interrupted before its end"
+        _end_all(fates, "interrupted", "interrupted before its end")
         raise
     except CannotGoOnError as lost:
-        state, error = "interrupted", str(lost)
-    except LabError as known:
-        error = str(known)
-    except OSError as refused:
-        where = f": {refused.filename}" if refused.filename else ""
-        error = f"the system refused: {refused.strerror or refused}{where}"
+        _end_all(fates, "interrupted", str(lost))
     except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
-        error = f"{type(unknown).__name__}: {unknown}"
+        _end_all(fates, "failed", _sentence(unknown))
     finally:
-        if state == "failed" and (full := _full_disk(run)):
-            state, error = "interrupted", f"{full} The trial said: {error}."
-        error = None if error is None else public(error)
-        record = _record(run, trial, started, state, error, measurement, digest)
-        write_json(run.trial(trial.trial_id) / "trial.json", record)
-        run.append(state, trial.trial_id, error=error)
-    return record
+        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run)):
+            _end_all(fates, "interrupted", f"{full} The trial said: {_first_error(fates)}.")
+        records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
+        for record in records:
+            write_json(run.trial(record["trial_id"]) / "trial.json", record)
+        for record in records:
+            run.append(record["status"], record["trial_id"], error=record["error"])
+    return records
+
+
+def _end_all(fates: Mapping[str, _Fate], state: State, error: str) -> None:
+    """Note the end of every trial that has no error of its own."""
+    for fate in fates.values():
+        fate.state, fate.error = state, fate.error if state == "failed" and fate.error is not None else error
+
+
+def _first_error(fates: Mapping[str, _Fate]) -> str | None:
+    return next((fate.error for fate in fates.values() if fate.error is not None), None)
+
+
+def _sentence(error: Exception) -> str:
+    """Return an error as it stands in a record."""
+    if isinstance(error, LabError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"the system refused: {error.strerror or error}{where}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _measure_unit(
+    bench: Bench,
+    run: RunFolder,
+    unit: Sequence[Trial],
+    prepared: Prepared,
+    step: Callable[[str], None],
+    fates: Mapping[str, _Fate],
+) -> None:
+    """Measure what can be measured of a session; the rest has its error."""
+    cell = unit[0].cell
+    workload = prepared.workloads[cell.workload]
+    members = []
+    for trial in unit:
+        fates[trial.trial_id].error = prepared.error_for(trial.cell, workload)
+        if fates[trial.trial_id].error is None:
+            ready = prepared.servers[trial.cell.server]
+            members.append(Member(trial.trial_id, ready, trial.cell, run.trial(trial.trial_id)))
+    if not members:
+        return
+    order = [(members[0].trial_id, 1)]
+    if cell.slices is not None:
+        order = slice_order([member.trial_id for member in members], cell.slices, f"{prepared.seed} {unit[0].session}")
+    for trial_id, found in measure(bench, workload, members, order, step).items():
+        fate = fates[trial_id]
+        if isinstance(found, Measurement):
+            fate.measurement = found
+            sync_raw(run.trial(trial_id))
+            run.append("raw", trial_id)
+        else:
+            fate.error = _sentence(found)
+
+
+def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate]) -> None:
+    """Digest what was measured; a session that the machine disturbed is failed as a whole."""
+    measured = {trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None}
+    for trial, digest in digest_session(run, measured).items():
+        fate = fates[trial.trial_id]
+        if not isinstance(digest, Digest):
+            fate.error = _sentence(digest)
+            continue
+        fate.digest = digest
+        fate.error = digest.broken or (digest.taken if trial.attempt < ATTEMPTS else None)
+        fate.state = "sealed" if fate.error is None else "failed"
+    disturbed = next((fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error), None)
+    if disturbed is not None and unit[0].attempt < ATTEMPTS:
+        for fate in fates.values():
+            if fate.state == "sealed":
+                fate.state, fate.error = "failed", f"its session was disturbed: {disturbed.error}"
 
 
 def _full_disk(run: RunFolder) -> str | None:
@@ -151,37 +234,19 @@ def _full_disk(run: RunFolder) -> str | None:
     return None
 
 
-def _measure(
-    bench: Bench, trial: Trial, prepared: Prepared, run: RunFolder, step: Callable[[str], None]
-) -> Measurement:
-    workload = prepared.workloads[trial.cell.workload]
-    error = prepared.error_for(trial.cell, workload)
-    if error is not None:
-        raise LabError(error, exit_code=1)
-    ready = prepared.servers[trial.cell.server]
-    return measure(bench, ready, workload, trial.cell, run.trial(trial.trial_id), step)
-
-
-def _record(
-    run: RunFolder,
-    trial: Trial,
-    started: str,
-    state: State,
-    error: str | None,
-    measurement: Measurement | None,
-    digest: Digest | None,
-) -> dict[str, Any]:
+def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str, Any]:
     """Return trial.json: everything that is known of a trial, whatever became of it."""
+    digest = fate.digest
     return {
         "schema": SCHEMA,
         "run_id": run.path.name,
         **asdict(trial),
         "started_at": started,
         "ended_at": datetime.now(UTC).isoformat(),
-        "status": state,
-        "error": error,
+        "status": fate.state,
+        "error": None if fate.error is None else public(fate.error),
         "disturbed": digest is not None and digest.disturbed,
-        "measurement": measurement.to_json() if measurement else None,
+        "measurement": fate.measurement.to_json() if fate.measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
         "verdict": digest.verdict.verdict if digest else "inconclusive",
         "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",

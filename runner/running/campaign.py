@@ -10,9 +10,9 @@ from runner.digest.tables import build_tables, have_parts, rebuild
 from runner.measure import machine
 from runner.measure.conntrack import connections_of
 from runner.measure.engine import EngineChoice
+from runner.measure.lab import open_lab
 from runner.measure.manifest import write_manifest
 from runner.measure.room import require_room
-from runner.measure.session import session
 from runner.model import Campaign, LabError
 from runner.planning.catalog import campaign_servers
 from runner.planning.inputs import inputs_of
@@ -53,7 +53,7 @@ def run_campaign(
     )
     warnings += planned.remarks if planned else ()
     calibration = None if calibrating else calibration_for(tools, placement)
-    with session(engine, campaign.own) as opened:
+    with open_lab(engine, (campaign.own,) if campaign.own else ()) as opened:
         warnings += opened.warnings
         greet(opened, warnings, report.say)
         prepared = prepare(opened, servers, placement, report.say, strict=campaign.own is not None)

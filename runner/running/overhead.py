@@ -15,10 +15,10 @@ from runner.digest.resources import read_counters
 from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.engine import EngineChoice
+from runner.measure.lab import open_lab
 from runner.measure.loading import Bench, Observers
 from runner.measure.scratch import scratch
-from runner.measure.session import session
-from runner.measure.trial import Ready, measure
+from runner.measure.session import Member, Ready, measure
 from runner.measurement import Measurement
 from runner.model import Campaign, Cell, LabError, Load
 from runner.planning.catalog import campaign_servers, load_workload
@@ -68,7 +68,7 @@ def measure_overhead(
     tools, placement = tools_of(trials), place_for(campaign, trials)
     order = random.Random(seed)  # noqa: S311 - reproducible on purpose
     found: list[Observation] = []
-    with session(engine) as opened:
+    with open_lab(engine) as opened:
         greet(opened, machine.warnings(placement, vus), say)
         ready = prepare(opened, servers, placement, say)
         if ready.errors:
@@ -87,7 +87,11 @@ def measure_overhead(
 def _observe(bench: Bench, ready: Ready, cell: Cell, variant: str, block: int) -> Observation:
     with scratch(bench.ledger) as folder:
         watched = replace(bench, observers=VARIANTS[variant])
-        measurement = measure(watched, ready, load_workload(cell.workload), cell, folder, lambda _step: None)
+        member = Member(cell.cell_id, ready, cell, folder)
+        found = measure(watched, load_workload(cell.workload), [member], [(cell.cell_id, 1)], lambda _step: None)
+        measurement = found[cell.cell_id]
+        if isinstance(measurement, LabError):
+            raise measurement
         if measurement.generator_exit != 0:
             said = last_line(folder / "generator.log")
             raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)

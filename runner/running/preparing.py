@@ -9,10 +9,10 @@ from runner.calibration import Calibration, load_calibration
 from runner.measure import attached, machine
 from runner.measure.build import build
 from runner.measure.database import DatabaseFacts, try_database
+from runner.measure.lab import Lab
 from runner.measure.loading import Bench
-from runner.measure.session import Session
+from runner.measure.session import Ready
 from runner.measure.tools import Tool, need_tool
-from runner.measure.trial import Ready
 from runner.measurement import Placement
 from runner.model import Campaign, CannotGoOnError, Cell, LabError, Server, Trial, Workload
 from runner.planning.catalog import campaign_workload
@@ -36,6 +36,11 @@ class Prepared:
     campaign: Campaign | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that the campaign is made from, as they were then."""
+
+    @property
+    def seed(self) -> int:
+        """The campaign's seed."""
+        return self.campaign.seed if self.campaign is not None else 0
 
     def error_for(self, cell: Cell, workload: Workload) -> str | None:
         """Return why a cell cannot be measured."""
@@ -71,7 +76,7 @@ def calibration_for(tools: dict[str, Tool], placement: Placement) -> Calibration
 
 
 def bench_of(
-    opened: Session,
+    opened: Lab,
     campaign: Campaign,
     placement: Placement,
     tools: dict[str, Tool],
@@ -82,7 +87,16 @@ def bench_of(
     for server, name, value in campaign.environment:
         environment.setdefault(server, {})[name] = value
     paths = {name: tool.path for name, tool in tools.items()}
-    return Bench(opened.engine, placement, paths, campaign.sample_hz, opened.ledger, environment, calibration)
+    return Bench(
+        opened.engine,
+        placement,
+        paths,
+        campaign.sample_hz,
+        opened.ledger,
+        environment,
+        calibration,
+        idle=opened.idle,
+    )
 
 
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
@@ -91,7 +105,7 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
     return {name: need_tool(name) for name in sorted(names)}
 
 
-def greet(opened: Session, warnings: Iterable[str], say: Callable[[str], None]) -> None:
+def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> None:
     """Say what was cleaned up, which engine is used, and what on this machine can spoil the numbers."""
     if opened.reaped:
         say(f"Removed what a run that died had left: {', '.join(opened.reaped)}.")
@@ -102,7 +116,7 @@ def greet(opened: Session, warnings: Iterable[str], say: Callable[[str], None]) 
 
 
 def prepare(
-    opened: Session,
+    opened: Lab,
     servers: Sequence[Server],
     placement: Placement,
     say: Callable[[str], None],

@@ -10,8 +10,8 @@ from runner.calibration import calibration_from
 from runner.digest.tables import rebuild, verify_sealed
 from runner.fingerprint import fingerprint
 from runner.measure import machine
+from runner.measure.lab import open_lab
 from runner.measure.room import require_room
-from runner.measure.session import session
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import LabError, State, Trial
@@ -45,7 +45,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     trials = _unfinished(run, states, planned)
     if not trials:
         if recorded:
-            with session("process"):  # for its lock: nothing is started
+            with open_lab("process"):  # for its lock: nothing is started
                 _write_down(run, missing, recorded)
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
@@ -57,7 +57,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     _require_same_machine(manifest, placement, tools)
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
         raise LabError(f"{said}: put it back, or start a new run.")
-    with session(manifest["engine"], campaign.own) as opened:
+    with open_lab(manifest["engine"], (campaign.own,) if campaign.own else ()) as opened:
         sweep(run)
         _write_down(run, missing, recorded)
         greet(opened, (), report.say)

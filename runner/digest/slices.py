@@ -1,0 +1,62 @@
+"""The slices of a session's trials: their table, and what they are put together to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from runner.store import replacing
+
+SLICES = pa.schema(
+    [
+        ("trial_id", pa.string()),
+        ("session", pa.string()),
+        ("place", pa.int64()),
+        ("position", pa.int64()),
+        ("kept", pa.bool_()),
+        ("duration_s", pa.float64()),
+        ("requests", pa.int64()),
+        ("failed", pa.int64()),
+        ("dropped", pa.int64()),
+        ("rps", pa.float64()),
+        ("server_cpu_mean_pct", pa.float64()),
+        ("server_cpu_ms_per_request", pa.float64()),
+        ("server_throttled_pct", pa.float64()),
+        ("generator_cpu_mean_pct", pa.float64()),
+        ("host_steal_pct", pa.float64()),
+        ("others_cpu_mean_pct", pa.float64()),
+    ]
+)
+"""Columns of tables/slices.parquet: one row per slice."""
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+
+def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
+    """Write several tables one after the other; the times in `column` count from the first one's begin."""
+    schema = pq.read_schema(parts[0])
+    with replacing(out) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for path, begin_s in zip(parts, begins_s, strict=True):
+            source = pq.ParquetFile(path)
+            for group in range(source.num_row_groups):
+                table = source.read_row_group(group)
+                at, kind = schema.get_field_index(column), schema.field(column).type
+                whole = int(begin_s) if pa.types.is_integer(kind) else begin_s
+                writer.write_table(table.set_column(at, column, pc.add(table[column], pa.scalar(whole, kind))))
+
+
+def exact_percentiles(requests: Path) -> dict[str, float]:
+    """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
+    shares = list(PERCENTILES.values())
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT quantile_cont(latency_ms, $shares), max(latency_ms) FROM read_parquet($path)",
+            {"shares": shares, "path": str(requests)},
+        ).fetchone()
+    assert found is not None  # an aggregate has one row
+    percentiles = dict(zip(PERCENTILES, found[0], strict=True))
+    return {f"latency_{name}_ms": value for name, value in percentiles.items()} | {"latency_max_ms": found[1]}

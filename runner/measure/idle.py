@@ -1,0 +1,97 @@
+"""Keep idle CPUs awake, or leave them as the system has them.
+
+The kernel's PM QoS interface (Documentation/power/pm_qos_interface.rst) takes the longest wake-up latency that a
+program can bear, as a 32-bit number of microseconds in /dev/cpu_dma_latency, and heeds it while the file is open: with
+0 idle CPUs poll. However the holder ends, the kernel closes the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.model import Idle
+
+DEVICE = Path("/dev/cpu_dma_latency")
+STATES = Path("/sys/devices/system/cpu")
+SETTLE_S = 0.2
+"""How long it is watched whether CPUs still sleep: an idle one wakes at least a few times in it."""
+
+
+class IdleCpus:
+    """What idle CPUs do, as this process asks for it; `state` is what was found to be so."""
+
+    def __init__(self) -> None:
+        self.state: Idle = "system"
+        self.problem: str | None = None
+        """Why CPUs that were to poll do not; None where they do, or were not asked to."""
+        self._handle: int | None = None
+
+    def ask(self, state: Idle) -> None:
+        """Have idle CPUs poll, or sleep as the system lets them, from now on; cheap where they do already."""
+        if state == "system":
+            self.release()
+        elif self._handle is None and self.problem is None:
+            self._hold()
+
+    def release(self) -> None:
+        """Let CPUs sleep again."""
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle, self.state = None, "system"
+
+    def _hold(self) -> None:
+        try:
+            self._handle = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(self._handle, (0).to_bytes(4, "little", signed=True))
+        except OSError as error:
+            self.release()
+            self.problem = f"{DEVICE} cannot be opened ({(error.strerror or str(error)).lower()})"
+            return
+        if sleeps := _sleeps_within(SETTLE_S):
+            self.release()
+            self.problem = f"they still sleep ({sleeps})"
+            return
+        self.state = "polling"
+
+
+def _sleeps_within(seconds: float) -> str:
+    """Return which idle states that cost time to leave CPUs entered within some time; empty where none was entered."""
+    before = _entered()
+    if not before:
+        return "this kernel has no idle states to choose from"
+    time.sleep(seconds)
+    after = _entered()
+    entered = sorted({path.parent.name for path, count in after.items() if count - before.get(path, count) > 1})
+    return ", ".join(entered)
+
+
+def _entered() -> dict[Path, int]:
+    """Return how often each CPU entered each idle state that has an exit latency, since boot."""
+    found = {}
+    for state in STATES.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if int((state / "latency").read_text()) > 0 or (state / "name").read_text().strip() != "POLL":
+                found[state / "usage"] = int((state / "usage").read_text())
+    return found
+
+
+@contextlib.contextmanager
+def idle_cpus() -> Iterator[IdleCpus]:
+    """Yield the means to keep idle CPUs awake; they may sleep again when the context ends."""
+    cpus = IdleCpus()
+    try:
+        yield cpus
+    finally:
+        cpus.release()
+
+
+def remedy(problem: str) -> str:
+    """Return a warning with what to do where idle CPUs cannot be kept awake."""
+    return (
+        f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the time that a CPU "
+        "takes to wake. Run the lab as root, or allow it: `sudo chmod o+w /dev/cpu_dma_latency` until the next boot."
+    )

@@ -1,0 +1,165 @@
+"""Everything between `nothing started` and `servers can be started`: lock, ledger, watchdog, engine, clean-up."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from runner.measure.attached import AttachedEngine
+from runner.measure.engine import Engine, EngineChoice
+from runner.measure.idle import IdleCpus, idle_cpus
+from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap
+from runner.measure.process_engine import ProcessEngine
+from runner.measure.scratch import sweep_temporary
+from runner.measure.watchdog import watching
+from runner.model import LabError, Own
+from runner.store import lab_root, public
+
+ONE_A_MACHINE = "\0web-bench-lab"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The right to start servers on this machine, with an engine to do it."""
+
+    engine: Engine
+    ledger: Ledger
+    idle: IdleCpus
+    reaped: tuple[str, ...]
+    """What was left by runs that died, and is now gone."""
+    warnings: tuple[str, ...]
+    """What else on this machine measures."""
+
+
+@contextlib.contextmanager
+def open_lab(choice: EngineChoice, owns: Sequence[Own] = ()) -> Iterator[Lab]:
+    """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
+
+    Servers of `owns` that run already need no engine of `choice`, and are left running. SIGTERM and SIGHUP end
+    it as Ctrl-C does. A second lab in one checkout is refused: two would measure each other.
+    """
+    with _lock(), _alone() as warnings, _signals():
+        reaped = clean_up()
+        with ledger() as book, watching(book), _engine(choice, book, owns, reaped) as engine, idle_cpus() as idle:
+            yield Lab(engine, book, idle, tuple(reaped), warnings)
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    path = lab_root() / "data" / ".lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "unknown"
+            raise LabError(f"Another run (pid {holder}) is measuring here: wait for its end or stop it.") from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[tuple[str, ...]]:
+    """Hold a name that there is once on this machine; yield a warning where another checkout's session has it.
+
+    No file would be seen by all users, nor go with its holder: an abstract socket is and does (unix(7)).
+    """
+    with socket.socket(socket.AF_UNIX) as name:
+        try:
+            name.bind(ONE_A_MACHINE)
+        except OSError:
+            yield ("Another lab is measuring on this machine: each spoils the other's numbers; wait for its end.",)
+        else:
+            yield ()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt; later ones must not interrupt the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers; a caller in another one has its own ways of ending
+        return
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) == 1:
+            raise KeyboardInterrupt(signal.Signals(number).name)
+        os.write(2, b"Cleaning up what was started: this takes some seconds.\n")
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # After one the process ends: another must not end it as if nothing had been cleaned up.
+            signal.signal(number, signal.SIG_IGN if came else handler)
+
+
+@contextlib.contextmanager
+def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[Own], reaped: list[str]) -> Iterator[Engine]:
+    """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
+    if any(own.url is not None for own in owns):
+        yield AttachedEngine(owns[0])
+        return
+    if choice == "process":
+        yield ProcessEngine(book, "asked for with --engine process")
+        return
+    # docker-py takes 0.2 s to import, which a run of plain processes need not wait for.
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    from runner.measure.docker_engine import DockerEngine, connect, sweep  # noqa: PLC0415
+
+    try:
+        client = connect()
+    except DockerException as error:
+        reason = _reason(error)
+        if choice == "docker":
+            raise LabError(f"No Docker engine answers ({reason}): start one, or use --engine process.") from None
+        yield ProcessEngine(book, f"no Docker engine answers ({reason}); servers run as plain processes")
+        return
+    try:
+        asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
+        reaped += sweep(client)
+        yield DockerEngine(client, book, asked)
+    finally:
+        client.close()
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    for known in ("No such file or directory", "Permission denied", "Connection refused"):
+        if known in text:
+            return known.lower()
+    return public(text.splitlines()[0])[:200] if text else type(error).__name__
+
+
+def clean_up() -> list[str]:
+    """Remove what the ledgers of dead runs list and their temporary folders; return what was removed, in words."""
+    return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
+
+
+def clean_up_all() -> list[str]:
+    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists."""
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    from runner.measure.docker_engine import connect, sweep  # noqa: PLC0415
+
+    removed = clean_up()
+    with contextlib.suppress(DockerException):
+        client = connect()
+        try:
+            removed += sweep(client)
+        finally:
+            client.close()
+    return removed
