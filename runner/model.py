@@ -294,6 +294,8 @@ class Load:
 class Own:
     """An API of the user's own, as a campaign has it: where it is, and what is sent to it."""
 
+    name: str
+    """By which the campaign's servers have it."""
     path: str
     """Path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in."""
     probe_path: str
@@ -329,8 +331,8 @@ class Campaign:
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
-    own: Own | None = None
-    """What is measured instead of servers/ and workloads/."""
+    owns: tuple[Own, ...] = ()
+    """What is measured instead of servers/ and workloads/; all are loaded alike."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from runner.digest.trial import Digest
 from runner.measure import room
+from runner.measurement import Counters, Measurement, Placement
 from runner.model import Check, LabError, Verdict
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
@@ -50,7 +51,8 @@ def run(monkeypatch, trial, outcomes):
     """Run one trial whose attempts end as `outcomes` say: ok, disturbed or broken."""
     left = list(outcomes)
 
-    def fake(_bench, _run, attempt, _ready, _step):
+    def fake(_bench, _run, unit, _ready, _step):
+        (attempt,) = unit
         outcome = left.pop(0)
         error = None if outcome == "ok" else outcome
         number = attempt.attempt
@@ -63,7 +65,7 @@ def run(monkeypatch, trial, outcomes):
             "disturbed": outcome == "disturbed",
         }
 
-    monkeypatch.setattr(attempts, "_run_trial", fake)
+    monkeypatch.setattr(attempts, "_run_unit", lambda *given: [fake(*given)])
     report = Silence()
     failed = attempts.run_trials(None, NoRun(), [trial], Prepared({}, None, {}), report)
     assert left == []
@@ -111,11 +113,16 @@ TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
     ],
 )
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
-    digest = Digest({}, failed, Verdict("inconclusive", ""), stolen)
-    monkeypatch.setattr(attempts, "_measure", lambda *_: None)
-    monkeypatch.setattr(attempts, "digest_trial", lambda *_: digest)
+    digest, again = Digest({}, failed, Verdict("inconclusive", ""), stolen), next_attempt(trial, attempt)
+    measured = Measurement(
+        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, *[Counters(0, 1, 2)] * 2, 20.0, 0
+    )
+    monkeypatch.setattr(
+        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured)
+    )
+    monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     folder = RunFolder(tmp_path)
-    record = attempts._run_trial(None, folder, next_attempt(trial, attempt), None, lambda _: None)
+    (record,) = attempts._run_unit(None, folder, [again], None, lambda _: None)
     assert record["status"] == state
     assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))
     if state == "failed" and not failed:

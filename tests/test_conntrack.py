@@ -58,16 +58,16 @@ def test_a_full_table_is_waited_for(table, monkeypatch):
         (table / "nf_conntrack_count").write_text(str(262_144 - needed))
 
     monkeypatch.setattr(conntrack.time, "sleep", sleep)
-    conntrack.wait_for_room(CLOSE, said.append)
+    conntrack.wait_for_room([CLOSE], said.append)
     assert said == [needed]
-    conntrack.wait_for_room(CLOSE, said.append)
+    conntrack.wait_for_room([CLOSE], said.append)
     assert said == [needed]
 
 
 def test_a_trial_larger_than_the_table_waits_for_half_of_it_only(table):
     (table / "nf_conntrack_max").write_text("20000")
     (table / "nf_conntrack_count").write_text("10000")
-    conntrack.wait_for_room(CLOSE, lambda needed: pytest.fail("waited"))
+    conntrack.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
 
 
 def test_kept_connections_need_little_room():
@@ -75,7 +75,7 @@ def test_kept_connections_need_little_room():
 
 
 def test_without_tracking_nothing_is_waited_for(table):
-    conntrack.wait_for_room(CLOSE, lambda needed: pytest.fail("waited"))
+    conntrack.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
 
 
 class Measured:

@@ -22,10 +22,10 @@ from runner.measure import docker_engine, machine
 from runner.measure.build import build
 from runner.measure.database import serving
 from runner.measure.engine import Handed
-from runner.measure.readiness import wait_ready
 from runner.measure.lab import open_lab
-from runner.measure.tools import find_tool
+from runner.measure.readiness import wait_ready
 from runner.measure.session import Ready, measure
+from runner.measure.tools import find_tool
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import choose, plan_trials

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runner.digest.resources import Counter, rates, read_counters, tick_coverage
+from runner.digest.resources import Counter, Window, rates, read_counters, tick_coverage
 from runner.digest.tables import SCHEMAS
 from runner.model import LabError
 
@@ -71,8 +71,8 @@ def test_reading_and_rates(tmp_path):
     assert set(table["subject"]) == {"host", "server"}
     assert table.loc[table["subject"] == "host", "cpu_pct"].to_numpy() == pytest.approx(150)
     assert counters["host"].stolen(0, 2) == pytest.approx(0.2)
-    assert tick_coverage(path, 0, 2, 20, counters) == 1.0
-    assert tick_coverage(path, 0, 4, 20, counters) == pytest.approx(0.5, abs=0.03)
+    assert tick_coverage(counters["host"], [Window(0, 2.0, 0, 0)], 20) == 1.0
+    assert tick_coverage(counters["host"], [Window(0, 4.0, 0, 0)], 20) == pytest.approx(0.5, abs=0.03)
 
 
 def test_switches_steal_and_threads_are_of_those_that_have_them(tmp_path):

@@ -19,9 +19,9 @@ from runner.measure.database import serving
 from runner.measure.docker_engine import LABEL, connect
 from runner.measure.engine import Handed
 from runner.measure.inspection import inspect
+from runner.measure.lab import open_lab
 from runner.measure.machine import place
 from runner.measure.readiness import wait_ready
-from runner.measure.lab import open_lab
 from runner.measure.subjects import source_of
 from runner.measure.tools import find_tool
 from runner.planning.catalog import load_server

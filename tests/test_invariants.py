@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from runner.digest.k6 import K6Points, K6Summary, TrendStats
-from runner.digest.reconcile import STAYED, clock, k6_checks, lived, resource_checks, stayed, wrk_checks
-from runner.digest.resources import Counter
+from runner.digest.reconcile import STAYED, clock, k6_checks, lived, resource_checks, sampled, stayed, wrk_checks
+from runner.digest.resources import Counter, Window
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, Placement
@@ -160,24 +160,26 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
 def counters(begin=-1.0, end=2.0):
     t_s = np.arange(begin, end + 0.01, 0.05)
     zeros = np.zeros(t_s.size)
-    return {"server": Counter(t_s, t_s, zeros.astype(np.int64), zeros, zeros)}
+    counter = Counter(t_s, t_s, zeros.astype(np.int64), zeros, zeros)
+    return {"server": counter, "host": counter}
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "coverage", "seen", "names"),
+    ("server", "generator", "hz", "seen", "names"),
     [
-        (99.0, 100.0, 1.0, (-1.0, 2.0), []),
-        (103.0, 100.0, 1.0, (-1.0, 2.0), ["9 CPU used by the server"]),
-        (99.0, 103.0, 1.0, (-1.0, 2.0), ["9 CPU used by the generator"]),
-        (-1.0, 100.0, 1.0, (-1.0, 2.0), ["9 CPU used by the server"]),
-        (99.0, 100.0, 0.98, (-1.0, 2.0), ["9 the sampler took"]),
-        (99.0, 100.0, 1.0, (0.2, 2.0), ["9 the samples cover the whole load"]),
-        (99.0, 100.0, 1.0, (-1.0, 0.8), ["9 the samples cover the whole load"]),
+        (99.0, 100.0, 20, (-1.0, 2.0), []),
+        (103.0, 100.0, 20, (-1.0, 2.0), ["9 CPU used by the server"]),
+        (99.0, 103.0, 20, (-1.0, 2.0), ["9 CPU used by the generator"]),
+        (-1.0, 100.0, 20, (-1.0, 2.0), ["9 CPU used by the server"]),
+        (99.0, 100.0, 24, (-1.0, 2.0), ["9 the sampler took"]),
+        (99.0, 100.0, 20, (0.04, 2.0), ["9 the samples cover the whole load"]),
+        (99.0, 100.0, 20, (-1.0, 0.96), ["9 the samples cover the whole load"]),
     ],
 )
-def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(server, generator, coverage, seen, names):
-    metrics = {"server_cpu_mean_pct": server, "generator_cpu_mean_pct": generator, "host_steal_pct": 0.0}
-    found = broken(resource_checks(measurement(), metrics, counters(*seen), 1.0, coverage))
+def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(server, generator, hz, seen, names):
+    metrics = {"server_cpu_mean_pct": server, "generator_cpu_mean_pct": generator}
+    rows = sampled(counters(*seen), [Window(0, 1.0, 0, 0)], hz, 0.0)
+    found = broken([*resource_checks(measurement(), metrics, True), *rows])
     assert len(found) == len(names)
     assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
 
@@ -192,13 +194,13 @@ def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(se
     ],
 )
 def test_who_leaves_its_cpus_under_load_is_caught(begin_s, end_s, names):
-    (server,) = counters().values()
+    server = counters()["server"]
     foreign = np.where((server.t_s >= begin_s) & (server.t_s <= end_s), 1.0, 0.0)
     assert broken([stayed({"server": replace(server, foreign_cpus=foreign)}, 1.0)]) == names
 
 
 def test_whose_cpus_nobody_looked_at_breaks_nothing():
-    (server,) = counters().values()
+    server = counters()["server"]
     unknown = replace(server, foreign_cpus=np.full(server.t_s.size, np.nan))
     assert stayed({"server": unknown, "host": server}, 1.0).ok
 

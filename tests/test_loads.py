@@ -58,21 +58,21 @@ def test_k6_is_told_to_hold_each_rate(campaign):
     (cell, *_) = cells(campaign(HEAD + RAMP))
     workload = load_workload(cell.workload)
     shot = generators.Shot.of(workload, Path("k6"), 8080, "load")
-    command = generators.measured(cell, shot, Path("folder"))
+    command = generators.measured(cell, shot, {name: Path("folder") / name for name in generators.RAW})
     scenario = json.loads(command.env["SCENARIO"])
     assert scenario["executor"] == "ramping-arrival-rate"
     assert scenario["preAllocatedVUs"] == 30
     assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
     assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
     assert json.loads(command.env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
-    assert reconcile.asked(cell) == 2500
+    assert reconcile.asked(cell, 0) == 2500
 
 
 def test_wrk_sends_the_workloads_body(campaign):
     text = HEAD + '[[load]]\nworkload = "devices-insert"\nconnections = 8\nduration_s = 1\npool_sizes = 4\n'
     (cell, *_) = cells(campaign(text))
     shot = generators.Shot.of(load_workload(cell.workload), Path("wrk"), 8080, "tagged")
-    command = generators.measured(cell, shot, Path("folder"))
+    command = generators.measured(cell, shot, {name: Path("folder") / name for name in generators.RAW})
     assert command.env["WRK_METHOD"] == "POST"
     assert json.loads(command.env["WRK_BODY"])["firmware"] == "tagged"
 

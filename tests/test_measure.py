@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.resources import read_counters
+from runner.measure.lab import open_lab
 from runner.measure.leftovers import (
     dead_ledgers,
     identity,
@@ -26,9 +27,8 @@ from runner.measure.leftovers import (
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.processes import pinned
 from runner.measure.procfs import Memory
-from runner.measure.sampling import sampling
+from runner.measure.sampling import sampling, write_rows
 from runner.measure.scratch import sweep_temporary
-from runner.measure.lab import open_lab
 from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
@@ -54,6 +54,9 @@ def root(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return tmp_path
+
+
+SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 
 
 def start(argv, book, tmp_path, cpus=(0,)):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.probe import HZ, MOST_CONNECTIONS, Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.resources import Window
 from runner.measure import probe as measured_probe
 from runner.measure import probing
 from runner.measure.answers import Answer, parse_head
@@ -76,7 +77,9 @@ def probe(server, seconds, hz=40):
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": server.port}) + "\n")
+    process.stdin.write(
+        json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": server.port}) + "\n"
+    )
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
     time.sleep(seconds)
@@ -251,7 +254,7 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies[::100] = 50.0  # 1 % take 50 ms
     latencies[800:] = 900.0  # after the load: 20 s at 40 a second are 800 requests
     out = tmp_path / "probe.parquet"
-    found = probe_percentiles(samples(latencies), out, 0, 20.0)
+    found = probe_percentiles(samples(latencies), out, [Window(0, 20.0, 0, 0)])
     assert found["probe_requests"] == 800
     assert found["probe_failed"] == 0
     assert found["probe_p50_ms"] == pytest.approx(1.0)
@@ -262,14 +265,14 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
 
 
 def test_a_percentile_needs_samples(tmp_path):
-    found = probe_percentiles(samples(np.ones(99)), tmp_path / "probe.parquet", 0, 60.0)
+    found = probe_percentiles(samples(np.ones(99)), tmp_path / "probe.parquet", [Window(0, 60.0, 0, 0)])
     assert found["probe_p50_ms"] == 1.0
     assert found["probe_p95_ms"] is None
     assert found["probe_p99_ms"] is None
 
 
 def test_errors_are_no_response_times(tmp_path):
-    found = probe_percentiles(samples(np.ones(50), status=503), tmp_path / "probe.parquet", 0, 60.0)
+    found = probe_percentiles(samples(np.ones(50), status=503), tmp_path / "probe.parquet", [Window(0, 60.0, 0, 0)])
     assert found["probe_failed"] == 50
     assert found["probe_p50_ms"] is None
 
@@ -279,19 +282,22 @@ def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     one, kept = np.ones(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
     late = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
     own = Probe(due, late, late + 1_000_000, 200 * one, kept)
-    assert late_share(own, 0, 2.5) == pytest.approx(0.2, abs=0.01)
-    assert late_share(own, 0, 1.0) == 0.0
-    assert late_share(own, 0, 5.0) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
-    assert late_share(own, 0, 0.2) == 0.0
+    assert late_share(own, [Window(0, 2.5, 0, 0)]) == pytest.approx(0.2, abs=0.01)
+    assert late_share(own, [Window(0, 1.0, 0, 0)]) == 0.0
+    assert late_share(own, [Window(0, 5.0, 0, 0)]) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
+    assert late_share(own, [Window(0, 0.2, 0, 0)]) == 0.0
     # A server that takes no connection for that half second: the probe waits for the first of them.
     stuck = np.where(np.arange(100) == 40, int(1.5e9), late + 1_000_000)
     sent = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
-    assert late_share(Probe(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), 0, 2.5) < 0.02
+    assert (
+        late_share(Probe(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), [Window(0, 2.5, 0, 0)])
+        < 0.02
+    )
     # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
     due = np.arange(200, dtype=np.int64) * 25_000_000
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < MOST_CONNECTIONS, due, end)
-    assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), 0, 10.0) < 0.02
+    assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
 
 
 def test_both_sides_know_what_a_probe_does():

@@ -15,7 +15,7 @@ from runner.measure import cgroups, procfs
 from runner.measure.leftovers import ledger
 from runner.measure.machine import place
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
-from runner.measure.sampling import sampling
+from runner.measure.sampling import sampling, write_rows
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 
 pytestmark = pytest.mark.timed
@@ -70,6 +70,9 @@ def group(root):
         if made is None:
             pytest.skip("control groups cannot be made here")
         yield made
+
+
+SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 
 
 def join(group, pid):

@@ -22,6 +22,10 @@ def run(
     scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
     repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
+    idle: Annotated[
+        str | None,
+        typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
+    ] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with this run; takes no campaign.")] = None,
     url: own.Url = None,
     folder: own.Folder = None,
@@ -37,7 +41,7 @@ def run(
     json_: JsonFlag = False,
 ) -> None:
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
-    from runner.planning.plan import choose
+    from runner.planning.plan import choose, with_idle
     from runner.running.attempts import Outcome
     from runner.running.campaign import run_campaign
     from runner.running.own import Asked, plan_own
@@ -46,16 +50,18 @@ def run(
     console = Console()
     choice = engine_name(engine)
     rates = tuple(rate or ())
+    urls = tuple(url or ())
     asked = Asked(
-        url, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
+        urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
     )
-    _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (url is not None and engine != "auto"))
+    _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
 
     def measured(progress: TrialProgress) -> Outcome:
         if resume is not None:
             return resume_campaign(find_run(resume), report=progress)
         planned = plan_own(asked, repeats, seed) if asked.given else None
         chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
+        chosen = with_idle(chosen, idle)
         return run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned)
 
     with TrialProgress(console) as progress:

@@ -13,7 +13,10 @@ def _option(*names: str, **more: Any) -> Any:
     return typer.Option(*names, rich_help_panel=PANEL, **more)
 
 
-Url = Annotated[str | None, _option("--url", help="Load the server that answers there, and leave it running.")]
+Url = Annotated[
+    list[str] | None,
+    _option("--url", help="Load the server that answers there, and leave it running; several are compared in turn."),
+]
 Folder = Annotated[
     str | None, _option("--folder", help="Start the server from this folder, by its Dockerfile or server.toml.")
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,15 @@ class Probe:
     """0 where no answer came."""
     opened: npt.NDArray[np.int64]
     """1 where the request opened a connection."""
-    series: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Beside which of the trial's loads it was sent, from 0."""
     cpu_share: float | None = None
     """What the probe itself used of a core while it was probing."""
+
+    series: npt.NDArray[np.int64] | None = None
+    """Beside which of the trial's loads it was sent, from 0; None where there is one load."""
+
+    def beside(self, load: int) -> npt.NDArray[np.bool_]:
+        """Return which samples were sent beside a load, counted from 0."""
+        return np.ones(len(self.status), dtype=bool) if self.series is None else np.asarray(self.series == load)
 
 
 SAMPLES = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
@@ -56,8 +61,7 @@ def read_probe(raw: Path) -> Probe | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in SAMPLES}
-        sliced = "series" in table.column_names
-        series = table["series"].to_numpy() if sliced else np.zeros(table.num_rows, np.int64)
+        series = table["series"].to_numpy() if "series" in table.column_names else None
         return Probe(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
@@ -104,7 +108,7 @@ def without_probe(measurement: Measurement, probe: Probe | None, number: int = 1
     """
     if probe is None:
         return measurement
-    beside = probe.series == number - 1
+    beside = probe.beside(number - 1)
     answered, opened = int((probe.status[beside] > 0).sum()), int(probe.opened[beside].sum())
 
     def less(count: int | None, own: int) -> int | None:
@@ -160,7 +164,7 @@ def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[A
     before it ends.
     """
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
-    if len(windows) == 1 and not probe.series.any():
+    if len(windows) == 1 and probe.beside(0).all():
         (t_s,) = dues_s
         return t_s, np.arange(len(t_s)), (t_s >= 0) & (t_s < windows[0].seconds)
     times, chosen, begun_s = [], [], 0.0

@@ -190,6 +190,7 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     verdict = judge(evident)
     if cell.share < 1 or cell.database_share < 1:
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
+        part(run, "latency", trial.trial_id).unlink()
     return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict, taken)
 
 
@@ -226,7 +227,7 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
     rows = []
     for at, (each, load, window) in enumerate(zip(seen.measurement.slices, seen.loads, seen.windows, strict=True)):
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
-        probes = 0 if seen.probe is None else int((seen.probe.series == at).sum())
+        probes = 0 if seen.probe is None else int(seen.probe.beside(at).sum())
         requests = load.sent.ok + load.sent.refused + probes
         row = {
             "trial_id": trial.trial_id,

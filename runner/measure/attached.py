@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -67,16 +67,16 @@ def cpus_of(pid: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def place(own: Own) -> Placement:
-    """Return the CPUs that the server was seen to use, and for the generator all others.
+def place(owns: Sequence[Own]) -> Placement:
+    """Return the CPUs that the servers were seen to use, and for the generator all others.
 
-    Where none is left, it gets all but the first. A server that was not found has none, and the generator gets all.
+    Where none is left, it gets all but the first. A server that was not found has none; of none found it gets all.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    found = find(own)
-    if found.pid == UNKNOWN_PID:
+    pids = [found.pid for own in owns if (found := find(own)).pid != UNKNOWN_PID]
+    if not pids:
         return Placement((), cpus)
-    server = cpus_of(found.pid)
+    server = tuple(sorted({cpu for pid in pids for cpu in cpus_of(pid)}))
     others = tuple(cpu for cpu in cpus if cpu not in server)
     return Placement(server, others or cpus[1:] or cpus)
 
@@ -142,9 +142,9 @@ class AttachedEngine:
 
     name = "attached"
 
-    def __init__(self, own: Own) -> None:
-        self.reason = f"the server at {own.url} was running before"
-        self._own = own
+    def __init__(self, owns: Sequence[Own]) -> None:
+        self.reason = f"{' and '.join(str(own.url) for own in owns)} answered before the run"
+        self._owns = {own.name: own for own in owns}
 
     def prepare(self, server: Server) -> str | None:
         """Check that the server is there; there is no image."""
@@ -160,13 +160,14 @@ class AttachedEngine:
         log: Path,  # noqa: ARG002
     ) -> Iterator[Running]:
         """Yield the server as it is, which must be the process that the run began with; nothing is handed to it."""
-        yield target(self._own, self._find(server.name))
+        yield target(self._owns[server.name], self._find(server.name))
 
     def _find(self, name: str) -> Found:
-        found = find(self._own)
-        if found.identity != self._own.process:
+        own = self._owns[name]
+        found = find(own)
+        if found.identity != own.process:
             raise LabError(
-                f"At {self._own.url} is not the process of {name} that the run began with: it was started anew or "
+                f"At {own.url} is not the process of {name} that the run began with: it was started anew or "
                 "ended. Start a new run.",
                 exit_code=1,
             )

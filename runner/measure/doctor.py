@@ -7,8 +7,11 @@ from typing import Any
 
 from runner.calibration import Calibration, Ceiling, load_calibration
 from runner.fingerprint import fingerprint
-from runner.measure import machine
+from runner.measure import cgroups, machine
 from runner.measure.conntrack import CLOSE_RPS
+from runner.measure.idle import idle_cpus
+from runner.measure.idle import remedy as remedy_of_idle
+from runner.measure.leftovers import ledger
 from runner.measure.tools import find_program, find_tool, remedy
 from runner.model import LabError
 from runner.planning.catalog import load_server, server_names
@@ -35,6 +38,8 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
         *_toolchains(),
         *_machine(),
         *_hazards(server_cpus, connections, opened),
+        _idle(),
+        _shares(),
         _calibration(server_cpus),
     ]
 
@@ -119,6 +124,25 @@ def _hazards(server_cpus: int, connections: int, opened: int) -> list[Finding]:
         return [Finding("cpus", "missing", str(error))]
     found = machine.examine(placement, connections, opened)
     return [Finding(hazard.subject, "ok" if hazard.harmless else "warning", hazard.text) for hazard in found]
+
+
+def _idle() -> Finding:
+    """Say whether idle CPUs can be kept awake; takes a fifth of a second."""
+    with idle_cpus() as cpus:
+        cpus.ask("polling")
+        if cpus.problem is None:
+            return Finding(
+                "idle CPUs", "ok", "can be kept awake, and are while a run lasts (--idle system leaves them)"
+            )
+        return Finding("idle CPUs", "warning", remedy_of_idle(cpus.problem))
+
+
+def _shares() -> Finding:
+    """Say whether the process engine can give a server a share of a core; containers always can."""
+    with ledger() as book, cgroups.temporary("doctor", book) as group:
+        if group is not None and group.quota is not None:
+            return Finding("shares", "ok", "of a core can be given to servers, by a CPU quota")
+        return Finding("shares", "warning", cgroups.NO_QUOTA)
 
 
 def _machine() -> list[Finding]:

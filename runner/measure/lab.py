@@ -110,7 +110,7 @@ def _signals() -> Iterator[None]:
 def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[Own], reaped: list[str]) -> Iterator[Engine]:
     """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
     if any(own.url is not None for own in owns):
-        yield AttachedEngine(owns[0])
+        yield AttachedEngine(owns)
         return
     if choice == "process":
         yield ProcessEngine(book, "asked for with --engine process")

@@ -2,7 +2,7 @@
 
 Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a request (`method`,
 `path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and `lab`) begins a series, `pause` ends it
-and is answered with its samples and what they cost. The end of input ends the probe. The runner's side is in probing.py.
+and is answered with its samples and what they cost. The end of input ends it. The runner's side is in probing.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,12 @@ def own_server(own: Own) -> Server:
     """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
     folder = lab_root() if own.folder is None else (lab_root() / own.folder).resolve()
     if own.folder is not None and (folder / "server.toml").is_file():
-        return read_server(folder)
+        return replace(read_server(folder), name=own.name) if own.name != OWN_NAME else read_server(folder)
     return Server(
-        name=OWN_NAME,
+        name=own.name,
         folder=folder,
         language="unknown",
-        framework=OWN_NAME,
+        framework=own.name,
         tier="realistic",
         implements=(),
         deviations=(),
@@ -165,7 +166,12 @@ _CAMPAIGN = (
     *("title", "servers", "copies", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment"),
     *("sessions", "server_share", "database_share", "idle", "load"),
 )
-_DEFAULTS = ("repeats", "server_share", "database_share", "idle")
+_DEFAULTS: dict[str, Callable[[Any], Any]] = {
+    "repeats": kinds.count,
+    "server_share": kinds.shares,
+    "database_share": kinds.share,
+    "idle": kinds.idle_states,
+}
 """What a campaign says for all of its loads, and a load for itself."""
 _SESSION = ("slices", "slice_s")
 
@@ -182,7 +188,9 @@ def load_campaign(name: str) -> Campaign:
     if not isinstance(loads, list) or not loads or not all(isinstance(values, dict) for values in loads):
         raise top.error("load", "a campaign needs at least one [[load]]")
     servers = top.get("servers", kinds.texts)
-    general = {name: top.values[name] for name in _DEFAULTS if name in top.values} | _session(top)
+    for key, kind in _DEFAULTS.items():
+        top.get(key, kind, ())  # a mistake is the campaign's, not that of its first load
+    general = {key: top.values[key] for key in _DEFAULTS if key in top.values} | _session(top)
     return Campaign(
         name=check_name("Campaign", path.stem),
         title=top.get("title", kinds.text),
@@ -210,17 +218,17 @@ def _session(top: Table) -> dict[str, Any]:
 
 def campaign_servers(campaign: Campaign) -> list[Server]:
     """Return a campaign's servers in its order; a copy is the same server under another name."""
-    if campaign.own is not None:
-        return [own_server(campaign.own)]
+    if campaign.owns:
+        return [own_server(own) for own in campaign.owns]
     copies = dict(campaign.copies)
     return [replace(load_server(copies.get(name, name)), name=name) for name in campaign.servers]
 
 
 def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
     """Return a campaign's workload by its name; `scripts` is where a run has its copy of the user's script."""
-    if campaign.own is None:
+    if not campaign.owns:
         return load_workload(name)
-    return own_workload(campaign.own, name, campaign.loads[0], scripts)
+    return own_workload(campaign.owns[0], name, campaign.loads[0], scripts)
 
 
 def _copies(top: Table, servers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -340,8 +348,10 @@ def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in load.items()}
 
 
-def _own_from(given: dict[str, Any] | None) -> Own | None:
-    return Own(**{**given, "files": tuple((name, digest) for name, digest in given["files"])}) if given else None
+def _owns_from(given: Any) -> tuple[Own, ...]:
+    """Return the user's own APIs of a manifest; runs of an earlier version have at most one, which has no name."""
+    listed = given if isinstance(given, list) else [{"name": OWN_NAME, **given}] if given else []
+    return tuple(Own(**{**own, "files": tuple((name, digest) for name, digest in own["files"])}) for own in listed)
 
 
 def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
@@ -360,7 +370,7 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
             database_cpus=given.get("database_cpus", 1),
             environment=tuple((server, name, value) for server, name, value in given.get("environment", ())),
             copies=tuple((label, server) for label, server in given.get("copies", ())),
-            own=_own_from(given.get("own")),
+            owns=_owns_from(given.get("own")),
             text=given["toml"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

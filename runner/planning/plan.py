@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
-from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload
+from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload
 from runner.planning.catalog import campaign_workload, server_names
 from runner.planning.search import Objective
 
@@ -192,6 +192,16 @@ def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scal
     if repeats is not None:
         chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
     return chosen
+
+
+def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
+    """Return the campaign with all loads under one state of idle CPUs; as it is where none is given."""
+    if idle is None:
+        return campaign
+    if idle not in ("polling", "system"):
+        raise LabError(f"--idle {idle} is unknown: it is polling or system.")
+    asked: Idle = "polling" if idle == "polling" else "system"
+    return replace(campaign, loads=tuple(replace(load, idle=(asked,)) for load in campaign.loads))
 
 
 def _check_steps(load: Load) -> None:

@@ -44,6 +44,7 @@ YOUNGER = {
         *("probe_requests", "probe_failed", "probe_cpu_mean_pct", "probe_p50_ms", "probe_p95_ms", "probe_p99_ms"),
         *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
         *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct"),
+        *("share", "database_share", "slices", "slices_kept"),
     ),
     "resources": (
         *("pool_size", "pool_in_use", "pool_waiting", "gc_cycles", "requests", "connections"),
@@ -55,7 +56,7 @@ YOUNGER = {
 What is true or false is 1 or 0."""
 PROBE = ("t_s", "latency_ms", "service_ms", "status", "ok")
 
-YOUNGER_TEXT = {"trials": ("objective",)}
+YOUNGER_TEXT = {"trials": ("objective", "session", "idle")}
 
 LATER_ATTEMPT = r"\.a\d+$"
 """What the identifier of a trial's second attempt ends in, and of those after it."""
@@ -66,8 +67,9 @@ MODES = {"keepalive": "keep-alive", "close": "close"}
 class Tables:
     """One run as the figures see it: its manifest and four frames.
 
-    `trials` has two columns more than the file: `load`, the load without the server in words, and
-    `load_order`, which sorts the loads of a run. The steps of a search, whose rates differ, are one load.
+    `trials` has three columns more than the file: `load`, the load without the server in words, `load_order`, which
+    sorts the loads of a run, and `terms`: the share of a core and the like, empty where there is nothing of the kind.
+    The steps of a search, whose rates differ, are one load.
     """
 
     manifest: dict[str, Any]
@@ -92,6 +94,16 @@ class Tables:
         """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
         chosen = self.of(tool)
         return chosen[chosen["status"] == "sealed"]
+
+    def timed(self, tool: str) -> pd.DataFrame:
+        """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
+        chosen = self.sealed(tool)
+        return chosen[chosen["latency_p50_ms"].notna()]
+
+    @property
+    def on_whole_cores(self) -> Tables:
+        """The run without its trials on shares of a core."""
+        return replace(self, trials=self.trials[self.trials["share"] == 1])
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, failed ones too, sorted by load.
@@ -216,8 +228,11 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", "inconclusive")
+    typed["share"], typed["database_share"] = typed["share"].fillna(1.0), typed["database_share"].fillna(1.0)
+    typed["terms"] = [_terms(row) for row in typed.to_dict("records")]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
+    keys += ["share", "database_share", "idle", "slices"]
     ranked = typed.assign(
         mode=typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     ).sort_values(keys, kind="stable")
@@ -244,6 +259,15 @@ def _load(row: dict[Any, Any]) -> str:
         parts.append(f"N = {int(row['vus'])}")
     if not np.isnan(row["pool_size"]):
         parts.append(f"pool of {int(row['pool_size'])}")
+    return ", ".join([*parts, *filter(None, [row["terms"]])])
+
+
+def _terms(row: Mapping[Any, Any]) -> str:
+    """Return in words on what share of a core, with which idle CPUs and in how many slices a trial was measured."""
+    parts = [f"{row['share']:g} of a core"] if row["share"] < 1 else []
+    parts += [f"database on {row['database_share']:g} of a core"] if row["database_share"] < 1 else []
+    parts += ["idle CPUs asleep"] if row["idle"] == "system" else []
+    parts += [] if np.isnan(row["slices"]) else [f"{int(row['slices'])} slices"]
     return ", ".join(parts)
 
 

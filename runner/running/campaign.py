@@ -19,7 +19,16 @@ from runner.planning.inputs import inputs_of
 from runner.planning.plan import plan_trials
 from runner.running.attempts import Outcome, Reporter, resumable, run_trials
 from runner.running.own import Planned
-from runner.running.preparing import bench_of, calibration_for, greet, place_for, prepare, tools_of, with_workloads
+from runner.running.preparing import (
+    ask_idle,
+    bench_of,
+    calibration_for,
+    greet,
+    place_for,
+    prepare,
+    tools_of,
+    with_workloads,
+)
 from runner.store import data_folder, new_run, remember
 
 
@@ -53,10 +62,11 @@ def run_campaign(
     )
     warnings += planned.remarks if planned else ()
     calibration = None if calibrating else calibration_for(tools, placement)
-    with open_lab(engine, (campaign.own,) if campaign.own else ()) as opened:
-        warnings += opened.warnings
+    with open_lab(engine, campaign.owns) as opened:
+        idle, hindered = ask_idle(opened, trials)
+        warnings += (*opened.warnings, *hindered)
         greet(opened, warnings, report.say)
-        prepared = prepare(opened, servers, placement, report.say, strict=campaign.own is not None)
+        prepared = prepare(opened, servers, placement, report.say, strict=bool(campaign.owns))
         run = new_run(campaign.name)
         if planned is not None:
             planned.store(run)
@@ -66,6 +76,7 @@ def run_campaign(
             scale=scale,
             tools=tools,
             engine=opened.engine,
+            idle=idle,
             placement=placement,
             prepared=prepared.servers.values(),
             database=prepared.database,

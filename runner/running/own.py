@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
+from string import ascii_lowercase
 from urllib.parse import SplitResult, urlsplit
 
 from runner.measure import attached
@@ -23,6 +24,9 @@ RATE_RPS = 100
 DURATION_S = 15.0
 """Where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs."""
 REPEATS = 3
+SESSIONS, SLICES = 6, 6
+"""Where servers are compared: so many sessions, and slices per server in each."""
+MOST_URLS = 8
 LEAST_USERS, MOST_USERS = 20, 400
 """Virtual users that an open load gets where nobody says how many: one a request a second within these bounds."""
 
@@ -31,7 +35,7 @@ LEAST_USERS, MOST_USERS = 20, 400
 class Asked:
     """What the command line says of an API of one's own; what was not given is None, or empty."""
 
-    url: str | None = None
+    urls: tuple[str, ...] = ()
     folder: str | None = None
     script: str | None = None
     vus: int | None = None
@@ -69,28 +73,44 @@ def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
 
     A server that runs already is asked here whether it answers.
     """
-    own = _at_url(asked, asked.url) if asked.url is not None else _in_folder(asked)
+    owns = _at_urls(asked) if asked.urls else (_in_folder(asked),)
     script = None
     if asked.script is not None:
-        if "?" in own.path:
+        if "?" in owns[0].path:
             raise LabError("A URL with a query is for a plain GET: with --script, let the script add it to BASE_URL.")
         script = read_script(Path(asked.script), PACKAGE / "workloads" / WRAPPER, need_tool("k6").path)
         digests = tuple((name, hashlib.sha256(data).hexdigest()) for name, data in sorted(script.files.items()))
-        own = replace(own, script=script.name, files=digests)
+        owns = tuple(replace(own, script=script.name, files=digests) for own in owns)
+    where = " and ".join(str(own.url or own.folder) for own in owns)
+    load = _load(asked, repeats or (REPEATS if len(owns) == 1 else SESSIONS))
     campaign = Campaign(
         name=OWN_NAME,
-        title=f"{own.url or own.folder}: {f'script {own.script}' if script else f'GET {own.path}'}",
-        servers=(own_server(own).name,),
-        loads=(_load(asked, repeats or REPEATS),),
+        title=f"{where}: {f'script {owns[0].script}' if script else f'GET {owns[0].path}'}",
+        servers=tuple(own_server(own).name for own in owns),
+        loads=(load if len(owns) == 1 else _in_slices(load),),
         seed=seed or 1,
         server_cpus=asked.server_cpus or 1,
         sample_hz=20.0,
-        own=own,
+        owns=owns,
     )
-    return Planned(campaign, script, tuple(_remarks(own, script)))
+    return Planned(campaign, script, tuple(dict.fromkeys(said for own in owns for said in _remarks(own, script))))
 
 
 # --- where ------------------------------------------------------------------------------------------------
+
+
+def _at_urls(asked: Asked) -> tuple[Own, ...]:
+    """Return the servers that run already: one, or several that are to be compared under the same requests."""
+    if len(set(asked.urls)) < len(asked.urls):
+        raise LabError("The same --url is given twice: name two servers to compare them.")
+    if len(asked.urls) > MOST_URLS:
+        raise LabError(f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}.")
+    owns = tuple(_at_url(asked, url) for url in asked.urls)
+    if len(owns) == 1:
+        return owns
+    if len({own.path for own in owns}) > 1:
+        raise LabError("The URLs have different paths: to be compared, all must be asked for the same path and query.")
+    return tuple(replace(own, name=f"url-{letter}") for own, letter in zip(owns, ascii_lowercase, strict=False))
 
 
 def _at_url(asked: Asked, url: str) -> Own:
@@ -104,7 +124,7 @@ def _at_url(asked: Asked, url: str) -> Own:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    own = Own(path, _probe_path(asked, path), url=url, address=address, port=port)
+    own = Own(OWN_NAME, path, _probe_path(asked, path), url=url, address=address, port=port)
     found = attached.find(own)
     target = attached.target(own, found)
     for each in dict.fromkeys((own.probe_path, *(() if asked.script else (path,)))):
@@ -182,7 +202,9 @@ def _in_folder(asked: Asked) -> Own:
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(f"{folder} has neither a Dockerfile nor a server.toml: the lab cannot start a server from it.")
     probe_path = _probe_path(asked, "/")
-    return Own("/" if asked.script else probe_path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
+    name = folder.resolve().name if (folder / "server.toml").is_file() else OWN_NAME
+    path = "/" if asked.script else probe_path
+    return Own(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
 
 
 # --- what -------------------------------------------------------------------------------------------------
@@ -203,6 +225,18 @@ def _load(asked: Asked, repeats: int) -> Load:
     rates = tuple(map(float, dict.fromkeys(asked.rates_rps))) or (float(RATE_RPS),)
     users = users or round(min(MOST_USERS, max(LEAST_USERS, *rates)))
     return Load(workload, repeats, 1.0, modes, vus=(users,), duration_s=duration_s or DURATION_S, rates_rps=rates)
+
+
+def _in_slices(load: Load) -> Load:
+    """Return the load in slices, for servers that are compared within the same seconds."""
+    slices = SLICES
+    least = max(load.vus) * slices
+    if load.iterations is not None and load.iterations < least:
+        raise LabError(
+            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users in each of {slices} slices: "
+            f"give --iterations {least} or more."
+        )
+    return replace(load, slices=slices, slice_s=load.duration_s and load.duration_s / slices, duration_s=None)
 
 
 def _remarks(own: Own, script: Script | None) -> Sequence[str]:

@@ -9,6 +9,7 @@ from runner.calibration import Calibration, load_calibration
 from runner.measure import attached, machine
 from runner.measure.build import build
 from runner.measure.database import DatabaseFacts, try_database
+from runner.measure.idle import remedy
 from runner.measure.lab import Lab
 from runner.measure.loading import Bench
 from runner.measure.session import Ready
@@ -62,8 +63,8 @@ def place_for(campaign: Campaign, trials: Sequence[Trial]) -> Placement:
 
     A server that runs already has its own, and the generator gets what they leave.
     """
-    if campaign.own is not None and campaign.own.url is not None:
-        return attached.place(campaign.own)
+    if any(own.url is not None for own in campaign.owns):
+        return attached.place(campaign.owns)
     needed = any(campaign_workload(campaign, name).database for name in {trial.cell.workload for trial in trials})
     return machine.place(campaign.server_cpus, campaign.database_cpus if needed else 0)
 
@@ -103,6 +104,15 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
     """Return the generators that the trials need; LabError where one is missing."""
     names: set[str] = {trial.cell.tool for trial in trials}
     return {name: need_tool(name) for name in sorted(names)}
+
+
+def ask_idle(opened: Lab, trials: Sequence[Trial]) -> tuple[str, list[str]]:
+    """Have idle CPUs do what the trials ask; return `polling`, `system`, or `both` in turn, and warnings."""
+    asked = {trial.cell.idle for trial in trials}
+    if "polling" in asked:
+        opened.idle.ask("polling")
+    warnings = [remedy(opened.idle.problem)] if opened.idle.problem else []
+    return ("both" if len(asked) > 1 and opened.idle.state == "polling" else opened.idle.state), warnings
 
 
 def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> None:

@@ -17,11 +17,21 @@ from runner.measurement import Placement
 from runner.model import LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers
 from runner.planning.inputs import changed, inputs_of
-from runner.planning.plan import next_attempt, plan_trials
+from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running.attempts import ATTEMPTS, Outcome, Reporter, resumable, run_trials
 from runner.running.own import require_same_own
-from runner.running.preparing import DATABASE, Prepared, bench_of, greet, place_for, prepare, tools_of, with_workloads
-from runner.store import RunFolder, begun_here, read_json, sweep
+from runner.running.preparing import (
+    DATABASE,
+    Prepared,
+    ask_idle,
+    bench_of,
+    greet,
+    place_for,
+    prepare,
+    tools_of,
+    with_workloads,
+)
+from runner.store import RunFolder, begun_here, read_json, sweep, write_json
 
 
 def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
@@ -31,10 +41,10 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     """
     manifest = _manifest(run)
     campaign = campaign_from_manifest(manifest)
-    if (campaign.own is not None or campaign.environment) and not begun_here(run):
+    if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
             f"Run {run.run_id} brings a program, a script or an environment of its own, and was not begun in this lab: "
-            "it is not gone on with, as that would execute them. Start a new run."
+            "it is not resumed, because resuming would execute them. Start a new run."
         )
     servers = campaign_servers(campaign)
     planned = plan_trials(campaign, servers)
@@ -49,17 +59,24 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
                 _write_down(run, missing, recorded)
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
-    if campaign.own is not None:
-        require_same_own(campaign.own, run)
+    for own in campaign.owns:
+        require_same_own(own, run)
     require_room(trials, run.path)
     tools = tools_of(trials)
     placement = place_for(campaign, planned)
     _require_same_machine(manifest, placement, tools)
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
         raise LabError(f"{said}: put it back, or start a new run.")
-    with open_lab(manifest["engine"], (campaign.own,) if campaign.own else ()) as opened:
+    with open_lab(manifest["engine"], campaign.owns) as opened:
+        idle, _ = ask_idle(opened, planned)
+        if idle != manifest.get("idle", "system"):
+            raise LabError(
+                f"The run cannot go on: idle CPUs were {manifest.get('idle', 'system')} and cannot be so now "
+                f"({opened.idle.problem or 'another state was asked for'}). Start a new run."
+            )
         sweep(run)
         _write_down(run, missing, recorded)
+        _break_up(run, trials, states)
         greet(opened, (), report.say)
         prepared = with_workloads(prepare(opened, servers, placement, report.say), campaign, run)
         _require_same(prepared, manifest)
@@ -120,20 +137,39 @@ def _write_down(run: RunFolder, missing: Sequence[Trial], recorded: Sequence[dic
 
 
 def _unfinished(run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial]) -> list[Trial]:
-    """Return the trials that have no sealed or failed attempt, each as its next attempt."""
-    left = []
-    for trial in planned:
-        attempts = [name for name in states if name.split(".a")[0] == trial.trial_id]
-        begun = [name for name in attempts if states[name] != "planned"]
-        if not any(states[name] in ("sealed", "failed") and not _to_repeat(run, name) for name in attempts):
-            left.append(next_attempt(trial, len(begun) + 1))
+    """Return the trials that have no sealed or failed attempt, each as its next one; those of a session together."""
+    left: list[Trial] = []
+    for unit in by_session(planned):
+        names = [[name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit]
+        begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
+        if not any(_is_done(run, states, unit, attempt) for attempt in range(1, begun + 1)):
+            left += [next_attempt(trial, begun + 1) for trial in unit]
     return left
+
+
+def _is_done(run: RunFolder, states: Mapping[str, State], unit: Sequence[Trial], attempt: int) -> bool:
+    """Return whether an attempt came to its end for all trials of a session, and was not to be followed by another."""
+    names = [next_attempt(trial, attempt).trial_id for trial in unit]
+    ended = all(states.get(name) in ("sealed", "failed") for name in names)
+    return ended and not any(_to_repeat(run, name) for name in names)
 
 
 def _to_repeat(run: RunFolder, attempt: str) -> bool:
     """Return whether an attempt failed by the machine's fault, and was to be followed by another."""
     record = read_json(run.trial(attempt) / "trial.json")
     return bool(record["disturbed"]) and record["attempt"] < ATTEMPTS
+
+
+def _break_up(run: RunFolder, recorded: Sequence[Trial], states: Mapping[str, State]) -> None:
+    """Mark the sealed trials of sessions that did not come to their end: a session counts as a whole or not at all."""
+    for trial in recorded:
+        for attempt in range(1, trial.attempt):
+            name = next_attempt(trial, attempt).trial_id
+            if states.get(name) == "sealed":
+                record = read_json(run.trial(name) / "trial.json")
+                error = "its session was interrupted"
+                write_json(run.trial(name) / "trial.json", {**record, "status": "interrupted", "error": error})
+                run.append("interrupted", name, error=error)
 
 
 def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ def spectrum(tables: Tables) -> str:
     loads = _loads(tables)
     if not loads:
         return nothing("response times by percentile", captions.nothing(tables, "k6"))
-    points = latency.spectrum_points(tables.sealed("k6"), tables.latency)
+    points = latency.spectrum_points(tables.timed("k6"), tables.latency)
     few = min(len(own) for of_load in loads.values() for own in of_load.values()) < FEWEST
     clauses: Clauses = {}
     for load, of_load in loads.items():
@@ -98,7 +98,7 @@ def density(tables: Tables) -> str:
     loads, what = _loads(tables), "how response times spread"
     if not loads:
         return nothing(what, captions.nothing(tables, "k6"))
-    points = latency.density_points(tables.sealed("k6"), tables.latency)
+    points = latency.density_points(tables.timed("k6"), tables.latency)
     if points.empty:
         return nothing(what, "The latency table has no requests of this run's k6 trials.")
     clauses: Clauses = {}

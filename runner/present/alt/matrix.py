@@ -8,8 +8,8 @@ import pandas as pd
 
 from runner.present.alt.courses import Course, Wording, clauses, course, hollow
 from runner.present.alt.sentences import Form, fit, nothing, scope, servers
-from runner.present.figures.wrk_matrix import always
-from runner.present.frames import MODES, Tables
+from runner.present.figures.wrk_matrix import always, panels
+from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number
@@ -45,19 +45,15 @@ def _matrix(
         return nothing(f"{what} by connections", captions.nothing(tables, "wrk"))
     shown = list(identities(tables.trials))
     forms: tuple[list[str], list[str], list[str], list[str]] = ([], [], [], [])
-    panels = [(workload, mode) for workload in dict.fromkeys(trials["workload"]) for mode in MODES]
-    for workload, mode in panels:
-        own = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
-        if own.empty:
-            continue
+    for heading, own in panels(trials):
         courses = [_course(name, of, column, solid) for name, of in servers(own, shown).items()]
         long, extremes, ends = clauses(courses, wording)
         exactly, counted = (f"; {words}" if key else "" for words in hollow(courses, lambda x: f"{x:,.0f}"))
-        name = f"{workload}, {MODES[mode]}" if trials["workload"].nunique() > 1 else MODES[mode]
+        name = heading if trials["workload"].nunique() > 1 else heading[0].lower() + heading[1:]
         said = (long + exactly, extremes + exactly, extremes + counted, ends + counted)
         for parts, clause in zip(forms, said, strict=True):
             parts.append(f"With {name} {clause}.")
-    counts = trials.groupby(["workload", "mode"])["connections"].nunique()
+    counts = trials.groupby(["workload", "mode", "terms"])["connections"].nunique()
     across = f"{what} (up) by number of connections (across, logarithmic)"
     rows = f"{what} (across), a row a server, by number of connections"
     head = (

@@ -28,6 +28,7 @@ MEANINGS = {
     "generator-bound": "rate and response times are the generator's; what the server can do was not seen.",
     "database-bound": "the rate is that of the database, or of the connections to it.",
     "offered": "the rate was kept and nobody was at the limit: the response times are the server's.",
+    "serial": "one request was under way at a time: the rate is 1 / (the time of one cycle).",
     "inconclusive": "neither rate nor response times can be ascribed to one side.",
 }
 

@@ -27,6 +27,7 @@ MEANING = {
     "generator-bound": "the load generator was the limit, so the rate is the generator's",
     "database-bound": "the database, or the pool of connections to it, was the limit",
     "offered": "a rate that was asked for and kept while nobody was at a limit: its response times mean something",
+    "serial": "one request was under way at a time, so the rate is one divided by the time of a cycle",
     "inconclusive": "what the limit was cannot be told, or a rate was asked for and not kept",
 }
 """Verdict -> what it says."""

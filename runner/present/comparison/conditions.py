@@ -50,6 +50,7 @@ def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool)
     database = manifest.get("database") or {}
     return {
         "engine": manifest.get("engine"),
+        "idle CPUs": manifest.get("idle") or "system",
         **{f"CPUs of the {each}": list(place.get(each) or ()) for each in who},
         "samples per second": (manifest.get("campaign") or {}).get("sample_hz"),
         **_own_load((manifest.get("campaign") or {}).get("own")),
@@ -58,9 +59,9 @@ def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool)
     }
 
 
-def _own_load(own: Mapping[str, Any] | None) -> dict[str, Any]:
+def _own_load(own: Any) -> dict[str, Any]:
     """Return what a user's own API was asked for: under one name, two runs may have sent different things."""
-    given = own or {"path": None, "files": ()}
+    given = (own[0] if isinstance(own, list) else own) or {"path": None, "files": ()}
     return {"path": given["path"], "script": [f"{name} {digest[:12]}" for name, digest in given["files"]]}
 
 

@@ -56,7 +56,7 @@ def _buckets(trials: pd.DataFrame, latency: pd.DataFrame) -> list[tuple[tuple[st
 def spectrum(tables: Tables) -> Figure:
     """Draw latency against percentile: a line a server, the median of its trials, with their min–max band."""
     title = "Latency by percentile"
-    trials = tables.sealed("k6")
+    trials = tables.timed("k6")
     points = spectrum_points(trials, tables.latency)
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))
@@ -154,7 +154,7 @@ def density_points(trials: pd.DataFrame, latency: pd.DataFrame) -> pd.DataFrame:
 def density(tables: Tables) -> Figure:
     """Draw where each server's latencies lie: one ridge a server on a logarithmic axis, its median marked."""
     title = "Latency: how the requests spread"
-    trials = tables.sealed("k6")
+    trials = tables.timed("k6")
     points = density_points(trials, tables.latency)
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "k6"))

@@ -54,16 +54,25 @@ def _matrix(
     if trials.empty:
         return style.no_data(title, captions.nothing(tables, "wrk"))
     looks = identities(tables.trials)
-    several = trials["workload"].nunique() > 1
-    parts: list[multiples.Part] = []
-    for workload in dict.fromkeys(trials["workload"]):
-        for mode, name in MODES.items():
-            own = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
-            if len(own):
-                heading = f"{workload}, {name}" if several else name.capitalize()
-                parts.append(_part(heading, _points(own, column, looks, solid), looks, label))
+    parts: list[multiples.Part] = [
+        _part(heading, _points(own, column, looks, solid), looks, label) for heading, own in panels(trials)
+    ]
     caption = captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median.")
     return multiples.compose(title, caption, parts)
+
+
+def panels(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return the trials of each panel with its heading: those of one workload, mode, share of a core and the like."""
+    several = trials["workload"].nunique() > 1
+    found = []
+    for workload in dict.fromkeys(trials["workload"]):
+        for mode, name in MODES.items():
+            chosen = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
+            for terms in dict.fromkeys(chosen["terms"]):
+                heading = f"{workload}, {name}" if several else name.capitalize()
+                own = chosen[chosen["terms"] == terms]
+                found.append((", ".join(filter(None, [heading, terms])), own))
+    return found
 
 
 def _points(

@@ -78,6 +78,7 @@ def rows(tables: Tables, published: pd.DataFrame) -> list[Beside]:
 
     A published server that is a language has a row for each framework that stands for it, a CPU peak for each window.
     """
+    tables = tables.on_whole_cores
     return [
         _beside(tables, line, row, server, words, column)
         for line, row in enumerate(published.to_dict("records"))

@@ -57,7 +57,7 @@ class Judged:
 @functools.lru_cache(maxsize=1)
 def judge_all(tables: Tables) -> tuple[Judged, ...]:
     """Return every claim with its outcome in a run; LabError for a claim that no function judges."""
-    claims = read_claims()
+    claims, tables = read_claims(), tables.on_whole_cores
     unknown = [claim.name for claim in claims if claim.name not in JUDGES]
     if unknown:
         raise LabError(f"{FILE} has claims that no function judges: {', '.join(unknown)}.")

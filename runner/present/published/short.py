@@ -74,7 +74,7 @@ def experiments_table(tables: Tables, published: pd.DataFrame) -> pd.DataFrame:
     Columns are the published servers, then every server of ours that ran the workload. Several published
     values of one number stand in one cell. Empty where the run has no such workload.
     """
-    trials = tables.sealed("k6")
+    trials = tables.timed("k6")
     trials = trials[trials["workload"].isin(published["scenario"])]
     ours = [name for name in identities(tables.trials) if name in set(trials["server"])]
     theirs = published[published["scenario"].isin(trials["workload"])]
