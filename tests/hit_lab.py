@@ -32,11 +32,15 @@ STATES = (*PAUSED, "digest", "between")
 class Lab:
     """A lab in a folder of its own whose campaign is about to be hit in its second trial."""
 
+    campaign = CAMPAIGN
+    block = "b02"
+    """How the names of the trials begin that are hit."""
+
     def __init__(self, root: Path, state: str, **environment: str) -> None:
         self.root = root
-        fake_lab.make(root).write_text(CAMPAIGN)
+        fake_lab.make(root).write_text(self.campaign)
         (root / "tmp").mkdir()
-        fake_lab.fault(root, f"pause-{state} b02" if state in PAUSED else "")
+        fake_lab.fault(root, f"pause-{state} {self.block}" if state in PAUSED else "")
         self.state = state
         self.env = {**os.environ, "BENCH_ROOT": str(root), "TMPDIR": str(root / "tmp"), "COLUMNS": "200", **environment}
         self.runner = subprocess.Popen(
@@ -76,7 +80,7 @@ class Lab:
         if self.state in PAUSED:
             wait_for((self.root / ".tools" / "paused").exists, seconds=60)
         elif self.state == "digest":
-            wait_for(lambda: any(trial.startswith("b02") and state == "raw" for trial, state in self.lines()), 60)
+            wait_for(lambda: any(trial.startswith(self.block) and state == "raw" for trial, state in self.lines()), 60)
         else:
             wait_for(lambda: any(state == "sealed" for _, state in self.lines()), 60)
 

@@ -201,7 +201,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     tag = TAG if number is None else f"{TAG}-{number}"
     tool = bench.tools[member.cell.tool]
     command = generators.measured(
-        member.cell.slice(place),
+        _alone(member.cell) if number is None else member.cell.slice(place),
         shot_of(live.workload, tool, running, tag),
         {name: member.folder / slice_name(name, number) for name in generators.RAW},
         bench.observers.output,
@@ -235,6 +235,11 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         )
     )
     return loaded
+
+
+def _alone(cell: Cell) -> Cell:
+    """Return the load of a trial of its own: wrk takes whole seconds, and the lab no shorter ones but in slices."""
+    return replace(cell, duration_s=max(1.0, cell.duration_s)) if cell.tool == "wrk" and cell.duration_s else cell
 
 
 @dataclass(frozen=True)

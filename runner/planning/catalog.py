@@ -213,6 +213,8 @@ def _session(top: Table) -> dict[str, Any]:
     """Return what `[sessions]` says for all loads; nothing where a campaign has no sessions."""
     sessions = top.table("sessions")
     sessions.allow(*_SESSION)
+    sessions.get("slices", kinds.even, 2)
+    sessions.get("slice_s", kinds.seconds, 1.0)
     return {"sessions": True, **sessions.values} if "sessions" in top.values else {}
 
 

@@ -1,6 +1,8 @@
 """Stops a stand-in where a test wants to hit it; copied beside the tools of a fake lab."""
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +16,8 @@ def pause(root: Path, fault: str, state: str, most_s: float = 30.0) -> None:
     tools = root / ".tools"
     if word != f"pause-{state}" or not running(root).startswith(block) or (tools / "paused").exists():
         return
+    if host := os.environ.get("WRK_JSON") and sys.argv[-1]:
+        (tools / "paused.url").write_text(host.split(":")[2].split("/")[0])  # which server's load it is
     (tools / "paused").touch()
     deadline = time.monotonic() + most_s
     while not (tools / "go").exists() and time.monotonic() < deadline:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT, LabError
 from runner.present.alt import on_page
-from runner.present.answers import evidence, headline, inserts, little, summary
+from runner.present.answers import evidence, headline, inserts, little, ratios, summary
 from runner.present.answers.caveats import warnings_of
 from runner.present.case import Case, choose
 from runner.present.figures import objectives, rates
@@ -133,6 +133,18 @@ class Report:
                 show_table(summary.pivot(of_tool, "cpu_ms_per_request"), f"CPU ms per request with {tool}, median")
         show_text(DAGGER)
         show_list(summary.answer(self.tables).findings)
+
+    def ratios(self) -> None:
+        """Show every load's servers against each other, and whether shares of a core are linear, where known."""
+        found, linear = ratios.table(self.tables), ratios.linearity(self.tables)
+        if found.empty:
+            show_text("No load has two servers with five trials each, which a ratio with an interval takes.")
+            return
+        show_table(found)
+        show_text(ratios.READING)
+        if not linear.empty:
+            show_table(linear, "Requests/s per core on a share, beside the whole core")
+            show_text(ratios.LINEAR)
 
     def inserts(self) -> None:
         """Show the answer about inserts into a database, or that the run has none."""

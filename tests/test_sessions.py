@@ -1,0 +1,352 @@
+"""Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or not at all."""
+
+import json
+import shutil
+from collections import Counter as Counts
+from itertools import pairwise
+from pathlib import Path
+
+import fake_lab
+import hit_lab
+import numpy as np
+import pandas as pd
+import pytest
+from test_pipeline import bench, records, run, trials_of
+
+from runner.digest.resources import Counter, Window, stitched
+from runner.digest.slices import exact_percentiles, join_parts
+from runner.digest.verdict import left_out_places
+from runner.digest.wrk import WrkResult, add_up
+from runner.model import Cell, LabError
+from runner.planning.catalog import campaign_servers, load_campaign
+from runner.planning.plan import by_session, plan_trials, slice_order
+
+CAMPAIGN = """title = "three sessions"
+servers = ["fake", "fake-b"]
+repeats = 3
+
+[copies]
+fake-b = "fake"
+
+[sessions]
+slices = 2
+slice_s = 1
+
+[[load]]
+workload = "wrk-matrix"
+connections = [4]
+warmup_s = 1
+"""
+CELL = "wrk-matrix-c4-keepalive-x2"
+
+
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("slices", [2, 6])
+def test_no_server_is_favoured_by_its_place(servers, slices):
+    names = [f"s{number}" for number in range(servers)]
+    order = slice_order(names, slices, "seed")
+    assert Counts(order) == dict.fromkeys([(name, place) for name in names for place in range(1, slices + 1)], 1)
+    # Each pair of places is a palindrome: a drift that is steady over it adds the same to every server.
+    for start in range(0, len(order), 2 * servers):
+        pair = [name for name, _ in order[start : start + 2 * servers]]
+        assert pair == pair[::-1]
+    positions = {name: np.mean([at for at, (each, _) in enumerate(order) if each == name]) for name in names}
+    assert len({round(mean, 9) for mean in positions.values()}) == 1
+    assert slice_order(names, slices, "seed") == order
+    assert any(slice_order(names, slices, str(seed)) != order for seed in range(20))
+
+
+def test_each_server_follows_each_other_equally_often():
+    """Over a whole Williams square of four, forwards and backwards: each ordered pair as often as any other."""
+    order = [name for name, _ in slice_order("abcd", 8, "seed")]
+    followed = Counts((a, b) for a, b in pairwise(order) if a != b)
+    assert max(followed.values()) - min(followed.values()) <= 2
+    assert len(followed) == 12
+
+
+def write(folder, text):
+    path = folder / "mine.toml"
+    path.write_text(text.replace('"fake-b"', '"gin-b"').replace('"fake"', '"gin"').replace("fake-b =", "gin-b ="))
+    return str(path)
+
+
+def test_the_trials_of_a_session_stay_together(tmp_path):
+    campaign = load_campaign(write(tmp_path, CAMPAIGN))
+    units = by_session(plan_trials(campaign, campaign_servers(campaign)))
+    assert [[trial.trial_id for trial in unit] for unit in units] == [
+        [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
+    ]
+    assert {trial.session for unit in units for trial in unit} == {f"s0{block}-{CELL}" for block in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
+        ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
+        ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
+        ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
+        ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
+        ("repeats = 3", "repeats = 3\nserver_share = 0.05", "line 4: server_share = 0.05 is not a share"),
+        ("repeats = 3", 'repeats = 3\nidle = "asleep"', "line 4: idle = 'asleep' is not 'polling', 'system'"),
+        (
+            'workload = "wrk-matrix"\nconnections = [4]',
+            'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2',
+            "a ramp or a search has trials of its own",
+        ),
+    ],
+)
+def test_a_mistake_about_sessions_is_named(tmp_path, old, new, says):
+    with pytest.raises(LabError) as caught:
+        load_campaign(write(tmp_path, CAMPAIGN.replace(old, new, 1)))
+    assert says in str(caught.value)
+
+
+def test_iterations_are_shared_out_over_the_slices():
+    cell = Cell("s", "l", "f", "t", "w", "k6", "closed", "keepalive", "/", vus=3, iterations=100, slices=6)
+    shares = [cell.slice(number).iterations for number in range(1, 7)]
+    assert sum(shares) == 100
+    assert shares == [17, 17, 17, 17, 16, 16]
+    wrk = Cell("s", "l", "f", "t", "w", "wrk", "closed", "keepalive", "/", connections=3, duration_s=3.0, slices=6)
+    assert (wrk.slice(2).duration_s, wrk.slice(2).slices) == (0.5, None)
+
+
+# --- the digest -------------------------------------------------------------------------------------------
+
+
+def test_slices_are_put_together_as_if_there_were_no_pause():
+    """A server that uses 30 % of a core in two slices of 2 s, and 90 % for the 5 s between them."""
+    t_s = np.arange(-1.0, 10.01, 0.05)
+    rate = np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3)
+    cpu_s = np.cumsum(rate * 0.05)
+    zeros = np.zeros(t_s.size)
+    counter = Counter(t_s, cpu_s, np.arange(t_s.size), zeros, zeros, threads=zeros + 7, figures={"pool_in_use": t_s})
+    second = 1_000_000_000
+    windows = [Window(0, 2.0, -second // 10, 2 * second), Window(7 * second, 2.0, 7 * second, 9 * second)]
+    found = stitched({"server": counter}, windows)["server"]
+    assert (found.t_s[0], found.t_s[-1]) == (0.0, 4.0)
+    assert found.mean_pct(0.0, 4.0) == pytest.approx(30, abs=0.5)
+    assert found.peak_pct(0.0, 4.0, 1.0) == pytest.approx(30, abs=1)
+    assert found.seams == (2.0,)
+    assert np.nanmin(found.figures["pool_in_use"]) >= 0
+    assert not ((found.figures["pool_in_use"] > 2) & (found.figures["pool_in_use"] < 7)).any()
+
+
+def test_no_peak_spans_two_slices():
+    """Two slices of 0.6 s at 100 %: there is no window of 1 s in them, and one of 0.5 s."""
+    t_s = np.arange(0.0, 3.01, 0.05)
+    zeros = np.zeros(t_s.size)
+    counter = Counter(t_s, t_s, zeros.astype(int), zeros, zeros)
+    tenth = 100_000_000
+    windows = [Window(0, 0.6, 0, 6 * tenth), Window(20 * tenth, 0.6, 20 * tenth, 26 * tenth)]
+    found = stitched({"server": counter}, windows)["server"]
+    assert np.isnan(found.peak_pct(0.0, 1.2, 1.0))
+    assert found.peak_pct(0.0, 1.2, 0.5) == pytest.approx(100, abs=1)
+
+
+def test_the_generators_of_two_slices_count_each_from_zero():
+    t_s = np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
+    cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])  # another process from 2 s on
+    zeros = np.zeros(6)
+    second = 1_000_000_000
+    windows = [Window(0, 1.0, 0, second), Window(2 * second, 1.0, 2 * second, 3 * second)]
+    found = stitched({"generator": Counter(t_s, cpu_s, zeros.astype(int), zeros, zeros)}, windows)["generator"]
+    assert found.between(0.0, 2.0) == pytest.approx(1.2)
+
+
+def test_a_place_is_left_out_for_all_servers_or_for_none():
+    nobody, thief = "", "the hypervisor took 9 % of the CPUs' time"
+    left = left_out_places([[nobody, thief, nobody, nobody], [nobody] * 4])
+    assert (left.places, left.taken) == (frozenset({2}), None)
+    left = left_out_places([[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]])
+    assert left.places == frozenset()
+    assert "3 of 4 places of its session (the hypervisor took 9 %" in left.taken
+    assert left_out_places([[], []]).places == frozenset()
+
+
+def test_histograms_of_slices_add_up():
+    def result(pairs, requests):
+        values = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        histogram = (values[:, 0], values[:, 1])
+        return WrkResult(0, 1.0, requests, 2, 1, {"read": 1}, histogram, histogram)
+
+    whole = add_up([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
+    assert (whole.requests, whole.duration_s, whole.errors) == (10, 2.0, {"read": 2})
+    assert [list(side) for side in whole.raw] == [[1, 2, 3], [7, 2, 1]]
+
+
+def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
+    rng = np.random.default_rng(1)
+    parts = []
+    for number, size in enumerate((301, 5, 1000)):
+        frame = pd.DataFrame({"t_s": np.linspace(0, 1, size), "latency_ms": rng.lognormal(0, 1, size)})
+        parts.append(tmp_path / f"{number}.parquet")
+        frame.to_parquet(parts[-1])
+    join_parts(parts, [0.0, 1.0, 2.0], "t_s", tmp_path / "whole.parquet")
+    whole = pd.read_parquet(tmp_path / "whole.parquet")
+    assert whole["t_s"].is_monotonic_increasing
+    assert whole["t_s"].iloc[-1] == pytest.approx(3.0)
+    found = exact_percentiles(tmp_path / "whole.parquet")
+    for name, share in {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}.items():
+        assert found[f"latency_{name}_ms"] == pytest.approx(np.percentile(whole["latency_ms"], share))
+    assert found["latency_max_ms"] == whole["latency_ms"].max()
+
+
+# --- a lab of scripts -------------------------------------------------------------------------------------
+
+pipeline = pytest.mark.timed
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("lab")
+    fake_lab.make(root).write_text(CAMPAIGN)
+    done, result = run(root, root / "fakes.toml")
+    assert done.returncode == 0, done.stderr
+    return root, result
+
+
+@pipeline
+def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
+    _, result = finished
+    trials = trials_of(result["path"])
+    assert sorted(trials["session"].unique()) == [f"s0{block}-{CELL}" for block in (1, 2, 3)]
+    assert set(trials.groupby("session").size()) == {2}
+    assert (trials["slices"] == 2).all()
+    slices = pd.read_parquet(Path(result["path"]) / "tables" / "slices.parquet")
+    slices = slices[slices["trial_id"].isin(trials["trial_id"])]
+    assert (slices["requests"] == 40).all()  # the fake wrk sends ten requests on each connection
+    kept = slices[slices["kept"]].groupby("trial_id")
+    assert trials.set_index("trial_id")["requests"].to_dict() == kept["requests"].sum().to_dict()
+    for _, of_session in slices.groupby("session"):
+        assert sorted(of_session["position"]) == [1, 2, 3, 4]
+        assert of_session.groupby("place")["kept"].nunique().eq(1).all()  # for all servers or for none
+    for record in records(result["path"]).values():
+        names = {check["name"]: check for check in record["checks"]}
+        assert all(check["ok"] for check in names.values())
+        idle = names["9 it was idle while the other servers of its session were loaded"]
+        assert float(idle["detail"].split()[2]) < 0.5
+        assert "5 the slices' requests are all that the server counted" in names
+        assert {"wrk-01.json", "wrk-02.json", "resources.parquet", "probe.parquet"} == set(record["raw"])
+
+
+@pipeline
+def test_tables_of_sessions_are_rebuilt_identically(finished):
+    root, result = finished
+    path = Path(result["path"])
+    before = {p.name: pd.read_parquet(p) for p in (path / "tables").glob("*.parquet")}
+    assert "slices.parquet" in before
+    shutil.rmtree(path / "tables")
+    done = bench(root, "report", result["run_id"], "--json")
+    assert done.returncode == 0, done.stderr
+    for name, frame in before.items():
+        pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
+
+
+class Lab(hit_lab.Lab):
+    """A lab that is hit in its second session."""
+
+    campaign = CAMPAIGN
+    block = "s02"
+
+    def assert_it_goes_on_to_its_end(self):
+        before = self.sealed()
+        done = self.resume()
+        assert done.returncode == 0, done.stderr
+        after = self.sealed()
+        assert {path: after[path] for path in before if "s02" not in path} == {
+            path: digest for path, digest in before.items() if "s02" not in path
+        }
+        last = {name: record["status"] for name, record in records(self.run).items()}
+        assert last == {f"s0{block}-{name}-{CELL}": "sealed" for block in (1, 2, 3) for name in ("fake", "fake-b")}
+        attempts = pd.DataFrame(records(self.run).values()).groupby("session")["attempt"].nunique()
+        assert attempts.eq(1).all()  # no session is of two attempts
+
+
+@pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
+@pytest.mark.parametrize("state", ["start", "warm-up", "load", "digest"])
+@pipeline
+def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
+    lab = Lab(tmp_path, state)
+    lab.runner.kill()
+    lab.ended()
+    lab.assert_nothing_is_left()
+    lab.assert_it_goes_on_to_its_end()
+
+
+@pytest.mark.fault(
+    "a server of a session is killed under load", "its trial failed, the session goes on with the others"
+)
+@pipeline
+def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
+    lab = Lab(tmp_path, "load")
+    (paused, *_) = [line for line in (tmp_path / ".tools" / "paused.url").read_text().splitlines() if line]
+    (victim,) = [
+        each for each in hit_lab.psutil.process_iter() if any(c.laddr.port == int(paused) for c in listening(each))
+    ]
+    victim.kill()
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1, said
+    lab.assert_nothing_is_left()
+    found = {name: record for name, record in records(lab.run).items() if name.startswith("s02")}
+    statuses = sorted(record["status"] for record in found.values())
+    assert statuses == ["failed", "sealed"]
+    (failed,) = (record for record in found.values() if record["status"] == "failed")
+    assert "the server ended with exit code -9 under load" in failed["error"]
+    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
+
+
+def listening(process):
+    try:
+        return [each for each in process.net_connections() if each.status == "LISTEN"]
+    except hit_lab.psutil.Error:
+        return []
+
+
+@pytest.mark.fault(
+    "the sampler or the probe is killed in a session", "all its trials failed and say so, the next session runs"
+)
+@pytest.mark.parametrize("word", ["runner.measure.sampler", "runner.measure.probe"])
+@pipeline
+def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
+    lab = Lab(tmp_path, "load")
+    for each in lab.processes():
+        if word in " ".join(each.cmdline()):
+            each.kill()
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1, said
+    assert "Traceback" not in said
+    lab.assert_nothing_is_left()
+    found = {name[:3]: record for name, record in records(lab.run).items()}
+    assert found["s02"]["status"] == "failed"
+    assert word.rpartition(".")[2] in found["s02"]["error"]
+    assert found["s03"]["status"] == "sealed"
+
+
+@pytest.mark.fault("the runner died while it wrote the records of a session", "the sealed half counts no more")
+@pipeline
+def test_half_a_session_is_no_session(finished, tmp_path):
+    root, result = finished
+    folder = Path(result["path"]).with_name("half")
+    shutil.copytree(result["path"], folder)
+    manifest = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(manifest | {"run_id": "half"}))
+    last = sorted(folder.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
+    lines = (folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_text(
+        "".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line))
+    )
+    (last / "trial.json").unlink()
+    done = bench(root, "run", "--resume", "half")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(path.read_text()) for path in folder.glob("trials/s03-*/trial.json")]
+    sealed = [record for record in found if record["status"] == "sealed"]
+    assert len(sealed) == 2
+    assert len({record["attempt"] for record in sealed}) == 1
+    assert sum(record["error"] == "its session was interrupted" for record in found) == 1
+    shutil.rmtree(folder)
