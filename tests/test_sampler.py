@@ -14,9 +14,11 @@ import pytest
 from runner.measure import cgroups, procfs
 from runner.measure.leftovers import ledger
 from runner.measure.machine import place
+from runner.measure.processes import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
 from runner.measure.sampling import sampling, write_rows
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
+from runner.model import LabError
 
 pytestmark = pytest.mark.timed
 
@@ -325,3 +327,48 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
     own = [row for row in rows_of(root / "r.parquet", "sampler") if row["tick"] >= 10]
     used = (own[-1]["cpu_ns"] - own[0]["cpu_ns"]) / (own[-1]["mono_ns"] - own[0]["mono_ns"])
     assert used <= 0.02
+
+
+BURN = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass"
+
+
+def test_a_group_gets_its_share_of_a_core_and_no_more(root):
+    """The process's own CPU clock is the independent truth."""
+    code = f"{BURN}\nprint(time.process_time())"
+    with (
+        ledger() as book,
+        pinned(
+            "share",
+            [sys.executable, "-c", code],
+            cpus=place(1).server,
+            env={},
+            folder=root,
+            log=root / "log",
+            ledger=book,
+        ) as process,
+    ):
+        if process.group is None or process.group.quota is None:
+            pytest.skip("this user may set no CPU quota")
+        process.limit(0.3)
+        folders = process.group.folders
+        process.release()
+        process.popen.wait(timeout=30)
+    used_s = float((root / "log").read_text())
+    assert used_s == pytest.approx(0.9, abs=0.12)
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_quota_of_version_2_is_written_below_the_root(tmp_path, monkeypatch):
+    """The own group holds processes and cannot give the controller on; the root can."""
+    own = tmp_path / "user.slice"
+    own.mkdir()
+    for folder in (tmp_path, own):
+        (folder / "cpu.stat").write_text("usage_usec 1\n")
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    assert cgroups._limiting_parent(own) == tmp_path
+    (tmp_path / "cpu.max").write_text("max 100000")
+    cgroups.Cgroup(2, tmp_path, None, tmp_path).limit(0.5)
+    assert (tmp_path / "cpu.max").read_text() == "5000 10000"
+    with pytest.raises(LabError, match="needs a CPU quota"):
+        cgroups.Cgroup(2, tmp_path, None).limit(0.5)

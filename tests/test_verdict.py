@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, Wait, disturbance, judge
+from runner.digest.verdict import DatabaseEvidence, Evidence, Serial, Wait, disturbance, judge
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,40 @@ def test_verdict(given, verdict, reason):
 )
 def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
     assert bool(disturbance(given)) is repeated
+
+
+AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (evidence(server_share=0.98, share=0.5, cores=0.5), "server-bound", "server used 98 % of its 0.5 of a core"),
+        # Held back in some of its periods only: bursts, and room left on the whole.
+        (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
+        # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
+        (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
+        (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
+        (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
+        (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
+        (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
+        (evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5), "server-bound", "0.5 of a core"),
+        (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
+        (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
+        (
+            evidence(database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+            "database-bound",
+            "the database used up its share of the CPUs",
+        ),
+        (evidence(database=DatabaseEvidence(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
+        (
+            evidence(generator_share=0.9, database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+            "inconclusive",
+            "generator and database were both busy",
+        ),
+    ],
+)
+def test_shares_of_a_core_and_one_request_at_a_time(given, verdict, reason):
+    judged = judge(given)
+    assert judged.verdict == verdict
+    assert reason in judged.reason
