@@ -85,6 +85,20 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
 
 
+def reopened_share(probe: Probe | None) -> float:
+    """Return the share of its requests for which the probe had a connection that the server had closed by then.
+
+    Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe.
+    """
+    if probe is None:
+        return 0.0
+    made = (probe.opened == 1) & (probe.status > 0)
+    before = np.cumsum(made) - made
+    under_way = np.arange(len(made)) - np.searchsorted(np.sort(probe.received_ns), probe.sent_ns, side="right")
+    idle = before > under_way
+    return float(probe.opened[idle].mean()) if idle.sum() >= ENOUGH["p50"] else 0.0
+
+
 def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     """Return the measurement as if the probe had not been there: its requests and connections are not counted."""
     if probe is None:
@@ -133,6 +147,7 @@ def probe_percentiles(probe: Probe | None, out: Path, zero_mono_ns: int, end_s: 
     return {
         "probe_requests": int(within.sum()),
         "probe_failed": int((within & ~ok).sum()),
+        "probe_reopened_pct": 100 * reopened_share(probe),
         "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
         **percentiles,
     }

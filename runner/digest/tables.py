@@ -54,6 +54,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "status",
     "error",
     "requests",
+    "opened_pct",
     "failed",
     "dropped",
     "sustained",
@@ -61,6 +62,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "inserts",
     "rows_inserted",
     "duration_s",
+    "ended_late_s",
     "rps",
     "latency_mean_ms",
     "latency_p50_ms",
@@ -98,6 +100,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "others_cpu_mean_pct",
     "probe_requests",
     "probe_failed",
+    "probe_reopened_pct",
     "probe_p50_ms",
     "probe_p95_ms",
     "probe_p99_ms",
@@ -184,6 +187,7 @@ def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
 def trial_row(record: dict[str, Any]) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
     known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
+    known["mode"] = record.get("mode") or record["cell"]["mode"]
     return {name: known.get(name) for name in TRIAL_COLUMNS}
 
 
@@ -245,12 +249,23 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
         digest = _again(run, record)
         # A run of an earlier version has fewer columns: those that it has must come out the same.
         differing = sorted(k for k, v in record["metrics"].items() if digest and not _same(digest.metrics.get(k), v))
+        if digest and _redefined(record, digest):
+            continue
         if differing:
             raise LabError(
                 f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
                 exit_code=1,
             )
     build_tables(run, salvaged)
+
+
+def _redefined(record: dict[str, Any], digest: Digest) -> bool:
+    """Whether a trial was sealed when its values meant something else: they stand as they were sealed.
+
+    Records without a `mode` of their own are of a time when connecting was no part of any percentile, and when an open
+    load lasted until its last answer.
+    """
+    return "mode" not in record and (record["cell"]["load_model"] == "open" or digest.mode != "keepalive")
 
 
 def _same(found: object, sealed: object) -> bool:
@@ -272,7 +287,7 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     assert digest is not None  # a LabError where nothing is
     metrics = digest.metrics
     error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
-    return {**record, "metrics": metrics, "status": "failed", "error": error}
+    return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
 
 
 def _trial(record: dict[str, Any]) -> Trial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, reopened_share, without_probe
 from runner.digest.usage import evidence, measure_usage, others_pct
 from runner.digest.verdict import disturbance, judge
 from runner.digest.wrk import WrkResult, mean_ms, quantile_ms, read_wrk
@@ -35,6 +35,8 @@ class Digest:
     verdict: Verdict
     taken: str | None = None
     """Who took too much of the CPUs' time for this trial to tell what it could have told."""
+    mode: str | None = None
+    """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
 
     @property
     def broken(self) -> str | None:
@@ -63,6 +65,9 @@ class _Load:
     begin_wall_ns: int
     duration_s: float
     sent: reconcile.Sent
+    mode: str
+    answered: int
+    """Answers until the load was to end."""
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
@@ -78,18 +83,20 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     probe = read_probe(folder / "probe.parquet")
     alone = without_probe(measurement, probe)
     k6 = trial.cell.tool == "k6"
-    load = _k6_load(run, trial, alone, salvage) if k6 else _wrk_load(run, trial, alone)
+    load = _k6_load(run, trial, alone, salvage, probe) if k6 else _wrk_load(run, trial, alone)
     # Both clocks were read at the same instant; the load is short enough for their drift not to matter.
     zero_mono_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
     table = run.tables / "probe" / f"{trial.trial_id}.parquet"
     probed = probe_percentiles(probe, table, zero_mono_ns, load.duration_s)
+    # An open load lasts its time, whenever its generator has ended: what is sampled ends with that.
+    end_s = min(load.duration_s, (measurement.load_ended_mono_ns - zero_mono_ns) / 1e9)
     usage = measure_usage(
         folder / "resources.parquet",
         part(run, "resources", trial.trial_id),
         measurement,
         zero_mono_ns=zero_mono_ns,
-        end_s=load.duration_s,
-        requests=load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0),
+        end_s=end_s,
+        requests=load.answered + int(probed.get("probe_requests") or 0),
     )
     metrics = {
         **load.metrics,
@@ -99,7 +106,7 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     }
     if trial.cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
         probe_pct = probed.get("probe_cpu_mean_pct") or 0.0
-        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, load.duration_s, probe_pct)
+        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, end_s, probe_pct)
     if trial.cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if trial.cell.objective is not None:
@@ -109,11 +116,12 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
     even = reconcile.clock(measurement)
     checks = (*load.checks, *reconcile.database_checks(load.sent, measurement), *usage.checks, even)
     if probe is not None:
-        checks += (reconcile.probe_schedule(late_share(probe, zero_mono_ns, load.duration_s)),)
-    evident = evidence(trial.cell, measurement, metrics)
+        checks += (reconcile.probe_schedule(late_share(probe, zero_mono_ns, end_s)),)
+    evident = evidence(trial.cell, measurement, metrics, load.mode)
     takers = disturbance(evident)
     taken = f"disturbed: {takers} away" if takers else None
-    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, judge(evident), taken)
+    finite = {name: _finite(value) for name, value in metrics.items()}
+    return Digest(finite, checks, judge(evident), taken, load.mode)
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -124,10 +132,11 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
 # --- k6 ---------------------------------------------------------------------------------------------------
 
 
-def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool) -> _Load:
+def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, probe: Probe | None) -> _Load:
     folder = run.trial(trial.trial_id)
     requests = run.tables / "requests" / f"{trial.trial_id}.parquet"
     requests.parent.mkdir(parents=True, exist_ok=True)
+    window_s = None if salvage else reconcile.window_s(trial.cell)
     points = digest_k6(
         folder / "k6.json.gz",
         requests,
@@ -135,15 +144,20 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
         part(run, "throughput", trial.trial_id),
         trial_id=trial.trial_id,
         mode=trial.cell.mode,
+        held=reconcile.may_hold(trial.cell, reopened_share(probe)),
+        window_s=window_s,
         scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
         salvage=salvage,
     )
-    duration_s = (points.last_end_ns - points.first_start_ns) / 1e9
+    lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
+    duration_s = window_s or lasted_s
     metrics: Metrics = {
         "requests": points.requests,
+        "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
         "dropped": points.dropped_iterations + reconcile.missed(trial.cell, points),
         "duration_s": duration_s,
+        "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
         "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
@@ -163,19 +177,11 @@ def _k6_load(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bo
         lost=points.requests - points.with_status + interrupted,
         at_once=trial.cell.sockets,
     )
-    return _Load(metrics, checks, points.first_start_ns, duration_s, sent)
+    return _Load(metrics, checks, points.first_start_ns, duration_s, sent, points.mode, points.answered_by_end)
 
 
 def _k6_latency(points: K6Points) -> Metrics:
-    return {
-        "latency_mean_ms": points.latency_mean_ms,
-        "latency_p50_ms": points.latency_p50_ms,
-        "latency_p90_ms": points.latency_p90_ms,
-        "latency_p95_ms": points.latency_p95_ms,
-        "latency_p99_ms": points.latency_p99_ms,
-        "latency_p999_ms": points.latency_p999_ms,
-        "latency_max_ms": points.latency_max_ms,
-    }
+    return {f"latency_{name}": value for name, value in asdict(points.latency).items()}
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
@@ -204,7 +210,7 @@ def _wrk_load(run: RunFolder, trial: Trial, measurement: Measurement) -> _Load:
     sent = reconcile.Sent(
         ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
     )
-    return _Load(metrics, checks, begin_ns, result.duration_s, sent)
+    return _Load(metrics, checks, begin_ns, result.duration_s, sent, trial.cell.mode, sent.ok + sent.refused)
 
 
 def _finite(value: float | int | None) -> float | int | None:

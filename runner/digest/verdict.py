@@ -29,6 +29,15 @@ APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
 ALIKE = 1.5
 """Percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike."""
+STIRRING = 0.25
+"""A generator that stayed below this share of its CPUs in every second kept no request waiting: those that did, in the
+committed runs, used 52 % or more."""
+PROBED = 0.8
+"""Share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %."""
+LEAST_PROBED = 10
+"""So many answers have a median (digest/probe.py)."""
+LATE_S = 0.5
+"""An open load whose last answer comes later than this after its end says so."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
 CLEARLY_MORE = 2.0
@@ -68,6 +77,10 @@ class Evidence:
     """Of what a script checks of its answers by itself."""
     unit: str = "requests"
     """What an open load begins at its rate: a script's iterations may be several requests."""
+    probing: Probing | None = None
+    """How the probe fared; None where there was none, or where it is no witness."""
+    ended_late_s: float = 0.0
+    """How long after the end of an open load its last answer came."""
 
     @property
     def wrong_share(self) -> float:
@@ -78,6 +91,16 @@ class Evidence:
     def queued(self) -> bool:
         """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
         return any(wait.generators_own for wait in self.waits)
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the probe waited many times as long as the generator says."""
+        return any(wait.probes_own for wait in self.waits)
+
+    @property
+    def starved(self) -> bool:
+        """Whether the probe had too few answers to say anything."""
+        return self.probing is not None and self.probing.starved
 
     @property
     def alike(self) -> bool:
@@ -113,6 +136,12 @@ class Wait:
         return self.generator_ms > MANY_TIMES * self.probe_ms and apart > APART_MS[self.name]
 
     @property
+    def probes_own(self) -> bool:
+        """Whether the probe waited many times as long as the generator."""
+        apart = self.probe_ms - self.generator_ms
+        return self.probe_ms > MANY_TIMES * self.generator_ms and apart > APART_MS[self.name]
+
+    @property
     def alike(self) -> bool:
         """Whether both waited, and about as long."""
         return min(self.generator_ms, self.probe_ms) > APART_MS[self.name] and (
@@ -121,6 +150,25 @@ class Wait:
 
     def __str__(self) -> str:
         return f"{self.name} {self.generator_ms:.3g} ms to the generator, {self.probe_ms:.3g} ms to the probe"
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How many requests of the probe were due within the load, how many of them it sent, and how many failed."""
+
+    due: int
+    sent: int
+    failed: int = 0
+
+    @property
+    def starved(self) -> bool:
+        """Whether too few were answered."""
+        answered = self.sent - self.failed
+        return answered < PROBED * self.due or answered < LEAST_PROBED
+
+    def __str__(self) -> str:
+        failed = f", and {self.failed} failed" if self.failed else ""
+        return f"the probe sent {self.sent} of its {self.due} requests{failed}"
 
 
 @dataclass(frozen=True)
@@ -201,16 +249,38 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
     if takers := _takers(evidence):
         return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
     if evidence.queued:
-        return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
-    if evidence.dropped:
-        return Verdict(
-            "inconclusive", f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped: {said}"
-        )
-    if evidence.wrong_share > 0:
-        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
+        return _queued(evidence, said)
+    if why := _unsure(evidence):
+        return Verdict("inconclusive", f"{why}: {said}")
     if evidence.offered_rps is not None:
         return Verdict("offered", f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
     return Verdict("inconclusive", f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
+
+
+def _unsure(evidence: Evidence) -> str:
+    """Return why a load says nothing of response times that could be believed; empty where it may."""
+    if evidence.dropped:
+        return f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped"
+    if evidence.wrong_share > 0:
+        return _failed(evidence)
+    if evidence.contradicted:
+        return "generator and probe contradict each other, the probe waited longer"
+    if evidence.offered_rps is not None and evidence.starved:
+        return f"{evidence.probing}, too few for a second witness"
+    return ""
+
+
+def _queued(evidence: Evidence, said: str) -> Verdict:
+    """Return the verdict where the generator waited many times as long as the probe.
+
+    It is the generator's own queue where the generator had something to do, and the probe was served.
+    """
+    if evidence.starved:
+        return Verdict("inconclusive", f"{evidence.probing}, too few for a second witness: {said}")
+    if evidence.generator_peak_share < STIRRING:
+        why = "generator and probe contradict each other, the generator waited longer and had little to do"
+        return Verdict("inconclusive", f"{why}: {said}")
+    return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
@@ -239,6 +309,8 @@ def _said(evidence: Evidence) -> str:
         parts += [f"pool exhausted {exhausted:.0f} % of the time"]
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
+    if evidence.ended_late_s > LATE_S:
+        parts.append(f"the last answer came {evidence.ended_late_s:.2g} s after the load's end")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [_taken(evidence)])])
