@@ -48,7 +48,10 @@ class Server:
             except OSError:
                 return
             self.accepted += 1
-            threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+            self._start(channel)
+
+    def _start(self, channel):
+        threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
 
     def _serve(self, channel):
         with channel:
@@ -147,6 +150,30 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
     assert (rows["status"] == 0).sum() == len(server.seen) // 10
     assert rows["opened"].sum() == server.accepted
     assert len(rows["status"]) >= 36
+
+
+def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
+    """A server with a backlog of one accepts nothing for 0.3 s: the kernel drops what comes, and asks after a second."""
+    server = Server(lambda _: ANSWER.replace(b"Content", b"Connection: close\r\nContent"))
+    server._listener.listen(1)
+    start = server._start
+
+    def stall(channel):
+        if server.accepted == 20:
+            time.sleep(0.3)  # in the thread that accepts
+        start(channel)
+
+    server._start = stall
+    rows = probe(server, 3.0)
+    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    late = latency_ms > 100
+    assert latency_ms.max() > 900
+    assert 5 <= late.sum() < 40
+    since_s = (rows["scheduled_ns"] - rows["scheduled_ns"][late][0]) / 1e9
+    meanwhile = (since_s > 0.4) & (since_s < 0.9)
+    assert not late[meanwhile].any(), "the others went on while the first of them waited"
+    assert meanwhile.sum() >= 18
+    assert set(rows["status"]) == {200}
 
 
 def test_the_end_of_input_ends_it():

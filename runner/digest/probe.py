@@ -103,7 +103,8 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     """Return the measurement as if the probe had not been there: its requests and connections are not counted."""
     if probe is None:
         return measurement
-    answered, opened = int((probe.status > 0).sum()), int(probe.opened.sum())
+    # Where no answer came, the connection may never have been accepted.
+    answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
 
     def less(count: int | None, own: int) -> int | None:
         return None if count is None else count - own
