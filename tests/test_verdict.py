@@ -124,6 +124,7 @@ FEW = Probing(due=200, sent=58)
         (evidence(waits=SHORTER), "inconclusive", "the generator waited longer and had little to do"),
         (busy(waits=SHORTER, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
         (busy(waits=SHORTER, probing=Probing(200, 200)), "generator-bound", "requests waited in the generator"),
+        (busy(waits=SHORTER, connecting=True), "inconclusive", "the generator waited longer, perhaps to be accepted"),
         (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
         (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
         (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),

@@ -79,6 +79,8 @@ class Evidence:
     """What an open load begins at its rate: a script's iterations may be several requests."""
     probing: Probing | None = None
     """How the probe fared; None where there was none, or where it is no witness."""
+    connecting: bool = False
+    """Whether the load's response times begin with asking for a connection."""
     ended_late_s: float = 0.0
     """How long after the end of an open load its last answer came."""
 
@@ -273,12 +275,16 @@ def _unsure(evidence: Evidence) -> str:
 def _queued(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict where the generator waited many times as long as the probe.
 
-    It is the generator's own queue where the generator had something to do, and the probe was served.
+    It is the generator's own queue where the generator had something to do, and the probe was served. Where connections
+    are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
     """
     if evidence.starved:
         return Verdict("inconclusive", f"{evidence.probing}, too few for a second witness: {said}")
     if evidence.generator_peak_share < STIRRING:
         why = "generator and probe contradict each other, the generator waited longer and had little to do"
+        return Verdict("inconclusive", f"{why}: {said}")
+    if evidence.connecting:
+        why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
         return Verdict("inconclusive", f"{why}: {said}")
     return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
 

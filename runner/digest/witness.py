@@ -23,11 +23,14 @@ def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None
         return False
     if mode == "keepalive":
         return True
-    requests, reopened_pct = metrics.get("requests") or 0, metrics.get("probe_reopened_pct")
-    opened = round(requests * (metrics.get("opened_pct") or 0.0) / 100)
-    first = min(cell.sockets, opened) if cell.mode == "keepalive" else 0
-    if reopened_pct is None or requests <= first:
+    requests = metrics.get("requests") or 0
+    opened_pct, reopened_pct = metrics.get("opened_pct"), metrics.get("probe_reopened_pct")
+    if opened_pct is None or reopened_pct is None:
         return False
+    opened = round(requests * opened_pct / 100)
+    first = min(cell.sockets, opened) if cell.mode == "keepalive" else 0
+    if requests <= first:
+        return abs(opened_pct - reopened_pct) <= 100 * AS_OFTEN
     return abs((opened - first) / (requests - first) - reopened_pct / 100) <= AS_OFTEN
 
 
