@@ -156,7 +156,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         checks_failed_share=(metrics.get("checks_failed") or 0) / checks if checks else 0.0,
         unit="iterations" if scripted else "requests",
         probing=None if scripted else probing_of(metrics),
-        connecting=mode != "keepalive",
+        connecting_share=0.0 if mode == "keepalive" else (metrics.get("opened_pct") or 0.0) / 100,
         ended_late_s=metrics.get("ended_late_s") or 0.0,
     )
 

@@ -27,6 +27,8 @@ ticks, the trial's exactly, so that their difference is rough: docs/method.md ha
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
+BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
+"""Share of the requests that lie beyond a percentile: as many new connections can make it what it is."""
 ALIKE = 1.5
 """Percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike."""
 STIRRING = 0.25
@@ -79,8 +81,8 @@ class Evidence:
     """What an open load begins at its rate: a script's iterations may be several requests."""
     probing: Probing | None = None
     """How the probe fared; None where there was none, or where it is no witness."""
-    connecting: bool = False
-    """Whether the load's response times begin with asking for a connection."""
+    connecting_share: float = 0.0
+    """Of the requests whose response time has the making of a connection in it."""
     ended_late_s: float = 0.0
     """How long after the end of an open load its last answer came."""
 
@@ -283,7 +285,7 @@ def _queued(evidence: Evidence, said: str) -> Verdict:
     if evidence.generator_peak_share < STIRRING:
         why = "generator and probe contradict each other, the generator waited longer and had little to do"
         return Verdict("inconclusive", f"{why}: {said}")
-    if evidence.connecting:
+    if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
         why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
         return Verdict("inconclusive", f"{why}: {said}")
     return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
