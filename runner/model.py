@@ -74,6 +74,11 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+def milliseconds(value: float) -> str:
+    """Return a time as a person would write it: 0.393, 5.69, 1,970."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Server:
     """One implementation under test: a folder under servers/, described by its server.toml."""

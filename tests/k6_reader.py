@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from k6_files import (
     request_lines,
 )
 
-from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.k6 import K6Points, Latency, digest_k6
 
 US = 1_000
 MS = 1_000_000
@@ -119,6 +120,12 @@ def read_slowly(raw: Path) -> list[dict[str, Any]]:
     return found
 
 
+def assert_latency(latency: Latency, values_ms: Any) -> None:
+    """The published latency is that of these values."""
+    expected = [np.mean(values_ms), *np.quantile(values_ms, [0.5, 0.9, 0.95, 0.99, 0.999]), np.max(values_ms)]
+    assert astuple(latency) == pytest.approx(expected, rel=1e-12)
+
+
 def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
     """Tables and numbers equal those of the slow reader."""
     slow = read_slowly(raw)
@@ -137,7 +144,9 @@ def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
         max(row["http_req_blocked"], row["http_req_connecting"] + row["http_req_tls_handshaking"]) for row in slow
     ]
     whole = durations + np.array(connect)
-    assert table["latency_ms"] == list(whole if mode == "close" else durations)
+    published = whole if mode == "close" else durations
+    assert table["latency_ms"] == list(published)
+    assert_latency(points.latency, published)
     first = min(row["end"] - round(occupied * 1e6) for row, occupied in zip(slow, whole, strict=True))
     assert points.first_start_ns == first
     assert points.last_end_ns == max(row["end"] for row in slow)

@@ -26,9 +26,9 @@ from k6_files import (
     write_large,
     write_lines,
 )
-from k6_reader import MS, S, assert_same, digest, make_lines, read_table
+from k6_reader import MS, S, assert_latency, assert_same, digest, make_lines, read_table
 
-from runner.digest.k6 import read_summary
+from runner.digest.k6 import mode_of, read_summary
 
 
 @pytest.mark.parametrize("name", ["k6.json.gz", "k6.json"])
@@ -87,6 +87,52 @@ def test_blocked_contains_connecting(tmp_path: Path) -> None:
     assert read_table(raw, "requests")["latency_ms"] == [17.0, 3.0]
     assert points.latency_max_ms == 12.0
     assert points.first_start_ns == EPOCH_NS + S - 17 * MS
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened", "connected", "held", "happened"),
+    [
+        ("keepalive", 50, 20_000, 50, "keepalive"),
+        ("keepalive", 51, 20_000, 50, "mixed"),
+        ("keepalive", 20_000, 20_000, 50, "close"),
+        ("keepalive", 19_799, 20_000, 50, "mixed"),
+        ("keepalive", 400, 500, 400, "keepalive"),
+        ("keepalive", 300, 300, 400, "keepalive"),
+        ("keepalive", 300, 300, 0, "close"),
+        ("keepalive", 0, 0, 50, "keepalive"),
+        ("close", 40, 40, 50, "close"),
+        ("close", 20, 40, 50, "mixed"),
+        ("close", 0, 40, None, "close"),
+        ("keepalive", 40, 40, None, "keepalive"),
+    ],
+)
+def test_the_mode_is_what_happened_to_the_connections(
+    asked: str, opened: int, connected: int, held: int | None, happened: str
+) -> None:
+    assert mode_of(asked, opened, connected, held) == happened
+
+
+@pytest.mark.parametrize(("held", "mode"), [(10_000, "keepalive"), (0, "mixed")])
+def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int, mode: str) -> None:
+    """About half of these requests opened a connection."""
+    raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
+    points = digest(raw, held=held)
+    table = {name: np.array(values) for name, values in read_table(raw, "requests").items()}
+    assert points.mode == mode
+    assert points.opened == (table["connecting_ms"] > 0).sum()
+    durations = table["sending_ms"] + table["waiting_ms"] + table["receiving_ms"]
+    begun = np.maximum(table["blocked_ms"], table["connecting_ms"]) if mode == "mixed" else 0.0
+    assert table["latency_ms"] == pytest.approx(durations + begun, abs=1e-9)
+    assert_latency(points.latency, table["latency_ms"])
+    assert points.latency_p50_ms == pytest.approx(np.median(durations)), "k6's own quantiles stay those of durations"
+
+
+def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
+    late = [Request(EPOCH_NS + number * S, 0, 0, 0, MS, 0) for number in range(5)]
+    lines = announce([line for each in late for line in request_lines(each)])
+    raw = write_lines(tmp_path / "k6.json", lines)
+    assert digest(raw).answered_by_end == 5
+    assert digest(raw, window_s=2.5).answered_by_end == 3
 
 
 def test_time_zones_and_missing_digits(tmp_path: Path) -> None:

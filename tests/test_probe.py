@@ -7,20 +7,32 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runner.digest.probe import HZ, MOST_CONNECTIONS, Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.probe import (
+    HZ,
+    MOST_CONNECTIONS,
+    Probe,
+    late_share,
+    probe_percentiles,
+    read_probe,
+    reopened_share,
+    without_probe,
+)
+from runner.digest.reconcile import may_hold, window_s
 from runner.digest.resources import Window
+from runner.digest.witness import saw_the_same
 from runner.measure import probe as measured_probe
 from runner.measure import probing
 from runner.measure.answers import Answer, parse_head
 from runner.measure.probe import request_bytes
 from runner.measurement import Counters, Measurement, Placement
-from runner.model import LabError
+from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
 
 pytestmark = pytest.mark.timed
 
@@ -49,7 +61,10 @@ class Server:
             except OSError:
                 return
             self.accepted += 1
-            threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+            self._start(channel)
+
+    def _start(self, channel):
+        threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
 
     def _serve(self, channel):
         with channel:
@@ -150,6 +165,30 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
     assert (rows["status"] == 0).sum() == len(server.seen) // 10
     assert rows["opened"].sum() == server.accepted
     assert len(rows["status"]) >= 36
+
+
+def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
+    """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again after a second."""
+    server = Server(lambda _: ANSWER.replace(b"Content", b"Connection: close\r\nContent"))
+    server._listener.listen(1)
+    start = server._start
+
+    def stall(channel):
+        if server.accepted == 20:
+            time.sleep(0.3)  # in the thread that accepts
+        start(channel)
+
+    server._start = stall
+    rows = probe(server, 3.0)
+    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    late = latency_ms > 100
+    assert latency_ms.max() > 900
+    assert 5 <= late.sum() < 40
+    since_s = (rows["scheduled_ns"] - rows["scheduled_ns"][late][0]) / 1e9
+    meanwhile = (since_s > 0.4) & (since_s < 0.9)
+    assert not late[meanwhile].any(), "the others went on while the first of them waited"
+    assert meanwhile.sum() >= 18
+    assert set(rows["status"]) == {200}
 
 
 def test_the_end_of_input_ends_it():
@@ -298,6 +337,63 @@ def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < MOST_CONNECTIONS, due, end)
     assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
+
+
+def test_a_server_that_closes_is_told_from_a_slow_one():
+    due = np.arange(40, dtype=np.int64) * 25_000_000
+    status, ones = np.full(40, 200), np.ones(40, dtype=np.int64)
+    first = (due == 0).astype(np.int64)
+    assert reopened_share(None) == 0
+    assert reopened_share(Probe(due, due, due + 1_000_000, status, first)) == 0
+    assert reopened_share(Probe(due, due, due + 1_000_000, status, ones)) == 1
+    tenth = (np.arange(40) % 10 == 0).astype(np.int64)
+    assert reopened_share(Probe(due, due, due + 1_000_000, status, tenth)) == pytest.approx(3 / 39)
+    # None is answered before the last one is sent: each has a connection of its own, and none was closed.
+    assert reopened_share(Probe(due, due, due + 3_000_000_000, status, ones)) == 0
+    # A service of two periods and a half keeps three connections busy.
+    three = (np.arange(40) < 3).astype(np.int64)
+    assert reopened_share(Probe(due, due, due + 62_000_000, status, three)) == 0
+    assert reopened_share(Probe(due, due, due + 62_000_000, status, ones)) == 1
+
+
+CLOSED = {"requests": 1000, "opened_pct": 100.0, "probe_reopened_pct": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "same"),
+    [
+        ("keepalive", {"opened_pct": 40.0, "probe_reopened_pct": 0.0}, True),
+        ("close", {}, True),
+        ("close", {"probe_reopened_pct": 0.0}, False),
+        ("close", {"probe_reopened_pct": None}, False),
+        ("close", {"opened_pct": None}, False),
+        ("mixed", {"opened_pct": 15.0, "probe_reopened_pct": 10.0}, True),
+        ("mixed", {"opened_pct": 65.0, "probe_reopened_pct": 10.0}, False),
+    ],
+)
+def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
+    cell = Cell("a", "", "", "raw", OWN_GET, "k6", "closed", "keepalive", "/", vus=50, iterations=1000)
+    assert saw_the_same(cell, mode, {**CLOSED, **changes}) is same
+    assert not saw_the_same(replace(cell, workload=OWN_SCRIPT), mode, {**CLOSED, **changes})
+
+
+def test_what_an_open_load_is_held_to():
+    cell = Cell("a", "", "", "raw", OWN_GET, "k6", "open", "keepalive", "/", vus=400)
+    ramp = replace(cell, first_rate_rps=100.0, rate_rps=400.0, steps=4, step_s=2.5)
+    assert window_s(ramp) == 10
+    assert window_s(replace(ramp, steps=1)) == 2.5
+    assert window_s(cell) is None
+    assert (may_hold(ramp, 0.0), may_hold(ramp, 1.0)) == (400, 0)
+    assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
+
+
+def test_its_failed_connections_are_none_that_the_server_accepted():
+    probed = samples(np.ones(30), status=0)
+    counts = Counters(1000, 12, 13, 7)
+    measured = Measurement(
+        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, Counters(0, 1, 2), counts, 20.0, 0
+    )
+    assert without_probe(measured, probed).counters_after == counts
 
 
 def test_both_sides_know_what_a_probe_does():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, Serial, Wait, disturbance, judge
+from runner.digest.verdict import DatabaseEvidence, Evidence, Probing, Serial, Wait, disturbance, judge
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ def evidence(**changes):
     return Evidence(**{**base, **changes})
 
 
+def busy(**changes):
+    """Return evidence of a generator that has something to do, and is not at its limit."""
+    return evidence(**{"generator_share": 0.45, "generator_peak_share": 0.52, **changes})
+
+
 @pytest.mark.parametrize(
     ("given", "verdict", "reason"),
     [
@@ -44,9 +49,9 @@ def evidence(**changes):
         (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
         (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
         (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
-        (evidence(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
-        (evidence(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
-        (evidence(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
+        (busy(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
+        (busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
+        (busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
         (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
         (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
         (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),
@@ -98,6 +103,58 @@ def test_verdict(given, verdict, reason):
 )
 def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
     assert bool(disturbance(given)) is repeated
+
+
+LONGER = (Wait("p50", 0.895, 4278.0),)
+"""As seen of a server that closes after each answer, with a backlog of five."""
+SHORTER = (Wait("p50", 245.0, 0.23),)
+FEW = Probing(due=200, sent=58)
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "reason"),
+    [
+        (evidence(offered_rps=200.0, waits=LONGER), "inconclusive", "contradict each other, the probe waited longer"),
+        (evidence(waits=LONGER), "inconclusive", "p50 0.895 ms to the generator, 4,278 ms to the probe"),
+        (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)), "inconclusive", "contradict each other"),
+        (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 2 ms"),
+        (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 0.1 ms"),
+        (evidence(server_share=0.95, waits=LONGER, probing=FEW), "server-bound", "server used 95 %"),
+        (evidence(generator_share=0.95, waits=LONGER, probing=FEW), "generator-bound", "generator 95 %"),
+        (evidence(waits=SHORTER), "inconclusive", "the generator waited longer and had little to do"),
+        (busy(waits=SHORTER, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
+        (busy(waits=SHORTER, probing=Probing(200, 200)), "generator-bound", "requests waited in the generator"),
+        (busy(waits=SHORTER, connecting_share=1.0), "inconclusive", "waited longer, perhaps to be accepted"),
+        (busy(waits=SHORTER, connecting_share=0.02), "generator-bound", "requests waited in the generator"),
+        (busy(waits=(Wait("p99", 457.0, 1.4),), connecting_share=0.02), "inconclusive", "perhaps to be accepted"),
+        (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
+        (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
+        (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),
+        (
+            evidence(offered_rps=200.0, probing=Probing(200, 199, 50)),
+            "inconclusive",
+            "requests, and 50 failed, too few",
+        ),
+        (evidence(offered_rps=200.0, probing=Probing(8, 8)), "inconclusive", "sent 8 of its 8 requests, too few"),
+        (evidence(probing=FEW), "inconclusive", "neither side was busy"),
+        (
+            evidence(offered_rps=200.0, dropped=3, waits=LONGER),
+            "inconclusive",
+            "not sustained, 3 requests were dropped",
+        ),
+        (evidence(offered_rps=200.0, ended_late_s=0.84), "offered", "the last answer came 0.84 s after the load's end"),
+        (
+            evidence(offered_rps=200.0, ended_late_s=0.4),
+            "offered",
+            "server used 40 % of its CPUs, generator 20 % of its",
+        ),
+    ],
+)
+def test_two_witnesses(given, verdict, reason):
+    judged = judge(given)
+    assert judged.verdict == verdict
+    assert reason in judged.reason
+    assert given.ended_late_s > 0.5 or "last answer" not in judged.reason
 
 
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))

@@ -7,12 +7,10 @@ clock; `http_req_blocked` lasts from asking for a connection to having it, so it
 
 from __future__ import annotations
 
-import math
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,14 +20,16 @@ from numpy.typing import NDArray
 
 from runner.digest.histogram import bucket_bounds_ms, bucket_index
 from runner.digest.k6_damage import DamageError, rescue
-from runner.digest.k6_points import Spools, Tally, connect, read_points
+from runner.digest.k6_latency import Latency, Quantiles, answered_until, mode_of, occupied_ms
+from runner.digest.k6_points import Spools, Tally, read_points
 from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
-from runner.digest.spool import REQUESTS, Spool
+from runner.digest.k6_survey import Facts, is_ok, survey
+from runner.digest.spool import Spool
 from runner.digest.steady import Steady, steady_state
 from runner.model import LabError
 from runner.store import replacing
 
-__all__ = ["K6Points", "K6Summary", "TrendStats", "digest_k6", "read_summary"]
+__all__ = ["K6Points", "K6Summary", "Latency", "TrendStats", "digest_k6", "mode_of", "read_summary"]
 
 BIN_NS = 100_000_000
 """Width of a bin of the throughput table."""
@@ -37,12 +37,8 @@ BIN_NS = 100_000_000
 _LONGEST_NS = 30 * 86_400 * 10**9
 """Ends that lie further apart are no load but a broken clock; the tables have one row a bin."""
 
-_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 _BUCKETS = 1 << 20
 """More than any latency's bucket (the largest double has 71,000): room for it beside the second in one key."""
-
-_BLOCKED = (1110, 1111)
-"""error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
 
 _PARTS = ("blocked_ms", "connecting_ms", "sending_ms", "waiting_ms", "receiving_ms")
 _DOUBLES = ("t_s", "latency_ms", *_PARTS)
@@ -58,7 +54,7 @@ _REQUESTS = pa.schema(
 
 @dataclass(frozen=True)
 class K6Points:
-    """What the raw points say. Latencies are exact quantiles of http_req_duration in ms, whatever the mode.
+    """What the raw points say. `latency_*` are exact quantiles of http_req_duration in ms, whatever the mode.
 
     `ok` of a request: status 200 to 399 and no error_code. The load begins at `first_start_ns`.
     """
@@ -99,6 +95,27 @@ class K6Points:
     """Lines left out at the end, the torn one included; what was never written is not known."""
     blocked: int = 0
     """Requests that k6 did not send, as their host was not allowed."""
+    opened: int = 0
+    """Requests that opened a connection."""
+    mode: str = "keepalive"
+    """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
+    answered_by_end: int = 0
+    """Responses received until the load was to end; all of them where that is not known."""
+    of_mode: Latency | None = None
+    """The latency that the mode implies; None where that is http_req_duration."""
+
+    @property
+    def latency(self) -> Latency:
+        """The latency that is published: http_req_duration where connections were reused, else with connecting."""
+        return self.of_mode or Latency(
+            self.latency_mean_ms,
+            self.latency_p50_ms,
+            self.latency_p90_ms,
+            self.latency_p95_ms,
+            self.latency_p99_ms,
+            self.latency_p999_ms,
+            self.latency_max_ms,
+        )
 
 
 def digest_k6(
@@ -110,16 +127,20 @@ def digest_k6(
     trial_id: str,
     mode: str,
     scratch: Path,
+    held: int | None = None,
+    window_s: float | None = None,
     memory_mb: int = 400,
     threads: int = 2,
     salvage: bool = False,
 ) -> K6Points:
     """Digest k6's raw points into three Parquet tables, out of core, and return the numbers of the whole load.
 
-    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, and the time from asking for a
-    connection to the last byte, max(blocked, connecting + tls) + duration, with mode `close`. Every request counts,
-    failed ones too. Where the raw file is damaged, LabError (exit code 1) names it and the line, and no table is
-    touched; with `salvage` a cut-off end only loses the requests that are not complete.
+    `mode` is the one asked for; by the connections that the load may hold (`held`), `mode_of` says which one it was.
+    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, else the time from asking for a
+    connection to the last byte, max(blocked, connecting + tls) + duration. Every request counts, failed ones too. An
+    open load lasts `window_s` from its first request's begin. Where the raw file is damaged, LabError (exit code 1)
+    names it and the line, and no table is touched; with `salvage` a cut-off end only loses the requests that are not
+    complete.
     """
     if mode not in {"keepalive", "close"}:
         raise ValueError(f"mode is keepalive or close, not {mode!r}")
@@ -137,17 +158,24 @@ def digest_k6(
             raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
         if tally.requests == 0:
             raise LabError(f"{raw} holds no complete request in its {tally.lines} lines.", exit_code=1)
-        facts = _survey(spools.requests)
+        facts = survey(spools.requests)
         if facts.last_end_ns - facts.first_start_ns > _LONGEST_NS:
             raise LabError(f"{raw} holds requests more than 30 days apart: its clock was set.", exit_code=1)
-        quantiles = _exact_quantiles(spools.requests, tally.requests, memory_mb, threads)
+        happened = mode_of(mode, facts.opened, facts.connected, held)
+        quantiles = Quantiles(spools.requests, tally.requests, memory_mb, threads)
+        durations_ms = quantiles.durations_ms()
+        of_mode = None if happened == "keepalive" else _with_connecting(quantiles, facts)
+        answered = facts.with_status
+        if window_s is not None:
+            answered = answered_until(spools.requests, facts.first_start_ns + round(window_s * 1e9))
         iterations = _iterations(spools.iterations)
         with ExitStack() as stack:
             targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
-            histogram, bins = _write_requests(spools.requests, targets[0], facts.first_start_ns, mode == "close")
+            histogram, bins = _write_requests(spools.requests, targets[0], facts.first_start_ns, of_mode is not None)
             _write_latency(targets[1], trial_id, histogram)
             _write_throughput(targets[2], trial_id, bins)
-    return _points(tally, facts, quantiles, iterations, lost)
+    points = _points(tally, facts, durations_ms, iterations, lost)
+    return replace(points, mode=happened, of_mode=of_mode, answered_by_end=answered)
 
 
 def _read(raw: Path, spools: Spools, memory_mb: int, threads: int, salvage: bool) -> tuple[Tally, int | None]:
@@ -169,86 +197,10 @@ def _read(raw: Path, spools: Spools, memory_mb: int, threads: int, salvage: bool
 # --- numbers of the whole load ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Facts:
-    first_start_ns: int
-    last_end_ns: int
-    failed: int
-    with_status: int
-    sum_ms: float
-    min_ms: float
-    max_ms: float
-    worst_residual_ms: float
-    blocked: int
-
-
-def _occupied_ms(rows: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Time from asking for a connection to the last byte, in ms.
-
-    Blocked contains connecting and TLS, but is 0 where the connection was made and then not handed over.
-    """
-    connect_ms = np.maximum(rows["blocked_ms"], rows["connecting_ms"] + rows["tls_ms"])
-    return np.asarray(connect_ms + rows["duration_ms"], dtype=np.float64)
-
-
-def _is_ok(rows: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
-    status = rows["status"]
-    return np.asarray((status >= 200) & (status < 400) & (rows["error_code"] == 0), dtype=np.bool_)
-
-
-def _survey(spool: Path) -> _Facts:
-    """Return sums and extremes over all requests in one pass."""
-    parts = []
-    for rows in Spool(spool):
-        duration = rows["duration_ms"]
-        residual = rows["sending_ms"] + rows["waiting_ms"] + rows["receiving_ms"] - duration
-        starts = rows["end_ns"] - np.round(_occupied_ms(rows) * 1e6).astype(np.int64)
-        parts.append(
-            _Facts(
-                first_start_ns=int(starts.min()),
-                last_end_ns=int(rows["end_ns"].max()),
-                failed=int((~_is_ok(rows)).sum()),
-                with_status=int((rows["status"] != 0).sum()),
-                sum_ms=math.fsum(duration),
-                min_ms=float(duration.min()),
-                max_ms=float(duration.max()),
-                worst_residual_ms=float(np.abs(residual).max()),
-                blocked=int(np.isin(rows["error_code"], _BLOCKED).sum()),
-            )
-        )
-    return _Facts(
-        first_start_ns=min(part.first_start_ns for part in parts),
-        last_end_ns=max(part.last_end_ns for part in parts),
-        failed=sum(part.failed for part in parts),
-        with_status=sum(part.with_status for part in parts),
-        sum_ms=math.fsum(part.sum_ms for part in parts),
-        min_ms=min(part.min_ms for part in parts),
-        max_ms=max(part.max_ms for part in parts),
-        worst_residual_ms=max(part.worst_residual_ms for part in parts),
-        blocked=sum(part.blocked for part in parts),
-    )
-
-
-def _exact_quantiles(spool: Path, count: int, memory_mb: int, threads: int) -> list[float]:
-    """Return _QUANTILES of http_req_duration by k6's formula (metrics/sink.go, TrendSink.P): linear interpolation.
-
-    The values are sorted by DuckDB, which spills to disk where they exceed its memory.
-    """
-    ranks = [q * (count - 1) for q in _QUANTILES]
-    wanted = sorted({whole for rank in ranks for whole in (math.floor(rank), math.ceil(rank))})
-    schema = pa.schema([REQUESTS.field("duration_ms")])
-    with connect(spool.parent, memory_mb // 2, threads) as connection:
-        durations = Spool(spool, "duration_ms").batches()
-        connection.register("durations", pa.RecordBatchReader.from_batches(schema, durations))
-        connection.execute("CREATE TABLE sorted AS SELECT duration_ms FROM durations ORDER BY duration_ms")
-        found = connection.execute(
-            "SELECT rowid, duration_ms FROM sorted WHERE list_contains($wanted, rowid)", {"wanted": wanted}
-        ).fetchall()
-    values = dict(found)
-    return [
-        values[math.floor(rank)] + (values[math.ceil(rank)] - values[math.floor(rank)]) * (rank - math.floor(rank))
-        for rank in ranks
-    ]
+def _with_connecting(quantiles: Quantiles, facts: Facts) -> Latency:
+    """Return the latency from asking for a connection to the last byte."""
+    p50, p90, p95, p99, p999 = quantiles.occupied_ms()
+    return Latency(facts.occupied_sum_ms / quantiles.count, p50, p90, p95, p99, p999, facts.occupied_max_ms)
 
 
 def _iterations(spool: Path) -> tuple[float, Steady | None]:
@@ -259,7 +211,7 @@ def _iterations(spool: Path) -> tuple[float, Steady | None]:
 
 
 def _points(
-    tally: Tally, facts: _Facts, quantiles: list[float], iterations: tuple[float, Steady | None], lost: int | None
+    tally: Tally, facts: Facts, quantiles: list[float], iterations: tuple[float, Steady | None], lost: int | None
 ) -> K6Points:
     p50, p90, p95, p99, p999 = quantiles
     return K6Points(
@@ -287,6 +239,7 @@ def _points(
         salvaged=lost is not None,
         lines_lost=lost or 0,
         blocked=facts.blocked,
+        opened=facts.opened,
     )
 
 
@@ -339,15 +292,15 @@ class _Counting:
         return self._parts[0]
 
 
-def _write_requests(spool: Path, target: Path, first_start_ns: int, close: bool) -> tuple[_Counts, _Counts]:
+def _write_requests(spool: Path, target: Path, first_start_ns: int, connecting: bool) -> tuple[_Counts, _Counts]:
     """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
     histogram, bins = _Counting(), _Counting()
     options = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": list(_DOUBLES)}
     with pq.ParquetWriter(target, _REQUESTS, compression="zstd", compression_level=1, **options) as writer:
         for rows in Spool(spool):
             since_ns = rows["end_ns"] - first_start_ns
-            latency_ms = _occupied_ms(rows) if close else rows["duration_ms"]
-            ok = _is_ok(rows)
+            latency_ms = occupied_ms(rows) if connecting else rows["duration_ms"]
+            ok = is_ok(rows)
             columns = [since_ns / 1e9, latency_ms, *(rows[part] for part in _PARTS)]
             columns += [rows["status"], rows["error_code"], ok]
             writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=_REQUESTS))

@@ -45,9 +45,17 @@ class Probe:
     series: npt.NDArray[np.int64] | None = None
     """Beside which of the trial's loads it was sent, from 0; None where there is one load."""
 
-    def beside(self, load: int) -> npt.NDArray[np.bool_]:
-        """Return which samples were sent beside a load, counted from 0."""
-        return np.ones(len(self.status), dtype=bool) if self.series is None else np.asarray(self.series == load)
+    @property
+    def loads(self) -> int:
+        """Beside how many loads it was sent."""
+        return 1 if self.series is None or not len(self.series) else int(self.series.max()) + 1
+
+    def only(self, load: int) -> Probe:
+        """Return what was sent beside one load, counted from 0."""
+        if self.series is None:
+            return self
+        of_load = self.series == load
+        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in SAMPLES})
 
 
 SAMPLES = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
@@ -101,15 +109,32 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
 
 
-def without_probe(measurement: Measurement, probe: Probe | None, number: int = 1) -> Measurement:
-    """Return a load's measurement as if the probe had not been there: its requests and connections are not counted.
+def reopened_share(probe: Probe | None) -> float:
+    """Return the share of its requests for which the probe had a connection that the server had closed by then.
 
-    The load is the trial's `number`-th.
+    Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe. Each
+    series begins with connections of its own.
     """
     if probe is None:
+        return 0.0
+    known = np.concatenate([_reopened(probe.only(load)) for load in range(probe.loads)])
+    return float(known.mean()) if len(known) >= ENOUGH["p50"] else 0.0
+
+
+def _reopened(probe: Probe) -> npt.NDArray[np.int64]:
+    """Return of the requests for which an idle connection would have been there whether one was opened."""
+    made = (probe.opened == 1) & (probe.status > 0)
+    before = np.cumsum(made) - made
+    under_way = np.arange(len(made)) - np.searchsorted(np.sort(probe.received_ns), probe.sent_ns, side="right")
+    return np.asarray(probe.opened[before > under_way])
+
+
+def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
+    """Return a load's measurement as if the probe had not been there: its requests and connections are not counted."""
+    if probe is None:
         return measurement
-    beside = probe.beside(number - 1)
-    answered, opened = int((probe.status[beside] > 0).sum()), int(probe.opened[beside].sum())
+    # Where no answer came, the connection may never have been accepted.
+    answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
 
     def less(count: int | None, own: int) -> int | None:
         return None if count is None else count - own
@@ -152,6 +177,7 @@ def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window])
     return {
         "probe_requests": int(within.sum()),
         "probe_failed": int((within & ~ok).sum()),
+        "probe_reopened_pct": 100 * reopened_share(probe),
         "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
         **percentiles,
     }
@@ -164,7 +190,7 @@ def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[A
     before it ends.
     """
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
-    if len(windows) == 1 and probe.beside(0).all():
+    if len(windows) == 1 and probe.loads == 1:
         (t_s,) = dues_s
         return t_s, np.arange(len(t_s)), (t_s >= 0) & (t_s < windows[0].seconds)
     times, chosen, begun_s = [], [], 0.0

@@ -12,7 +12,7 @@ from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, ended
-from runner.model import Cell, Check
+from runner.model import OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
@@ -42,6 +42,10 @@ LONG = 5.0
 """Mean iterations that a steady part must be long."""
 LATE_S = 0.01
 """How late a timer may be on a busy machine: k6 goes on at its rate until then (seen: 1.5 ms at 2,000 requests/s)."""
+CLOSING = 0.9
+"""Share of the probe's requests that found their connection closed, from which on a server closes on everybody."""
+BATCH_PER_HOST = 6
+"""Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
 CPU_TOLERANCE = 1.02
 """The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
 
@@ -111,6 +115,22 @@ def asked(cell: Cell, begun: int) -> int:
     if cell.rates_rps:
         return round(sum(cell.rates_rps) * (cell.step_s or 0.0))
     return cell.iterations or 0
+
+
+def window_s(cell: Cell) -> float | None:
+    """Return the time in which an open load is to be begun; None for a closed one, which lasts as long as it takes."""
+    return len(cell.rates_rps) * cell.step_s if cell.rates_rps and cell.step_s else None
+
+
+def may_hold(cell: Cell, reopened: float) -> int:
+    """Return how many connections a k6 load opens where they are kept: each user's first.
+
+    Where the server closed on the probe time and again (`reopened`, a share), none is kept: so few requests that each
+    may be a user's first would tell nothing.
+    """
+    if reopened >= CLOSING:
+        return 0
+    return cell.sockets * (BATCH_PER_HOST if cell.workload == OWN_SCRIPT else 1)
 
 
 def slack(cell: Cell) -> int:

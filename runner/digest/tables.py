@@ -61,6 +61,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "status",
     "error",
     "requests",
+    "opened_pct",
     "failed",
     "dropped",
     "sustained",
@@ -68,6 +69,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "inserts",
     "rows_inserted",
     "duration_s",
+    "ended_late_s",
     "rps",
     "latency_mean_ms",
     "latency_p50_ms",
@@ -105,6 +107,7 @@ TRIAL_COLUMNS: tuple[str, ...] = (
     "others_cpu_mean_pct",
     "probe_requests",
     "probe_failed",
+    "probe_reopened_pct",
     "probe_p50_ms",
     "probe_p95_ms",
     "probe_p99_ms",
@@ -197,6 +200,7 @@ def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
 def trial_row(record: dict[str, Any]) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
     known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
+    known["mode"] = record.get("mode") or record["cell"]["mode"]
     return {name: known.get(name) for name in TRIAL_COLUMNS}
 
 
@@ -256,16 +260,19 @@ def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
         for record in whole:
             _verify_raw(run, record)
         for record, digest in zip(whole, _again(run, whole), strict=True):
-            # A run of an earlier version has fewer columns: those that it has must come out the same.
-            metrics = digest.metrics if digest else {}
-            differing = sorted(k for k, v in record["metrics"].items() if digest and not _same(metrics.get(k), v))
-            if differing:
-                raise LabError(
-                    f"{record['trial_id']}: the raw files now give other values than when sealed: "
-                    f"{', '.join(differing)}.",
-                    exit_code=1,
-                )
+            if digest is not None and not _redefined(record, digest):
+                _require_same(record, digest)
     build_tables(run, salvaged)
+
+
+def _require_same(record: dict[str, Any], digest: Digest) -> None:
+    """Raise LabError where a trial comes out differently; a record of an earlier version may have fewer columns."""
+    differing = sorted(k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v))
+    if differing:
+        raise LabError(
+            f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
+            exit_code=1,
+        )
 
 
 def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -276,6 +283,15 @@ def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
             name = record["session"] if _is_sliced(record) else record["trial_id"]
             found.setdefault((name, record["attempt"]), []).append(record)
     return list(found.values())
+
+
+def _redefined(record: dict[str, Any], digest: Digest) -> bool:
+    """Whether a trial was sealed when its values meant something else: they stand as they were sealed.
+
+    Records without a `mode` of their own are of a time when connecting was no part of any percentile, and when an open
+    load lasted until its last answer.
+    """
+    return "mode" not in record and (record["cell"]["load_model"] == "open" or digest.mode != "keepalive")
 
 
 def _same(found: object, sealed: object) -> bool:
@@ -297,7 +313,7 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     assert digest is not None  # a LabError where nothing is
     metrics = digest.metrics
     error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
-    return {**record, "metrics": metrics, "status": "failed", "error": error}
+    return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
 
 
 def _trial(record: dict[str, Any]) -> Trial:

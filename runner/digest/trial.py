@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import bucket_bounds_ms, bucket_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, reopened_share, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
 from runner.digest.slices import SLICES, exact_percentiles, join_parts
 from runner.digest.usage import evidence, measure_usage, others_pct, read_usage, used
@@ -39,6 +39,8 @@ class Digest:
     verdict: Verdict
     taken: str | None = None
     """Who took too much of the CPUs' time for this trial to tell what it could have told."""
+    mode: str | None = None
+    """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
 
     @property
     def broken(self) -> str | None:
@@ -67,6 +69,9 @@ class _Load:
     begin_wall_ns: int
     duration_s: float
     sent: reconcile.Sent
+    mode: str
+    answered: int
+    """Answers until the load was to end."""
     result: WrkResult | K6Points
 
 
@@ -143,22 +148,21 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool)
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     probe = read_probe(folder / "probe.parquet")
     read = _k6_load if trial.cell.tool == "k6" else _wrk_load
-    loads = tuple(
-        read(run, trial, number, without_probe(each, probe, number), salvage)
-        for number, each in enumerate(measurement.loads, start=1)
-    )
-    windows = tuple(
-        # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
-        Window(
-            each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns,
-            load.duration_s,
-            each.load_started_mono_ns,
-            each.load_ended_mono_ns,
-        )
-        for each, load in zip(measurement.loads, loads, strict=True)
-    )
+    loads = []
+    for number, each in enumerate(measurement.loads, start=1):
+        beside = probe and probe.only(number - 1)
+        loads.append(read(run, trial, number, without_probe(each, beside), beside, salvage=salvage))
+    windows = tuple(_window(each, load) for each, load in zip(measurement.loads, loads, strict=True))
     raw = read_usage(folder / "resources.parquet", measurement, windows)
-    return _Seen(measurement, loads, windows, raw, probe)
+    return _Seen(measurement, tuple(loads), windows, raw, probe)
+
+
+def _window(measurement: Measurement, load: _Load) -> Window:
+    """Return when a load was by the monotonic clock; what is sampled ends with its generator at the latest."""
+    # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
+    begin_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
+    end_s = min(load.duration_s, (measurement.load_ended_mono_ns - begin_ns) / 1e9)
+    return Window(begin_ns, end_s, measurement.load_started_mono_ns, measurement.load_ended_mono_ns)
 
 
 def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Digest:
@@ -173,8 +177,8 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     metrics = {**load.metrics, **usage.metrics, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
     metrics |= _of_session(run, trial, seen, kept)
     if cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
-        probe_pct = probed.get("probe_cpu_mean_pct") or 0.0
-        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, load.duration_s, probe_pct)
+        probe_pct, lasted_s = probed.get("probe_cpu_mean_pct") or 0.0, sum(window.seconds for window in windows)
+        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, lasted_s, probe_pct)
     if cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if cell.objective is not None:
@@ -184,14 +188,14 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     checks = (*_checks(seen, load), *usage.checks)
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
-    evident = evidence(cell, measurement, metrics)
+    evident = evidence(cell, measurement, metrics, load.mode)
     taker = disturbance(evident)
     taken = f"disturbed: {taker} away" if taker else left_out.taken
     verdict = judge(evident)
     if cell.share < 1 or cell.database_share < 1:
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
         part(run, "latency", trial.trial_id).unlink()
-    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict, taken)
+    return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict, taken, load.mode)
 
 
 TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
@@ -199,7 +203,7 @@ TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 
 
 def _answered(load: _Load, probed: Mapping[str, Any]) -> int:
-    return load.sent.ok + load.sent.refused + int(probed.get("probe_requests") or 0)
+    return load.answered + int(probed.get("probe_requests") or 0)
 
 
 def _checks(seen: _Seen, load: _Load) -> tuple[Check, ...]:
@@ -227,8 +231,7 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
     rows = []
     for at, (each, load, window) in enumerate(zip(seen.measurement.slices, seen.loads, seen.windows, strict=True)):
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
-        probes = 0 if seen.probe is None else int(seen.probe.beside(at).sum())
-        requests = load.sent.ok + load.sent.refused + probes
+        requests = load.answered + (0 if seen.probe is None else len(seen.probe.only(at).status))
         row = {
             "trial_id": trial.trial_id,
             "session": trial.session,
@@ -268,11 +271,23 @@ def _together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) 
     if len(parts) > 1:
         for name in ("iteration_mean_ms", "in_flight_mean"):
             metrics[name] = _mean([(load.metrics.get(name), load.duration_s) for load in parts])
+        if "opened_pct" in metrics:
+            metrics["opened_pct"] = _mean([(load.metrics["opened_pct"], load.metrics["requests"]) for load in parts])
+        if metrics.get("ended_late_s") is not None:
+            metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
     sent = reconcile.Sent(
         **{name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")},
         at_once=parts[0].sent.at_once,
     )
-    return _Load(metrics, parts[0].checks, parts[0].begin_wall_ns, duration_s, sent, parts[0].result)
+    modes = {load.mode for load in parts}
+    return replace(
+        parts[0],
+        metrics=metrics,
+        duration_s=duration_s,
+        sent=sent,
+        mode=modes.pop() if len(modes) == 1 else "mixed",
+        answered=sum(load.answered for load in parts),
+    )
 
 
 SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
@@ -297,26 +312,34 @@ def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Pa
     return {table: part(run, table, name) for table in _K6_TABLES} | final
 
 
-def _k6_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement, salvage: bool) -> _Load:
+def _k6_load(
+    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: Probe | None, *, salvage: bool
+) -> _Load:
     folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
     of_slice = None if trial.cell.slices is None else number
     tables = _k6_tables(run, trial, of_slice)
     for path in tables.values():
         path.parent.mkdir(parents=True, exist_ok=True)
+    window_s = None if salvage else reconcile.window_s(cell)
     points = digest_k6(
         folder / slice_name("k6.json.gz", of_slice),
         *(tables[name] for name in _K6_TABLES),
         trial_id=trial.trial_id,
         mode=cell.mode,
+        held=reconcile.may_hold(cell, reopened_share(probe)),
+        window_s=window_s,
         scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
         salvage=salvage,
     )
-    duration_s = (points.last_end_ns - points.first_start_ns) / 1e9
+    lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
+    duration_s = window_s or lasted_s
     metrics: Metrics = {
         "requests": points.requests,
+        "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
         "dropped": points.dropped_iterations + reconcile.missed(cell, points),
         "duration_s": duration_s,
+        "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **_k6_latency(points),
         "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
@@ -336,19 +359,12 @@ def _k6_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement
         lost=points.requests - points.with_status + interrupted,
         at_once=cell.sockets,
     )
-    return _Load(metrics, checks, points.first_start_ns, duration_s, sent, points)
+    begin_ns, answered = points.first_start_ns, points.answered_by_end
+    return _Load(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
 
 
 def _k6_latency(points: K6Points) -> Metrics:
-    return {
-        "latency_mean_ms": points.latency_mean_ms,
-        "latency_p50_ms": points.latency_p50_ms,
-        "latency_p90_ms": points.latency_p90_ms,
-        "latency_p95_ms": points.latency_p95_ms,
-        "latency_p99_ms": points.latency_p99_ms,
-        "latency_p999_ms": points.latency_p999_ms,
-        "latency_max_ms": points.latency_max_ms,
-    }
+    return {f"latency_{name}": value for name, value in asdict(points.latency).items()}
 
 
 def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> Metrics:
@@ -370,7 +386,15 @@ def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]
 # --- wrk --------------------------------------------------------------------------------------------------
 
 
-def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement, _salvage: bool) -> _Load:
+def _wrk_load(
+    run: RunFolder,
+    trial: Trial,
+    number: int,
+    measurement: Measurement,
+    _probe: Probe | None,
+    *,
+    salvage: bool,  # noqa: ARG001 - of k6's samples only
+) -> _Load:
     of_slice = None if trial.cell.slices is None else number
     result = read_wrk(run.trial(trial.trial_id) / slice_name("wrk.json", of_slice))
     begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
@@ -380,7 +404,8 @@ def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measuremen
     sent = reconcile.Sent(
         ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
     )
-    return _Load(_wrk_metrics(result), checks, begin_ns, result.duration_s, sent, result)
+    answered = sent.ok + sent.refused
+    return _Load(_wrk_metrics(result), checks, begin_ns, result.duration_s, sent, trial.cell.mode, answered, result)
 
 
 def _wrk_metrics(result: WrkResult) -> Metrics:

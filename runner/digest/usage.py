@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.resources import Counter, Window, rates, read_counters, stitched
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Serial, Wait
+from runner.digest.witness import probing_of, saw_the_same
 from runner.measurement import Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
@@ -142,7 +143,7 @@ def _database(database: Counter, server: Counter, measurement: Measurement, end_
     return metrics
 
 
-def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence:
+def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str = "keepalive") -> Evidence:
     """Return what the verdict is judged by: CPU use as shares of what each side was given, who waited, and the pool."""
     placement = measurement.placement
     mean, peak = metrics["generator_cpu_mean_pct"] or 0.0, metrics["generator_cpu_peak_1s_pct"]
@@ -161,9 +162,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
         _database_evidence(cell, measurement, metrics),
-        # The probe keeps its connections: what new ones wait to be accepted it does not see. And it asks for one path,
-        # where a script asks for what it likes: their times are those of different requests.
-        waits=tuple(_waits(metrics)) if cell.mode == "keepalive" and not scripted else (),
+        waits=tuple(_waits(metrics)) if saw_the_same(cell, mode, metrics) else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
         stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
         others_share=_others_share(measurement, metrics, cpus),
@@ -174,6 +173,9 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics) -> Evidence
         share=cell.share,
         cores=len(placement.server) * cell.share,
         serial=_serial(cell, measurement, metrics),
+        probing=None if scripted else probing_of(metrics),
+        connecting_share=0.0 if mode == "keepalive" else (metrics.get("opened_pct") or 0.0) / 100,
+        ended_late_s=metrics.get("ended_late_s") or 0.0,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runner.model import POOL_EXHAUSTED, Verdict
+from runner.model import POOL_EXHAUSTED, Verdict, milliseconds
 
 SATURATED = 0.90
 """A server above this share of its CPUs is the limit."""
@@ -28,8 +28,19 @@ ticks, the trial's exactly, so that their difference is rough: docs/method.md ha
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
+BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
+"""Share of the requests that lie beyond a percentile: as many new connections can make it what it is."""
 ALIKE = 1.5
 """Percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike."""
+STIRRING = 0.25
+"""A generator that stayed below this share of its CPUs in every second kept no request waiting: those that did, in the
+committed runs, used 52 % or more."""
+PROBED = 0.8
+"""Share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %."""
+LEAST_PROBED = 10
+"""So many answers have a median (digest/probe.py)."""
+LATE_S = 0.5
+"""An open load whose last answer comes later than this after its end says so."""
 MOSTLY = 0.5
 """A pool that is exhausted in this share of the samples is the limit."""
 CLEARLY_MORE = 2.0
@@ -75,6 +86,12 @@ class Evidence:
     """How much that is together."""
     serial: Serial | None = None
     """One connection: one request after the other."""
+    probing: Probing | None = None
+    """How the probe fared; None where there was none, or where it is no witness."""
+    connecting_share: float = 0.0
+    """Of the requests whose response time has the making of a connection in it."""
+    ended_late_s: float = 0.0
+    """How long after the end of an open load its last answer came."""
 
     @property
     def wrong_share(self) -> float:
@@ -85,6 +102,16 @@ class Evidence:
     def queued(self) -> bool:
         """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
         return any(wait.generators_own for wait in self.waits)
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the probe waited many times as long as the generator says."""
+        return any(wait.probes_own for wait in self.waits)
+
+    @property
+    def starved(self) -> bool:
+        """Whether the probe had too few answers to say anything."""
+        return self.probing is not None and self.probing.starved
 
     @property
     def alike(self) -> bool:
@@ -144,6 +171,12 @@ class Wait:
         return self.generator_ms > MANY_TIMES * self.probe_ms and apart > APART_MS[self.name]
 
     @property
+    def probes_own(self) -> bool:
+        """Whether the probe waited many times as long as the generator."""
+        apart = self.probe_ms - self.generator_ms
+        return self.probe_ms > MANY_TIMES * self.generator_ms and apart > APART_MS[self.name]
+
+    @property
     def alike(self) -> bool:
         """Whether both waited, and about as long."""
         return min(self.generator_ms, self.probe_ms) > APART_MS[self.name] and (
@@ -151,7 +184,27 @@ class Wait:
         )
 
     def __str__(self) -> str:
-        return f"{self.name} {self.generator_ms:.3g} ms to the generator, {self.probe_ms:.3g} ms to the probe"
+        generator, probe = (milliseconds(each) for each in (self.generator_ms, self.probe_ms))
+        return f"{self.name} {generator} ms to the generator, {probe} ms to the probe"
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How many requests of the probe were due within the load, how many of them it sent, and how many failed."""
+
+    due: int
+    sent: int
+    failed: int = 0
+
+    @property
+    def starved(self) -> bool:
+        """Whether too few were answered."""
+        answered = self.sent - self.failed
+        return answered < PROBED * self.due or answered < LEAST_PROBED
+
+    def __str__(self) -> str:
+        failed = f", and {self.failed} failed" if self.failed else ""
+        return f"the probe sent {self.sent} of its {self.due} requests{failed}"
 
 
 @dataclass(frozen=True)
@@ -179,10 +232,10 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict("inconclusive", f"{why}; {said}")
     if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
         return _serial(evidence, evidence.serial, said)
-    return _queued(evidence, said)
+    return _parallel(evidence, said)
 
 
-def _queued(evidence: Evidence, said: str) -> Verdict:
+def _parallel(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict of a load that may have several requests under way."""
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
@@ -286,16 +339,42 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
     if takers := _takers(evidence):
         return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
     if evidence.queued:
-        return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
-    if evidence.dropped:
-        return Verdict(
-            "inconclusive", f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped: {said}"
-        )
-    if evidence.wrong_share > 0:
-        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
+        return _queued(evidence, said)
+    if why := _unsure(evidence):
+        return Verdict("inconclusive", f"{why}: {said}")
     if evidence.offered_rps is not None:
         return Verdict("offered", f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
     return Verdict("inconclusive", f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
+
+
+def _unsure(evidence: Evidence) -> str:
+    """Return why a load says nothing of response times that could be believed; empty where it may."""
+    if evidence.dropped:
+        return f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped"
+    if evidence.wrong_share > 0:
+        return _failed(evidence)
+    if evidence.contradicted:
+        return "generator and probe contradict each other, the probe waited longer"
+    if evidence.offered_rps is not None and evidence.starved:
+        return f"{evidence.probing}, too few for a second witness"
+    return ""
+
+
+def _queued(evidence: Evidence, said: str) -> Verdict:
+    """Return the verdict where the generator waited many times as long as the probe.
+
+    It is the generator's own queue where the generator had something to do, and the probe was served. Where connections
+    are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
+    """
+    if evidence.starved:
+        return Verdict("inconclusive", f"{evidence.probing}, too few for a second witness: {said}")
+    if evidence.generator_peak_share < STIRRING:
+        why = "generator and probe contradict each other, the generator waited longer and had little to do"
+        return Verdict("inconclusive", f"{why}: {said}")
+    if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
+        why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
+        return Verdict("inconclusive", f"{why}: {said}")
+    return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
@@ -329,6 +408,8 @@ def _said(evidence: Evidence) -> str:
         parts += [f"pool exhausted {exhausted:.0f} % of the time"]
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
+    if evidence.ended_late_s > LATE_S:
+        parts.append(f"the last answer came {evidence.ended_late_s:.2g} s after the load's end")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [_taken(evidence)])])

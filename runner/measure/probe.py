@@ -10,6 +10,7 @@ it would be for users who come and go (what closed-loop generators leave out).
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -36,21 +37,42 @@ END = "end"
 
 
 class Connection:
-    """One kept connection to the server, with at most one request under way."""
+    """One kept connection to the server, with at most one request under way.
+
+    Nothing waits while it is being made: a server that drops the first SYN makes one request late by a second, not all
+    that are due in it.
+    """
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.channel = socket.create_connection(address, timeout=1.0)
+        family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+        self.channel = socket.socket(family, kind, protocol)
         self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # It is only asked when it is ready: a timeout would cost a system call more, each time.
         self.channel.setblocking(False)
+        code = self.channel.connect_ex(place)
+        if code not in (0, errno.EINPROGRESS):
+            self.channel.close()
+            raise OSError(code, os.strerror(code))
+        self.is_connecting = code != 0
         self.row = -1
         """Number of the request under way."""
-        self._answer = Answer()
+        self._answer, self._waiting = Answer(), b""
 
     def send(self, row: int, request: bytes) -> None:
-        """Send a request; a few hundred bytes fit into an idle connection's buffer."""
+        """Send a request, or keep it until the connection is there; a few hundred bytes fit into its buffer."""
         self.row, self._answer = row, Answer()
-        self.channel.sendall(request)
+        if self.is_connecting:
+            self._waiting = request
+        else:
+            self.channel.sendall(request)
+
+    def connected(self) -> None:
+        """Send what waits for the connection, which is there or could not be made: then OSError."""
+        code = self.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self.is_connecting = False
+        self.channel.sendall(self._waiting)
 
     def read(self) -> tuple[int, bool] | None:
         """Take what has come; return the answer's status and whether the connection is kept, None while it is short.
@@ -97,8 +119,23 @@ class Schedule:
 
     @property
     def open(self) -> tuple[int, ...]:
-        """File descriptors of all connections: an idle one is ready once the server has closed it."""
-        return *self._busy, *self._idle
+        """File descriptors of all connections that are there: an idle one is ready once the server has closed it."""
+        return *(each for each, connection in self._busy.items() if not connection.is_connecting), *self._idle
+
+    @property
+    def connecting(self) -> tuple[int, ...]:
+        """File descriptors of the connections that are being made."""
+        return tuple(each for each, connection in self._busy.items() if connection.is_connecting)
+
+    def connect(self, ready: Iterable[int]) -> None:
+        """Go on with connections that have been made, or could not be."""
+        for descriptor in ready:
+            connection = self._busy[descriptor]
+            try:
+                connection.connected()
+            except OSError:
+                self.rows["received_ns"][connection.row] = time.monotonic_ns()
+                self._drop(connection.row)
 
     def close(self) -> None:
         """Close every connection."""
@@ -120,7 +157,7 @@ class Schedule:
             except OSError:
                 self.rows["received_ns"][row] = time.monotonic_ns()
                 self._drop(row)
-                return  # it may have taken a second: answers and commands come first
+                return  # answers and commands come first
 
     def receive(self, ready: Iterable[int]) -> None:
         """Take answers from connections that are ready; close idle ones that their server has closed."""
@@ -174,10 +211,11 @@ def _probe(schedule: Schedule) -> str:
         now = time.monotonic_ns()
         wait_s = 0.5 if command or schedule.is_full else max(0.0, (schedule.due_ns - now) / 1e9)
         watched = schedule.open if command else (0, *schedule.open)
-        ready = select.select(watched, [], [], min(wait_s, 0.5))[0]
+        ready, made, _ = select.select(watched, schedule.connecting, [], min(wait_s, 0.5))
         if 0 in ready:
             ready.remove(0)
             command = sys.stdin.readline() or END
+        schedule.connect(made)
         schedule.receive(ready)
         if not command:
             schedule.send_due()

@@ -45,6 +45,7 @@ YOUNGER = {
         *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
         *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct"),
         *("share", "database_share", "slices", "slices_kept"),
+        *("opened_pct", "ended_late_s", "probe_reopened_pct"),
     ),
     "resources": (
         *("pool_size", "pool_in_use", "pool_waiting", "gc_cycles", "requests", "connections"),
@@ -61,6 +62,7 @@ YOUNGER_TEXT = {"trials": ("objective", "session", "idle")}
 LATER_ATTEMPT = r"\.a\d+$"
 """What the identifier of a trial's second attempt ends in, and of those after it."""
 MODES = {"keepalive": "keep-alive", "close": "close"}
+"""What may be asked for, in words. What happened to a load's connections may also be `mixed`, which is a word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,10 +246,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
 def _load(row: dict[Any, Any]) -> str:
     """Return a load in words: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
     parts = [str(row["workload"])]
-    if row["tool"] == "wrk":
+    if row["tool"] == "wrk" or row["mode"] not in ("keepalive", ""):
         parts.append(MODES.get(row["mode"], str(row["mode"])))
-    elif row["mode"] == "close":
-        parts.append("close")
     if not np.isnan(row["connections"]):
         number = int(row["connections"])
         parts.append(f"{number} connection{'s' * (number != 1)}")

@@ -250,6 +250,7 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
         "checks": [asdict(check) for check in digest.checks] if digest else [],
         "verdict": digest.verdict.verdict if digest else "inconclusive",
         "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",
+        "mode": digest.mode if digest else None,
         "metrics": digest.metrics if digest else {},
         "raw": raw_hashes(run.trial(trial.trial_id)),
     }

@@ -45,7 +45,7 @@ def swept(tables: Tables) -> pd.DataFrame:
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
     words = [
         ", ".join(
-            [str(row["workload"]), *([MODES[row["mode"]]] if row["mode"] == "close" else [])]
+            [str(row["workload"]), *([] if row["mode"] in ("keepalive", "") else [MODES.get(row["mode"], row["mode"])])]
             + ([f"at most {row['vus']:.0f} users"] if each else [])
         )
         for row, each in zip(trials.to_dict("records"), several, strict=True)

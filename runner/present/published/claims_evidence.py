@@ -136,8 +136,8 @@ def _share(tables: Tables, trials: pd.DataFrame, subject: str) -> float:
 
 def _beside_probe(sealed: pd.DataFrame, tool: str) -> str:
     ours, probes = spread(sealed["latency_p50_ms"]).median, spread(sealed["probe_p50_ms"]).median
-    # In close mode the probe keeps its connections: what new ones wait to be accepted it does not see.
-    if not math.isfinite(probes) or sealed["mode"].iloc[0] == "close":
+    # The probe keeps its connections: what new ones wait to be accepted it does not see.
+    if not math.isfinite(probes) or sealed["mode"].iloc[0] != "keepalive":
         return ""
     return f"p50 {style.number(ours)} ms to {tool} and {style.number(probes)} ms to the probe"
 
