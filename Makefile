@@ -70,6 +70,10 @@ bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pa
 bench-sampler: setup ## CPU that the sampler takes, by what it samples
 	@$(BIN)/python benchmarks/sampler.py
 
+.PHONY: bench-k6
+bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)
+	@$(BIN)/python benchmarks/k6_series.py
+
 .PHONY: soak
 soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
 	@$(BIN)/python benchmarks/soak.py
