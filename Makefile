@@ -6,15 +6,17 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-SETUP := .venv/.setup
-K6_VERSION := v1.8.1
+# Which k6 `make setup` builds: a folder of setup/k6/.
+K6_SERIES := v1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
-SHELL_SCRIPTS := .ci/run setup/tools.sh setup/python.sh setup/audit.sh $(wildcard servers/*/*.sh)
+LOCK := $(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
 
 .PHONY: help
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: report
 report: setup ## The main job: measure the quick campaign, make tables, figures and HTML
@@ -23,7 +25,7 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test
-test: setup test-servers ## Run the tests
+test: setup k6-both test-servers ## Run the tests
 	@$(BIN)/python -m pytest
 
 # One target folder for all: they share most of their dependencies.
@@ -34,12 +36,12 @@ test-servers: setup ## Run the servers' own unit tests (part of make test)
 	  (cd $$server && cargo test --quiet --locked --target-dir ../../common-rust/target/test -- --test-threads=1); done # some measure time
 
 .PHONY: setup
-setup: $(SETUP) ## Make .venv from the lock file; find or install k6, wrk and nginx
-	@K6_VERSION=$(K6_VERSION) setup/tools.sh
+setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the quick campaign's binaries, side by side
+	@PYTHON="$(PYTHON)" K6_SERIES=$(K6_SERIES) setup/all.sh
 
-$(SETUP): requirements.lock pyproject.toml setup/python.sh
-	@PYTHON="$(PYTHON)" setup/python.sh
-	@touch $@
+.PHONY: k6-both
+k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test)
+	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
 
 .PHONY: lint
 lint: setup ## Lint and type-check Python, Rust, Go and shell
@@ -50,7 +52,7 @@ lint: setup ## Lint and type-check Python, Rust, Go and shell
 	  (cd $$server && cargo fmt --check && cargo clippy --quiet --release --locked --all-targets -- -D warnings); done
 	@set -e; for server in $(SERVERS_GO); do echo "go vet $$server"; \
 	  (cd $$server && test -z "$$(gofmt -l .)" && go vet ./...); done
-	@if command -v shellcheck > /dev/null; then shellcheck $(SHELL_SCRIPTS); \
+	@if command -v shellcheck > /dev/null; then shellcheck -x $(SHELL_SCRIPTS); \
 	  else echo "shellcheck is not installed: shell scripts not checked"; fi
 
 .PHONY: format
@@ -68,6 +70,10 @@ bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pa
 bench-sampler: setup ## CPU that the sampler takes, by what it samples
 	@$(BIN)/python benchmarks/sampler.py
 
+.PHONY: bench-k6
+bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)
+	@$(BIN)/python benchmarks/k6_series.py
+
 .PHONY: soak
 soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
 	@$(BIN)/python benchmarks/soak.py
@@ -78,10 +84,9 @@ sample: setup ## Make the committed runs anew by real ones, data/sample (seeds-h
 	  $(BIN)/bench run $${pair%=*}; $(BIN)/bench export latest --out data/$${pair#*=}; $(BIN)/bench report $${pair#*=}; done
 
 .PHONY: lock
-lock: setup ## Resolve the dependencies anew into requirements.lock (hashes, no addresses)
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 --group dev \
-	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)
+	$(LOCK) --group dev pyproject.toml -o requirements.lock
+	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
 readme: setup ## Write the table of servers anew into README.md

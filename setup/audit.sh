@@ -34,8 +34,10 @@ built() {
 PATH="$tools/bin:$PATH"
 
 if .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$tools/python" pip-audit==2.10.1 > "$log" 2>&1; then
-  audit "Python: requirements.lock" 1 'Found [0-9]+ known vulnerabilit' \
-    env PYTHONPATH="$tools/python" .venv/bin/python -m pip_audit --requirement requirements.lock --require-hashes --disable-pip --progress-spinner off
+  for lock in requirements.lock setup/uv.txt; do
+    audit "Python: $lock" 1 'Found [0-9]+ known vulnerabilit' \
+      env PYTHONPATH="$tools/python" .venv/bin/python -m pip_audit --requirement "$lock" --require-hashes --disable-pip --progress-spinner off
+  done
 else not_audited "Python: requirements.lock" "pip-audit could not be installed ($(tail -n 1 "$log"))"
 fi
 
@@ -47,6 +49,9 @@ fi
 if built govulncheck env GOBIN="$tools/bin" go install golang.org/x/vuln/cmd/govulncheck@v1.8.0; then
   for module in servers/*/go.mod examples/*/go.mod; do
     audit "Go: ${module%/go.mod}" 3 'Vulnerability #1' env -C "${module%/go.mod}" govulncheck ./...
+  done
+  for module in setup/k6/*/go.mod; do
+    audit "Go: ${module%/go.mod}" 3 'Vulnerability #1' env -C "${module%/go.mod}" govulncheck tool
   done
 else not_audited "Go: servers/*/go.mod" "govulncheck could not be built ($(tail -n 1 "$log"))"
 fi

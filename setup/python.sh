@@ -1,24 +1,39 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock (hashes checked) and installs the lab into it.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+# Makes .venv from requirements.lock and installs the lab into it. pip installs uv, and uv the rest: both check the hashes.
+# shellcheck source=setup/part.sh
+. "$(dirname "$0")/part.sh"
 
-python=${PYTHON:-python3}
-fail() { echo "Error: $*" >&2; exit 2; }
+python=${PYTHON:-python3} done=.venv/.setup
+stale() {
+  local source
+  for source in requirements.lock pyproject.toml setup/uv.txt setup/python.sh; do
+    [ "$done" -nt "$source" ] || return 0
+  done
+  return 1
+}
+stale || exit 0
 
 command -v "$python" > /dev/null || fail "$python is not installed: install Python 3.11 or newer (apt-get install python3 python3-venv)."
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   fail "$("$python" --version) is too old: the lab needs Python 3.11 or newer; name one with make PYTHON=python3.12."
+begin "Python packages into .venv"
 if [ ! -x .venv/bin/python ]; then
-  "$python" -m venv .venv 2> /dev/null || {
+  "$python" -m venv .venv || {
     rm -rf .venv
-    fail "$python cannot make a virtual environment: install python3-venv (apt-get install python3-venv)."
+    echo "$python cannot make a virtual environment: install python3-venv (apt-get install python3-venv)"
+    exit 2
   }
 fi
-echo "Installing Python packages into .venv (about two minutes) ..."
-log=.venv/setup.log
-pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
-{
-  "${pip[@]}" --require-hashes -r requirements.lock
-  "${pip[@]}" --no-deps --no-build-isolation --editable .
-} > "$log" 2>&1 || fail "pip could not install the packages of requirements.lock: $(tail -n 1 "$log") (see $log)."
+pip=(.venv/bin/python -m pip --disable-pip-version-check)
+uv=(.venv/bin/uv pip install --quiet --python .venv/bin/python)
+
+# uv does not read pip's configuration: where that names another index or certificates, they are uv's too.
+configured() { "${pip[@]}" config list | sed -n "s/^[^ ]*\.$1='\(.*\)'$/\1/p" | head -n 1; }
+index=$(configured index-url) cert=$(configured cert)
+[ -z "$index" ] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}
+[ -z "$cert" ] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$cert}
+
+"${pip[@]}" install --quiet --require-hashes --no-deps -r setup/uv.txt
+"${uv[@]}" --require-hashes -r requirements.lock
+"${uv[@]}" --no-deps --no-build-isolation --editable .
+touch "$done"

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
+K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
+"""Every series of k6 that the lab drives: a folder each."""
 KNOWN = """[server]
 language = "Python"
 framework = "asyncio"
@@ -22,14 +25,25 @@ command = ["{python}", "{script}", "{name}", "{delays}"]
 """
 
 
-def make(root: Path) -> Path:
-    """Make the lab under `root` and return `root`."""
+def k6_of(series: str) -> Path:
+    """Return the k6 of a series that `make k6-both` built; the test is skipped where it did not."""
+    path = REPOSITORY / ".tools" / f"k6-{series}"
+    if not path.is_file():
+        pytest.skip(f"k6 {series} is not built: run `make k6-both`")
+    return path
+
+
+def make(root: Path, *, k6: Path | None = None) -> Path:
+    """Make the lab under `root` and return `root`; with `k6` that one is its own."""
     (root / "servers").mkdir()
     for server in (REPOSITORY / "servers").iterdir():
         (root / "servers" / server.name).symlink_to(server)
-    for name in ("notebooks", ".tools"):
-        if (REPOSITORY / name).exists():
-            (root / name).symlink_to(REPOSITORY / name)
+    (root / "notebooks").symlink_to(REPOSITORY / "notebooks")
+    if k6 is not None:
+        (root / ".tools").mkdir()
+        (root / ".tools" / "k6").symlink_to(k6)
+    elif (REPOSITORY / ".tools").exists():
+        (root / ".tools").symlink_to(REPOSITORY / ".tools")
     (root / "data").mkdir()
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     return root

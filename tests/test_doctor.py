@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from runner.measure import doctor, machine
+from runner.measure.tools import need_tool
 from runner.measurement import Placement
+from runner.model import LabError
 
 pytestmark = pytest.mark.timed
 
@@ -238,6 +240,35 @@ def test_the_doctor_says_what_is_harmless_too(fake):
 
 def test_more_server_cpus_than_there_are_is_a_missing_machine(fake):
     assert {finding.subject: finding.level for finding in doctor.examine(server_cpus=4)}["cpus"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ("k6 v1.8.0 (go1.26, linux/amd64)", "ok"),
+        ("k6 v1.10.2 (go1.26, linux/amd64)", "ok"),
+        ("k6 v2.2.0 (commit/devel, go1.26, linux/amd64)", "ok"),
+        ("k6 v1.7.1 (go1.26, linux/amd64)", "missing"),
+        ("k6 v0.57.0 (go1.24, linux/amd64)", "missing"),
+        ("k6 v3.0.0 (go1.30, linux/amd64)", "missing"),
+        ("no number", "missing"),
+    ],
+)
+def test_k6_is_of_a_series_that_the_lab_knows(tmp_path, monkeypatch, said, level):
+    for folder in (".tools", "servers", "notebooks"):
+        (tmp_path / folder).mkdir()
+    program = tmp_path / ".tools" / "k6"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    (finding,) = (each for each in doctor.examine_tools() if each.subject == "k6")
+    assert finding.level == level
+    if level == "ok":
+        assert need_tool("k6").path == program
+        return
+    assert "the lab needs 1.8 to 2.x: run `make setup`" in finding.text
+    with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `make setup`"):
+        need_tool("k6")
 
 
 def test_the_doctor_is_quick():

@@ -19,6 +19,7 @@ from real_lab import standing
 from runner.digest.trial import digest_trial
 from runner.measurement import Measurement
 from runner.model import Cell, Trial
+from runner.present.look.captions import manifest_rows
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.timed
@@ -102,6 +103,7 @@ def test_the_manifest_says_how_and_hides_the_machine(finished):
     assert manifest["engine"] == "process"
     assert "asked for" in manifest["engine_reason"]
     assert manifest["tools"]["k6"] == "1.8.1"
+    assert any(row["what"] == "Tools" and "k6 1.8.1" in row["value"] for row in manifest_rows(manifest))
     everything = text + "".join(json.dumps(record) for record in records(result["path"]).values())
     assert str(root) not in everything
     assert os.environ.get("HOME", "/root") + "/" not in everything

@@ -1,8 +1,9 @@
 """k6's raw samples (`--out json=FILE`, plain or .gz) -> typed tables and the numbers that invariants compare.
 
-Facts of k6 1.8.1's source that this rests on (lib/netext/httpext/tracer.go): `time` is the request's end in wall
-clock; `http_req_blocked` lasts from asking for a connection to having it, so it contains `http_req_connecting` and
-`http_req_tls_handshaking`; `http_req_duration` = sending + waiting + receiving begins where connecting ends.
+Facts of k6's source that this rests on (lib/netext/httpext/tracer.go, the same in 1.8.1 and 2.2.0): `time` is the
+request's end in wall clock; `http_req_blocked` lasts from asking for a connection to having it, so it contains
+`http_req_connecting` and `http_req_tls_handshaking`; `http_req_duration` = sending + waiting + receiving begins where
+connecting ends.
 """
 
 from __future__ import annotations

@@ -142,7 +142,10 @@ class LineReader:
     expected: int = 0
     """Index in REQUEST_METRICS of the next point of a request."""
     infinite: Counter[str] = field(default_factory=Counter)
-    """Points of users' own metrics with an infinite value, which k6 writes as `+Inf`: not JSON, but not a fault."""
+    """Points of users' own metrics with an infinite value, which k6 1.x writes as `+Inf`: not JSON, but not a fault.
+
+    k6 2.x leaves them out, and says so in its log.
+    """
     _first: dict[str, Any] = field(default_factory=dict)
 
     def read(self, raw: Path) -> None:

@@ -1,7 +1,7 @@
 """k6's end-of-test summary as written by `--summary-export=FILE`, for any user script.
 
-Both shapes of k6 1.8 are read: the standard one, and that of --new-machine-readable-summary (k6 2's default),
-which knows no p(99) and no count.
+k6 1.8 and 2.x write the same two shapes: the standard one, which has what --summary-trend-stats names, and that of
+--new-machine-readable-summary, which knows no p(99) and no count. The lab asks for the first.
 """
 
 from __future__ import annotations

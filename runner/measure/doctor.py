@@ -32,7 +32,7 @@ class Finding:
 def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_OPENS) -> list[Finding]:
     """Return what matters for a campaign of this size, most important first; the sizes are machine.examine's."""
     return [
-        *_tools(),
+        *examine_tools(),
         _docker(),
         _postgres(),
         *_toolchains(),
@@ -44,14 +44,15 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
     ]
 
 
-def _tools() -> list[Finding]:
+def examine_tools() -> list[Finding]:
+    """Return which load generators there are, and whether the lab can use them."""
     findings = []
     for name in ("k6", "wrk"):
         tool = find_tool(name)
         if tool is None:
             findings.append(Finding(name, "missing", f"not installed: {remedy(name)}"))
-        elif name == "k6" and not tool.version.startswith("1."):
-            findings.append(Finding(name, "missing", f"{tool.version} found, 1.x needed: {remedy(name)}"))
+        elif tool.unfit is not None:
+            findings.append(Finding(name, "missing", f"{tool.unfit}: {remedy(name)}"))
         else:
             findings.append(Finding(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})"))
     return findings

@@ -14,13 +14,16 @@ from runner.store import lab_root
 
 _VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"]}
 _REMEDIES = {
-    "k6": "run `make setup`, or install k6 1.x and put it on PATH",
+    "k6": "run `make setup`, or install k6 1.8 to 2.x and put it on PATH",
     "wrk": "install it with `apt-get install wrk`",
     "nginx": "install it with `apt-get install nginx-light`",
     "postgres": "install it with `apt-get install postgresql`",
     "cargo": "install Rust (rustup.rs)",
     "go": "install Go (go.dev/dl)",
 }
+
+_K6_FROM, _K6_BEFORE = (1, 8), (3,)
+"""The first version of k6 that the lab can drive, and the first that it is not known to be able to."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,13 @@ class Tool:
     name: str
     path: Path
     version: str
+
+    @property
+    def unfit(self) -> str | None:
+        """Why the lab cannot use it, None where it can: k6 must be 1.8 to 2.x."""
+        if self.name != "k6" or _K6_FROM <= _numbers(self.version) < _K6_BEFORE:
+            return None
+        return f"{self.version} found, but the lab needs 1.8 to 2.x"
 
 
 def remedy(name: str) -> str:
@@ -75,10 +85,15 @@ def find_tool(name: str) -> Tool | None:
 
 
 def need_tool(name: str) -> Tool:
-    """Return a tool or raise LabError that says how to get it; k6 must be of the 1.x series."""
+    """Return a tool or raise LabError that says how to get it, or why it is not one that the lab can use."""
     tool = find_tool(name)
     if tool is None:
         raise LabError(f"{name} is not installed: {remedy(name)}.")
-    if name == "k6" and not tool.version.startswith("1."):
-        raise LabError(f"{tool.path} is k6 {tool.version}, but the lab needs 1.x: {remedy(name)}.")
+    if tool.unfit is not None:
+        raise LabError(f"{tool.path}: {name} {tool.unfit}: {remedy(name)}.")
     return tool
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers, none where it is unknown."""
+    return tuple(map(int, re.findall(r"\d+", version)))

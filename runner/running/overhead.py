@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner.digest.k6 import read_summary
+from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
 from runner.fingerprint import fingerprint
@@ -19,8 +20,9 @@ from runner.measure.lab import open_lab
 from runner.measure.loading import Bench, Observers
 from runner.measure.scratch import scratch
 from runner.measure.session import Member, Ready, measure
+from runner.measure.tools import need_tool
 from runner.measurement import Measurement
-from runner.model import Campaign, Cell, LabError, Load
+from runner.model import Campaign, Cell, LabError, Load, Trial
 from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
 from runner.running.preparing import bench_of, greet, place_for, prepare, tools_of
@@ -59,6 +61,32 @@ def measure_overhead(
 
     LabError where a load cannot be measured: a variant that is missing would make the blocks incomplete.
     """
+    order = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    found: list[Observation] = []
+    with staged(server, engine=engine, vus=vus, iterations=iterations, repeats=repeats, seed=seed, say=say) as stage:
+        for trial in stage.trials:
+            for variant in order.sample(list(VARIANTS), len(VARIANTS)):
+                seen = _observe(stage, trial, variant)
+                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {seen.p50_ms:.3g} ms")
+                found.append(seen)
+    write_json(overhead_file(), _stored(stage.trials[0].cell, need_tool("k6").version, found))
+    return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A server that is built, and one closed load of k6 on it, once a block."""
+
+    bench: Bench
+    ready: Ready
+    trials: tuple[Trial, ...]
+
+
+@contextlib.contextmanager
+def staged(
+    server: str, *, engine: EngineChoice, vus: int, iterations: int, repeats: int, seed: int, say: Say
+) -> Iterator[Stage]:
+    """Open the lab for one load of k6 on one server; LabError where it cannot be measured."""
     load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
     campaign = Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
     servers = campaign_servers(campaign)
@@ -66,42 +94,40 @@ def measure_overhead(
     if not trials:
         raise LabError(f"Server {server} does not implement {WORKLOAD}: name another by --server.")
     tools, placement = tools_of(trials), place_for(campaign, trials)
-    order = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    found: list[Observation] = []
     with open_lab(engine) as opened:
         greet(opened, machine.warnings(placement, vus), say)
         ready = prepare(opened, servers, placement, say)
         if ready.errors:
             raise LabError(next(iter(ready.errors.values())), exit_code=1)
-        bench = bench_of(opened, campaign, placement, tools, None)
         machine.raise_open_files()
-        for trial in trials:
-            for variant in order.sample(list(VARIANTS), len(VARIANTS)):
-                seen = _observe(bench, ready.servers[server], trial.cell, variant, trial.block)
-                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {seen.p50_ms:.3g} ms")
-                found.append(seen)
-    write_json(overhead_file(), _stored(trials[0].cell, tools["k6"].version, found))
-    return found
+        yield Stage(bench_of(opened, campaign, placement, tools, None), ready.servers[server], tuple(trials))
 
 
-def _observe(bench: Bench, ready: Ready, cell: Cell, variant: str, block: int) -> Observation:
-    with scratch(bench.ledger) as folder:
-        watched = replace(bench, observers=VARIANTS[variant])
-        member = Member(cell.cell_id, ready, cell, folder)
-        found = measure(watched, load_workload(cell.workload), [member], [(cell.cell_id, 1)], lambda _step: None)
-        measurement = found[cell.cell_id]
-        if isinstance(measurement, LabError):
-            raise measurement
-        if measurement.generator_exit != 0:
-            said = last_line(folder / "generator.log")
-            raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
-        summary = read_summary(folder / "k6-summary.json")
-        if summary.requests != cell.iterations or summary.http_req_duration is None or not summary.rps:
-            raise LabError(f"k6 made {summary.requests} of {cell.iterations} requests ({variant}).", exit_code=1)
+def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) -> tuple[Measurement, K6Summary]:
+    """Run the load once, raw files into `folder`; LabError, which names `what`, unless k6 made every request."""
+    member = Member(cell.cell_id, ready, cell, folder)
+    found = measure(bench, load_workload(cell.workload), [member], [(cell.cell_id, 1)], lambda _step: None)
+    measurement = found[cell.cell_id]
+    if isinstance(measurement, LabError):
+        raise measurement
+    if measurement.generator_exit != 0:
+        said = last_line(folder / "generator.log")
+        raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
+    summary = read_summary(folder / "k6-summary.json")
+    if summary.requests != cell.iterations or summary.http_req_duration is None or not summary.rps:
+        raise LabError(f"k6 made {summary.requests} of {cell.iterations} requests ({what}).", exit_code=1)
+    return measurement, summary
+
+
+def _observe(stage: Stage, trial: Trial, variant: str) -> Observation:
+    with scratch(stage.bench.ledger) as folder:
+        watched = replace(stage.bench, observers=VARIANTS[variant])
+        measurement, summary = observed(watched, stage.ready, trial.cell, folder, variant)
+        assert summary.rps is not None and summary.http_req_duration is not None
         probe = read_probe(folder / "probe.parquet")
         return Observation(
             variant,
-            block,
+            trial.block,
             rps=summary.rps,
             p50_ms=summary.http_req_duration.p50,
             sampler_cpu_pct=_sampler_cpu_pct(folder / "resources.parquet", measurement),

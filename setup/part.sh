@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# What the parts of the set-up share. A part that has nothing to do says nothing; else it says in one line that it begins,
+# and in one how long it took or why it failed. All else goes to its log.
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+set -euo pipefail
+
+# fail SENTENCE: end the part before it began.
+fail() { echo "Error: $*" >&2; exit 2; }
+
+# begin WHAT: say so; from here on output goes to the part's log.
+begin() {
+  what=$1 log=.tools/setup-$(basename "$0" .sh).log
+  mkdir -p .tools
+  exec 3>&1 4>&2 > "$log" 2>&1
+  echo "$what ..." >&3
+  SECONDS=0
+  trap 'ended $?' EXIT
+  trap 'trap - EXIT; exit 130' INT TERM
+}
+
+# reason: the last line that the log has, without its full stop.
+reason() { grep -v '^[[:space:]]*$' "$log" | tail -n 1 | sed 's/\.$//'; }
+
+ended() {
+  [ "$1" != 0 ] || { echo "$what: done in $SECONDS s" >&3; return; }
+  echo "Error: $what failed: $(reason) (see $log)." >&4
+  exit 2
+}

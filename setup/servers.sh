@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Builds the binaries of the quick campaign's servers that are not there, so that the first run need not wait for them.
+# shellcheck source=setup/part.sh
+. "$(dirname "$0")/part.sh"
+
+export PYTHONPATH=$PWD
+python=${PYTHON:-python3}
+missing=$("$python" setup/servers.py 2> /dev/null) || exit 0 # no such Python: setup/python.sh says so
+[ -n "$missing" ] || exit 0
+begin "Binaries of $missing"
+# shellcheck disable=SC2086 # words
+"$python" setup/servers.py $missing

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Finds wrk, nginx and PostgreSQL, or installs them from the system's packages.
+# shellcheck source=setup/part.sh
+. "$(dirname "$0")/part.sh"
+
+has() { PATH="$PATH:/usr/local/sbin:/usr/sbin" command -v "$1" > /dev/null; }
+has_postgres() { has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null; }
+missing=()
+has wrk || missing+=(wrk)
+has nginx || missing+=(nginx-light)
+has_postgres || missing+=(postgresql)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+# Without nginx or PostgreSQL everything runs but what needs them; without wrk no campaign does.
+stop() {
+  has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
+  fail "$*."
+}
+command -v apt-get > /dev/null || stop "${missing[*]} must be installed with your system's packages"
+if [ "$(id -u)" = 0 ]; then as_root=()
+elif sudo -n true 2> /dev/null; then as_root=(sudo -n)
+else stop "${missing[*]} must be installed and this user may not: run apt-get install ${missing[*]} as root"
+fi
+
+install_missing() {
+  "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+begin "${missing[*]} from the system's packages"
+# The packages of nginx and PostgreSQL start a server unless a policy forbids it, and the latter makes a cluster: the lab
+# starts its own of both.
+no_cluster=/etc/postgresql-common/createcluster.d/web-bench-lab.conf
+if ! has_postgres; then
+  "${as_root[@]}" mkdir -p "${no_cluster%/*}"
+  echo "create_main_cluster = false" | "${as_root[@]}" tee "$no_cluster" > /dev/null
+fi
+code=0
+install_missing || code=2
+"${as_root[@]}" rm -f "$no_cluster"
+[ $code = 0 ] || ! has wrk || {
+  echo "Warning: ${missing[*]} could not be installed: $(reason) (see $log); what needs them will fail." >&4
+  trap - EXIT
+  code=0
+}
+exit $code

@@ -1,0 +1,98 @@
+"""Every series of k6 that the lab drives: loads of each kind, and a script that a user brings, keep all invariants."""
+
+import os
+
+import pytest
+import real_lab
+from own_api import CLOSED, Made, run, script, tiny
+
+from runner.digest.k6 import read_summary
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
+]
+
+LOADS = """title = "each kind of load of k6"
+servers = ["gin"]
+
+[[load]]
+workload = "experiments"
+vus = 20
+modes = ["keepalive", "close"]
+iterations = 2000
+warmup_s = 0.2
+
+[[load]]
+workload = "rates"
+rates_rps = [200]
+duration_s = 2
+vus = 20
+warmup_s = 0.2
+
+[[load]]
+workload = "static-ramp"
+from_rps = 100
+to_rps = 200
+steps = 2
+step_s = 1
+vus = 20
+warmup_s = 0.2
+"""
+SCRIPT = """import http from 'k6/http';
+import { check, group } from 'k6';
+import { Trend } from 'k6/metrics';
+const mine = new Trend('mine', true);
+export const options = { summaryTrendStats: ['avg'], thresholds: { mine: ['max<0'] } };
+export default function () {
+  group('g', () => check(http.get(`${__ENV.BASE_URL}/x`), { 'is 200': (r) => r.status === 200 }));
+  mine.add(1);
+}
+export function handleSummary() { return { stdout: 'a summary of its own' }; }
+"""
+
+
+@pytest.fixture(scope="module", params=real_lab.K6_SERIES)
+def series(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def loads(series, tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp(series), k6=real_lab.k6_of(series))
+    (root / "test.toml").write_text(LOADS)
+    return run(root, str(root / "test.toml"), "--engine", "process")
+
+
+@pytest.fixture(scope="module")
+def own(series, tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp(series), k6=real_lab.k6_of(series))
+    with tiny(5) as server:
+        return run(root, "--url", server.url, "--script", script(root, SCRIPT), *CLOSED)
+
+
+def holds(made: Made, series: str, trials: int) -> None:
+    """Every trial is sealed, by this series, and k6 said every number that the lab holds against its own."""
+    assert made.done.returncode == 0, made.done.stderr
+    assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")
+    assert len(made.records) == trials
+    for record in made.records:
+        assert record["status"] == "sealed", record["error"]
+        assert all(check["ok"] for check in record["checks"])
+        assert {check["name"].partition(" ")[0] for check in record["checks"]} >= {"1", "2", "3", "4", "9"}
+        summary = read_summary(made.folder / "trials" / record["trial_id"] / "k6-summary.json")
+        trend = summary.http_req_duration
+        assert trend is not None
+        assert None not in (trend.p90, trend.p95, trend.p99, trend.p999)
+        assert trend.count == summary.requests == record["metrics"]["requests"]
+
+
+def test_closed_open_and_close_mode_loads_keep_every_invariant(loads, series):
+    holds(loads, series, trials=4)
+    assert {record["cell"]["mode"] for record in loads.records} == {"keepalive", "close"}
+
+
+def test_a_script_with_its_own_summary_keeps_every_invariant(own, series):
+    holds(own, series, trials=1)
+    assert own.trials["requests"].tolist() == [200]
+    assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(own.manifest["host_warnings"])
