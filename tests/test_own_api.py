@@ -358,3 +358,26 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "is not the process that it began with" in refused.stderr
     (copy / "script" / "files" / "my.js").write_text("export default function () {}")
     assert "is not the script that it began with" in real_lab.bench(root, "run", "--resume", str(copy)).stderr
+
+
+# --- two servers against each other -----------------------------------------------------------------------
+
+
+def test_two_urls_are_loaded_in_turn_and_a_known_ratio_comes_back(root):
+    """Servers that take 20 and 30 ms, ten users: by Little's law 500 and 333 requests/s."""
+    with tiny(20) as quick, tiny(30, port=free_port() + 1) as slow:
+        urls = ("--url", f"{quick.url}/x", "--url", f"{slow.url}/x")
+        made = run(root, *urls, "--vus", "10", "--iterations", "1500", "--repeats", "2")
+        seen = {"url-a": quick.seen["requests"], "url-b": slow.seen["requests"]}
+        assert quick.process.poll() is None and slow.process.poll() is None
+    assert made.done.returncode == 0, made.done.stderr
+    trials = made.trials
+    assert sorted(trials["server"]) == ["url-a", "url-a", "url-b", "url-b"]
+    assert (trials["session"].value_counts() == 2).all()
+    assert (trials["requests"] == 1500).all()
+    by_server = trials.groupby("server")
+    for name, rows in by_server:
+        assert rows["latency_p50_ms"].median() == pytest.approx({"url-a": 20, "url-b": 30}[name], rel=0.2)
+        assert seen[name] > rows["requests"].sum()  # the probe, the warm-up and the lab's questions besides
+    ratio = by_server["rps"].median()["url-a"] / by_server["rps"].median()["url-b"]
+    assert ratio == pytest.approx(1.5, rel=0.15)

@@ -70,11 +70,11 @@ ADDRESSES = {
 
 @pytest.mark.parametrize("url", ADDRESSES)
 def test_what_is_no_server_of_this_machine_is_refused_in_a_sentence(url):
-    assert ADDRESSES[url] in refusal(url=url)
+    assert ADDRESSES[url] in refusal(urls=(url,))
 
 
 def test_a_secret_in_a_url_is_not_repeated():
-    assert "secret" not in refusal(url="http://me:secret@127.0.0.1/")
+    assert "secret" not in refusal(urls=("http://me:secret@127.0.0.1/",))
 
 
 @pytest.mark.parametrize(("addresses", "elsewhere"), [
@@ -86,17 +86,17 @@ def test_a_secret_in_a_url_is_not_repeated():
 def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, addresses, elsewhere):
     answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
     monkeypatch.setattr(own.socket, "getaddrinfo", lambda *_, **__: answer)
-    assert f"api.test is {elsewhere}, which is not loopback" in refusal(url="http://api.test/")
+    assert f"api.test is {elsewhere}, which is not loopback" in refusal(urls=("http://api.test/",))
 
 
 def test_only_the_url_s_own_host_can_be_answered_for():
-    said = refusal(url="http://10.9.8.7/", owned_host="10.9.8.8")
+    said = refusal(urls=("http://10.9.8.7/",), owned_host="10.9.8.8")
     assert "names 10.9.8.8, and the URL another host, 10.9.8.7" in said
 
 
 def test_a_server_that_answers_something_else_is_refused(server):
-    assert "answers 404: give an address" in refusal(url=f"{server.url}/missing")
-    away = refusal(url=f"{server.url}/away?http://93.184.216.34/")
+    assert "answers 404: give an address" in refusal(urls=(f"{server.url}/missing",))
+    away = refusal(urls=(f"{server.url}/away?http://93.184.216.34/",))
     assert "answers 302 and leads to http://93.184.216.34/: the lab follows no redirection" in away
 
 
@@ -111,7 +111,7 @@ def test_what_speaks_another_protocol_is_refused():
                     channel.close()
 
         threading.Thread(target=greet, daemon=True).start()
-        assert "does not answer HTTP" in refusal(url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        assert "does not answer HTTP" in refusal(urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",))
 
 
 # --- what -------------------------------------------------------------------------------------------------
@@ -126,29 +126,29 @@ LOADS = {
 
 @pytest.mark.parametrize("name", LOADS)
 def test_a_load_is_of_one_kind(server, name):
-    assert "A load is closed, --vus N --iterations M, or open" in refusal(url=server.url, **LOADS[name])
+    assert "A load is closed, --vus N --iterations M, or open" in refusal(urls=(server.url,), **LOADS[name])
 
 
 def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
-    (load,) = plan_own(Asked(url=server.url), None, None).campaign.loads
+    (load,) = plan_own(Asked(urls=(server.url,)), None, None).campaign.loads
     assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == ("own-get", (100.0,), 15.0, 3)
 
 
 def test_options_that_do_not_go_together_are_refused(server, tmp_path):
-    assert "fewer than 5 virtual users" in refusal(url=server.url, vus=5, iterations=4)
-    assert "beside a plain GET" in refusal(url=server.url, probe_path="/x")
-    assert "must begin with a slash" in refusal(url=server.url, probe_path="x", script="my.js")
-    assert "give it without --url" in refusal(url=server.url, folder=".")
+    assert "fewer than 5 virtual users" in refusal(urls=(server.url,), vus=5, iterations=4)
+    assert "beside a plain GET" in refusal(urls=(server.url,), probe_path="/x")
+    assert "must begin with a slash" in refusal(urls=(server.url,), probe_path="x", script="my.js")
+    assert "give it without --url" in refusal(urls=(server.url,), folder=".")
     assert "need a server" in refusal(vus=1, iterations=1)
     assert "runs on this machine" in refusal(folder=str(tmp_path), owned_host="x")
     assert "neither a Dockerfile nor a server.toml" in refusal(folder=str(tmp_path))
-    assert "A URL with a query" in refusal(url=f"{server.url}/?a=b", script="my.js")
+    assert "A URL with a query" in refusal(urls=(f"{server.url}/?a=b",), script="my.js")
 
 
 def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     campaign = plan_own(Asked(folder=str(tmp_path)), None, None).campaign
-    (described,) = (own.own_server(campaign.own),)
+    (described,) = map(own.own_server, campaign.owns)
     with pytest.raises(LabError, match=r"needs a Docker engine, and this is another \(none answers\)"):
         ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
 
@@ -157,8 +157,12 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     import json
     from dataclasses import asdict
 
-    campaign = plan_own(Asked(url=server.url, rates_rps=(5, 9)), 2, 7).campaign
-    manifest = {"run_id": "x", "seed": campaign.seed, "campaign": {**asdict(campaign), "toml": ""}}
+    campaign = plan_own(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
+    manifest = {
+        "run_id": "x",
+        "seed": campaign.seed,
+        "campaign": {**asdict(campaign), "own": asdict(campaign)["owns"], "toml": ""},
+    }
     assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
 
 
@@ -184,14 +188,14 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
     text, words = SCRIPTS[name]
     path = tmp_path / "my.js"
     path.write_text(text)
-    said = refusal(url=server.url, script=str(path))
+    said = refusal(urls=(server.url,), script=str(path))
     assert words in said
     assert str(path) in said
     assert "bench-" not in said, "the wrapper's own name is no help to a reader"
 
 
 def test_a_script_that_is_not_there_is_refused(server, tmp_path):
-    assert "There is no script" in refusal(url=server.url, script=str(tmp_path / "none.js"))
+    assert "There is no script" in refusal(urls=(server.url,), script=str(tmp_path / "none.js"))
 
 
 @needs_k6
@@ -308,14 +312,14 @@ def test_another_user_s_process_is_not_known(server):
 
 def test_the_generator_gets_what_the_server_may_not_use(server):
     cpus = sorted(os.sched_getaffinity(0))
-    own_api = plan_own(Asked(url=server.url), None, None).campaign.own
-    assert attached.place(own_api).server == (0,)
-    assert set(attached.place(own_api).generator) == set(cpus) - {0}
+    own_api = plan_own(Asked(urls=(server.url,)), None, None).campaign.owns[0]
+    assert attached.place([own_api]).server == (0,)
+    assert set(attached.place([own_api]).generator) == set(cpus) - {0}
     subprocess.run(
         ["taskset", "-a", "-c", "-p", str(cpus[-1]), str(server.process.pid)], check=True, capture_output=True
     )
     try:
-        assert attached.place(own_api) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
+        assert attached.place([own_api]) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
     finally:
         subprocess.run(["taskset", "-a", "-c", "-p", "0", str(server.process.pid)], check=True, capture_output=True)
 
@@ -360,7 +364,7 @@ def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
 def test_runs_of_different_scripts_are_not_compared_as_one(server):
     import pandas as pd
 
-    of = plan_own(Asked(url=server.url), None, None).campaign.own
+    of = plan_own(Asked(urls=(server.url,)), None, None).campaign.owns[0]
     trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
 
     def manifest(files):
@@ -369,3 +373,24 @@ def test_runs_of_different_scripts_are_not_compared_as_one(server):
     a, b = manifest((("my.js", "a" * 64),)), manifest((("my.js", "b" * 64),))
     assert [each.what for each in conditions(a, b, trials)] == ["script"]
     assert conditions(a, a, trials) == ()
+
+
+# --- several against each other ---------------------------------------------------------------------------
+
+
+def test_two_servers_are_compared_in_sessions(server):
+    with tiny(1) as other:
+        campaign = plan_own(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
+    assert campaign.servers == ("url-a", "url-b")
+    assert [each.url for each in campaign.owns] == [server.url, other.url]
+    (load,) = campaign.loads
+    assert (load.repeats, load.slices, load.slice_s, load.duration_s) == (6, 6, 2.0, None)
+
+
+def test_servers_that_cannot_be_compared_are_refused(server):
+    assert "The same --url is given twice" in refusal(urls=(server.url, server.url))
+    with tiny(1) as other:
+        both = (server.url, f"{other.url}/x")
+        assert "different paths" in refusal(urls=both)
+        few = refusal(urls=(server.url, other.url), vus=5, iterations=20)
+    assert "in each of 6 slices: give --iterations 30 or more" in few
