@@ -45,6 +45,8 @@ class Counter:
     """Threads of the subject's processes, NaN where not looked at."""
     interrupts_s: Floats | None = None
     """CPU time in interrupts, cumulative, NaN where not counted: of the host only."""
+    ran_s: Floats | None = None
+    """Exact CPU time of all programs, cumulative, NaN where the kernel does not have it: of the host only."""
     foreign_cpus: Floats | None = None
     """How many CPUs the subject might use that were not its own, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
@@ -71,6 +73,13 @@ class Counter:
         if self.interrupts_s is None:
             return float("nan")
         spent = np.interp([begin_s, end_s], self.t_s, self.interrupts_s)
+        return float(spent[1] - spent[0])
+
+    def ran(self, begin_s: float, end_s: float) -> float:
+        """Return the exact CPU seconds of all programs between two instants; NaN where they are not known."""
+        if self.ran_s is None:
+            return float("nan")
+        spent = np.interp([begin_s, end_s], self.t_s, self.ran_s)
         return float(spent[1] - spent[0])
 
     def strayed(self, begin_s: float, end_s: float) -> bool:
@@ -114,7 +123,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         rss = table["rss_bytes"].fill_null(-1).to_numpy()
         throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
         switches, threads, interrupts = (_floats(table, name) for name in ("switches", "threads", "interrupts_ns"))
-        foreign = _floats(table, "foreign_cpus")
+        foreign, ran = (_floats(table, name) for name in ("foreign_cpus", "ran_ns"))
         figures = {name: _floats(table, name) for name in FIGURES}
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
@@ -130,6 +139,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
             switches[own],
             threads[own],
             interrupts[own] / 1e9,
+            ran[own] / 1e9,
             foreign[own],
             {name: values[own] for name, values in figures.items()},
         )
@@ -138,7 +148,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
 
 MARGIN_S = 0.1
 """How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
-_CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s")
+_CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
 _LEVELS = ("threads", "foreign_cpus")
 
 

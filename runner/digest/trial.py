@@ -22,7 +22,7 @@ from runner.digest.usage import evidence, measure_usage, others_pct, read_usage,
 from runner.digest.verdict import LeftOut, disturbance, judge, left_out_places, takers
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Check, LabError, Trial, Verdict
+from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing, slice_name
 
@@ -116,7 +116,7 @@ def digest_session(
             seen[trial] = _read(run, trial, measurement, salvage)
         except LabError as error:
             found[trial] = error
-    left_out = left_out_places([_takers(each) for each in seen.values()])
+    left_out = left_out_places([_takers(each, limited=_limited(trial.cell)) for trial, each in seen.items()])
     for trial, each in seen.items():
         try:
             found[trial] = _digest(run, trial, each, left_out)
@@ -125,7 +125,12 @@ def digest_session(
     return found
 
 
-def _takers(seen: _Seen) -> list[str]:
+def _limited(cell: Cell) -> bool:
+    """Return whether a quota of the lab's held somebody back."""
+    return cell.share < 1 or cell.database_share < 1
+
+
+def _takers(seen: _Seen, *, limited: bool) -> list[str]:
     """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
     if not seen.measurement.slices:
         return []
@@ -133,7 +138,7 @@ def _takers(seen: _Seen) -> list[str]:
     for window in seen.windows:
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
         probe_pct = 100 * (seen.probe.cpu_share or 0.0) if seen.probe else 0.0
-        others = others_pct(counters, window.seconds, probe_pct) or 0.0
+        others = others_pct(counters, window.seconds, probe_pct, limited=limited) or 0.0
         stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
         taken.append(takers(stolen / seen.cpus, others / (100 * seen.cpus)))
     return taken
@@ -178,7 +183,7 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     metrics |= _of_session(run, trial, seen, kept)
     if cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
         probe_pct, lasted_s = probed.get("probe_cpu_mean_pct") or 0.0, sum(window.seconds for window in windows)
-        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, lasted_s, probe_pct)
+        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, lasted_s, probe_pct, limited=_limited(cell))
     if cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if cell.objective is not None:
@@ -192,7 +197,7 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     taker = disturbance(evident)
     taken = f"disturbed: {taker} away" if taker else left_out.taken
     verdict = judge(evident)
-    if cell.share < 1 or cell.database_share < 1:
+    if _limited(cell):
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
         part(run, "latency", trial.trial_id).unlink()
     return Digest({name: _finite(value) for name, value in metrics.items()}, checks, verdict, taken, load.mode)
@@ -241,7 +246,7 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
             "duration_s": load.duration_s,
             **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
             **used(counters, window.seconds, requests),
-            "others_cpu_mean_pct": others_pct(counters, window.seconds, 0.0),
+            "others_cpu_mean_pct": others_pct(counters, window.seconds, 0.0, limited=_limited(trial.cell)),
         }
         rows.append({name: _finite(row.get(name)) for name in SLICES.names})
     path = part(run, "slices", trial.trial_id)

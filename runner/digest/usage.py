@@ -19,6 +19,8 @@ from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
 
 Metrics = Mapping[str, Any]
+WHOLE = 0.5
+"""Share of the machine's ticks that the time of all programs must be: a quota may double the ticks, no more."""
 SERVER = (
     *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
     *("server_rss_peak_bytes", "server_throttled_pct"),
@@ -97,16 +99,23 @@ def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
     return dict(zip(SERVER, values, strict=True))
 
 
-def others_pct(counters: Mapping[str, Counter], end_s: float, probe_pct: float) -> float | None:
+def others_pct(
+    counters: Mapping[str, Counter], end_s: float, probe_pct: float, *, limited: bool = False
+) -> float | None:
     """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
 
-    None for less than a second, of which ticks tell nothing. Interrupts are left out: some kernels book what the
-    trial's own connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
+    From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
+    of which ticks say nothing. Interrupts are left out: some kernels book what the trial's own connections cost there,
+    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where somebody is `limited` by a quota, ticks say nothing either: its
+    periods may keep step with them.
     """
     used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
     interrupts_pct = 100 * counters["host"].interrupted(0.0, end_s) / end_s
-    others = used_pct.pop("host") - interrupts_pct - sum(used_pct.values()) - probe_pct
-    return None if end_s < 1.0 or math.isnan(others) else others
+    ticked_pct, ran_pct = used_pct.pop("host") - interrupts_pct, 100 * counters["host"].ran(0.0, end_s) / end_s
+    exact = ran_pct >= WHOLE * ticked_pct  # else the group is that of a container, and has its programs only
+    others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
+    unknown = not exact and (end_s < 1.0 or limited)
+    return None if unknown or math.isnan(others) else others
 
 
 def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # the sampler reads groups, and starts in half the time witho
     from runner.measure.leftovers import Ledger
 
 ROOT = Path("/sys/fs/cgroup")
+ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
+"""CPU time of all programs in nanoseconds; the root of version 2 has ticks only."""
 PERIOD_US = 10_000
 """Of a CPU quota: by the kernel's default of 100 ms a server is held back for tens of milliseconds at a time."""
 NO_QUOTA = (

@@ -32,6 +32,7 @@ COLUMNS = (
     "switches",
     "steal_ns",
     "interrupts_ns",
+    "ran_ns",
     "foreign_cpus",
 )
 MISSING = -1

@@ -27,6 +27,8 @@ class Reading(NamedTuple):
     steal_ns: int | None = None
     interrupts_ns: int | None = None
     """The part of the machine's CPU time in interrupts, which some kernels book to no program."""
+    ran_ns: int | None = None
+    """CPU time of all programs of the machine, exact, where the kernel has it (version 1 of control groups)."""
 
 
 class Source(Protocol):
@@ -121,7 +123,11 @@ class OwnSubject:
 
 
 class HostSubject:
-    """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the hypervisor."""
+    """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the hypervisor.
+
+    A CPU quota whose periods keep step with the ticks makes a CPU look busy that is idle half of the time. So the exact
+    time of all programs is read as well, where there is one.
+    """
 
     name = "proc-stat"
 
@@ -129,6 +135,7 @@ class HostSubject:
         size = len(Path("/proc/stat").read_bytes())  # some kB a hundred CPUs and interrupts; its numbers grow longer
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
+        self._ran = KeptFile(cgroups.ALL_PROGRAMS) if cgroups.ALL_PROGRAMS.exists() else None
         self._memory_ns = memory_ns
         self._due_ns = 0
         self._used_bytes: int | None = None
@@ -148,6 +155,7 @@ class HostSubject:
             switches=number_after(b"\nctxt ", data),
             steal_ns=steal * _TICK_NS,
             interrupts_ns=(irq + softirq) * _TICK_NS,
+            ran_ns=int(self._ran.read()) if self._ran else None,
         )
 
     def _used(self) -> int | None:
