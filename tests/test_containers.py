@@ -1,6 +1,7 @@
 """What a container is kept from, tried from inside it; and what becomes of a trial whose engine or memory goes."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,7 +25,7 @@ from runner.measure.database import serving
 from runner.measure.engine import Handed
 from runner.measure.lab import open_lab
 from runner.measure.readiness import wait_ready
-from runner.measure.session import Ready, measure
+from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import find_tool
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
@@ -149,7 +150,8 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
     built = build(server)
     campaign = choose(load_campaign("quick"), ["gin"], 1, 1.0)
     trials = plan_trials(campaign, [server])
-    cell = replace(next(t.cell for t in trials if t.cell.tool == "wrk"), connections=1000, warmup_s=2.0, duration_s=2.0)
+    wrk = next(t.cell for t in trials if t.cell.tool == "wrk")
+    cell = replace(wrk, connections=1000, warmup_s=2.0, duration_s=2.0, slices=None, share=1.0)
     folder = tmp_path / "trial"
     folder.mkdir()
     with open_lab("docker") as opened:
@@ -157,8 +159,10 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
         bench = bench_of(opened, campaign, place_for(campaign, trials), tools_of(trials), None)
         machine.raise_open_files()
         ready = Ready(server, image, built.sha256)
-        with pytest.raises(LabError, match=r"want of memory|exit code 137 before it was ready"):
-            measure(bench, ready, load_workload(cell.workload), cell, folder, lambda _: None)
+        member = Member("trial", ready, cell, folder)
+        found = measure(bench, load_workload(cell.workload), [member], [("trial", 1)], lambda _: None)["trial"]
+    assert isinstance(found, LabError)
+    assert re.search(r"want of memory|exit code 137 before it was ready", str(found))
     assert ours() == []
 
 

@@ -24,6 +24,8 @@ SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
 SLOWEST_OWN_RPS = 20
 """The same for a user's API: an iteration of a script may be several requests, and pauses between them."""
+FASTEST_K6_RPS = 15_000
+"""More iterations a second than k6 has been seen to make on one core."""
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
@@ -120,13 +122,20 @@ def _garbage_collector() -> dict[str, str]:
     return {"GOGC": "off", "GOMEMLIMIT": str(K6_MEMORY_BYTES)}
 
 
+def k6_iterations(cell: Cell) -> int:
+    """Return how many iterations a load of k6 has, rather too many for one that lasts a time."""
+    if cell.iterations is not None:
+        return cell.iterations
+    return round(sum(cell.rates_rps) * (cell.step_s or 0.0) + FASTEST_K6_RPS * (cell.duration_s or 0.0))
+
+
 def k6_bytes(cell: Cell) -> int:
     """Return about how much memory k6 takes for a load, rather too much.
 
     Seen: 0.2 MiB a virtual user, and what its samples leave for the garbage collector, 14 kB an iteration.
     """
     live = 64 * 2**20 + _BYTES_A_USER * (cell.vus or 0)
-    iterations = cell.iterations or round(sum(cell.rates_rps) * (cell.step_s or 0.0))
+    iterations = k6_iterations(cell)
     garbage = min(4 * live, _BYTES_AN_ITERATION * iterations)
     if "GOMEMLIMIT" in _garbage_collector():
         garbage = min(max(0, K6_MEMORY_BYTES - live), _BYTES_AN_ITERATION * iterations)

@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.measure.generators import k6_bytes
+from runner.measure.generators import k6_bytes, k6_iterations
 from runner.measure.hazards import OTHER_FILES
 from runner.measure.memory import available_bytes
 from runner.model import Cell, LabError, Trial
+from runner.planning.plan import by_session
 from runner.store import free_bytes
 
 BYTES_A_REQUEST = 200
@@ -22,14 +23,13 @@ TEMPORARY_BYTES = 64 * 2**20
 """A warm-up, a server's own temporary files."""
 MEMORY_BYTES = 512 * 2**20
 """The runner, its instruments, a server and PostgreSQL; seen: 400 MiB with a pool of 500 connections."""
+MEMBER_BYTES = 256 * 2**20
+"""Each further server of a session, with its PostgreSQL."""
 
 
 def bytes_of(cell: Cell) -> int:
     """Return about how much a trial leaves on the disk, rather too much; wrk keeps a histogram, no requests."""
-    requests = cell.iterations or 0
-    if cell.tool == "k6":
-        requests += round(sum(cell.rates_rps) * (cell.step_s or 0.0))
-    return BYTES_A_TRIAL + BYTES_A_REQUEST * requests
+    return BYTES_A_TRIAL + BYTES_A_REQUEST * (k6_iterations(cell) if cell.tool == "k6" else 0)
 
 
 def require_room(trials: Sequence[Trial], folder: Path) -> None:
@@ -61,8 +61,9 @@ def _require_disk(trials: Sequence[Trial], folder: Path) -> None:
 
 
 def _require_memory(trials: Sequence[Trial]) -> None:
-    of_k6 = max((k6_bytes(trial.cell) for trial in trials if trial.cell.tool == "k6"), default=0)
-    needed, there = MEMORY_BYTES + of_k6, available_bytes()
+    of_k6 = max((k6_bytes(trial.cell.slice(1)) for trial in trials if trial.cell.tool == "k6"), default=0)
+    further = max((len(unit) - 1 for unit in by_session(trials)), default=0)
+    needed, there = MEMORY_BYTES + MEMBER_BYTES * further + of_k6, available_bytes()
     if there < needed:
         raise LabError(
             f"The largest trial needs about {needed / 2**30:.1f} GiB of memory, and {there / 2**30:.1f} can be had: "

@@ -178,6 +178,8 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
 def nothing(tables: Tables, tool: str) -> str:
     """Say why there is no figure of `tool`'s trials."""
+    if len(tables.sealed(tool)) and not len(tables.timed(tool)):
+        return f"Every closed load by {tool} was on a share of a core, where a server waits for its next period."
     return unsealed(tables.of(tool), f"closed-load {tool} trial")
 
 
