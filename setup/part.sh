@@ -18,11 +18,15 @@ begin() {
   trap 'trap - EXIT; exit 130' INT TERM
 }
 
-# reason: the last line that the log has, without its full stop.
-reason() { grep -v '^[[:space:]]*$' "$log" | tail -n 1 | sed 's/\.$//'; }
+# reason: the log's first line that begins with error, else its last.
+reason() {
+  { grep -iE -m 1 '^ *error' "$log" || grep -v '^ *$' "$log" | tail -n 1; } | sed -E 's/^ *(error: *)?//I; s/\.$//'
+}
 
 ended() {
   [ "$1" != 0 ] || { echo "$what: done in $SECONDS s" >&3; return; }
-  echo "Error: $what failed: $(reason) (see $log)." >&4
+  local said
+  said=$(reason) || true
+  echo "Error: $what failed: ${said:-no reason given} (see $log)." >&4
   exit 2
 }

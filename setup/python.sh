@@ -17,8 +17,8 @@ command -v "$python" > /dev/null || fail "$python is not installed: install Pyth
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   fail "$("$python" --version) is too old: the lab needs Python 3.11 or newer; name one with make PYTHON=python3.12."
 begin "Python packages into .venv"
-if [ ! -x .venv/bin/python ]; then
-  "$python" -m venv .venv || {
+if ! .venv/bin/python -m pip --version 2> /dev/null; then # none, or one that was interrupted
+  "$python" -m venv --clear .venv 2> /dev/null || {
     rm -rf .venv
     echo "$python cannot make a virtual environment: install python3-venv (apt-get install python3-venv)"
     exit 2

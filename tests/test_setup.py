@@ -1,0 +1,114 @@
+"""The set-up: parts run side by side, each says in one line what went wrong, and a k6 that fits is not built anew."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import real_lab
+
+SETUP = real_lab.REPOSITORY / "setup"
+PARTS = ("python", "k6", "system", "servers")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A folder with the shared half of the set-up."""
+    (tmp_path / "setup").mkdir()
+    for name in ("part.sh", "all.sh", "k6.sh"):
+        shutil.copy(SETUP / name, tmp_path / "setup")
+    return tmp_path
+
+
+def write(path, text):
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def part(lab, name, text):
+    write(lab / "setup" / f"{name}.sh", f'. "$(dirname "$0")/part.sh"\n{text}')
+
+
+def run(lab, name, *arguments, **environment):
+    command = [lab / "setup" / f"{name}.sh", *arguments]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out", "err"),
+    [
+        ("exit 0", 0, "", ""),
+        ('begin "It"; echo noise; echo noise >&2', 0, "It ...\nIt: done in 0 s\n", ""),
+        (
+            'begin "It"; echo "one."; false; echo two',
+            2,
+            "It ...\n",
+            "Error: It failed: one (see .tools/setup-it.log).\n",
+        ),
+        (
+            'begin "It"; echo one; echo "error: no room"; echo "hint: buy"; exit 7',
+            2,
+            "It ...\n",
+            "Error: It failed: no room (see .tools/setup-it.log).\n",
+        ),
+        ('fail "Nothing is there."; begin "It"', 2, "", "Error: Nothing is there.\n"),
+    ],
+)
+def test_a_part_says_in_a_line_each_that_it_begins_and_how_it_ended(lab, text, code, out, err):
+    part(lab, "it", text)
+    done = run(lab, "it")
+    assert (done.returncode, re.sub(r"\d s$", "0 s", done.stdout, flags=re.M), done.stderr) == (code, out, err)
+
+
+def test_parts_run_side_by_side_and_one_that_fails_ends_no_other(lab):
+    for name in PARTS:
+        others = " && ".join(f"[ -e {other}.begun ]" for other in PARTS)
+        end = "false" if name == "k6" else f"touch {name}.ended"
+        part(lab, name, f"begin {name}; touch {name}.begun; until {others}; do sleep 0.01; done; sleep 0.1; {end}")
+    done = run(lab, "all")
+    assert done.returncode == 2
+    assert {path.stem for path in lab.glob("*.ended")} == {"python", "system", "servers"}
+    assert [line for line in done.stderr.splitlines() if line] == [
+        "Error: k6 failed: no reason given (see .tools/setup-k6.log)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("v1.8.0", True), ("v1.12.3", True), ("v2.2.0", True), ("v1.7.1", False)]
+)
+def test_a_k6_on_the_path_that_fits_is_taken(lab, version, fits):
+    programs = lab / "bin"
+    programs.mkdir()
+    for name in ("bash", "env", "dirname", "grep"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    write(programs / "k6", f"echo 'k6 {version} (go1.26.8, linux/amd64)'")
+    (lab / "setup" / "k6" / "v1").mkdir(parents=True)
+    done = run(lab, "k6", PATH=str(programs))
+    assert done.stdout == ""
+    assert done.returncode == (0 if fits else 2)
+    assert fits or done.stderr.startswith("Error: k6 1.8 to 2.x is not installed and Go is not there to build it")
+
+
+@pytest.mark.parametrize("series", real_lab.K6_SERIES)
+def test_a_series_of_k6_is_locked_to_a_version_that_the_lab_drives(series):
+    module = SETUP / "k6" / series
+    text = (module / "go.mod").read_text()
+    (tool,) = re.findall(r"^tool (\S+)$", text, re.M)
+    (version,) = re.findall(rf"^\s*(?:require )?{tool} (v\S+)", text, re.M)
+    assert version.startswith(f"{series}.")
+    assert re.search(rf"^{tool} {re.escape(version)} h1:", (module / "go.sum").read_text(), re.M)
+
+
+def test_the_series_that_is_built_by_default_is_one_of_them():
+    (series,) = re.findall(r"^K6_SERIES := (\S+)$", (real_lab.REPOSITORY / "Makefile").read_text(), re.M)
+    assert series in real_lab.K6_SERIES
+
+
+def test_uv_is_pinned_by_hash_and_no_lock_file_has_an_address():
+    pinned = (SETUP / "uv.txt").read_text()
+    assert re.match(r"uv==[\d.]+ \\\n    --hash=sha256:", pinned)
+    for path in (SETUP / "uv.txt", Path(real_lab.REPOSITORY / "requirements.lock")):
+        assert "://" not in path.read_text()
