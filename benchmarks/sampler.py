@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from runner.measure.leftovers import Ledger, ledger
 from runner.measure.machine import place
 from runner.measure.processes import pinned
-from runner.measure.sampling import sampling
+from runner.measure.sampling import sampling, write_rows
 from runner.model import Subject
 
 THREADS = 8
@@ -112,14 +112,15 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
-        sampler = stack.enter_context(sampling(out, hz, cpus[:1], book))
+        sampler = stack.enter_context(sampling(hz, cpus[:1], book))
         for subject, processes in kind.processes:
             pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
             sampler.add(subject, pid)
             if subject == "server" and kind.stats:
-                sampler.poll(port)
+                sampler.poll(subject, port)
         time.sleep(seconds)
-        sampler.stop()
+        rows = sampler.stop()
+        write_rows(rows, {name: name for name in set(rows["subject"].to_pylist())}, out)
     return out
 
 
