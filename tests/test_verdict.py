@@ -169,6 +169,12 @@ AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"
         # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
         (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
         (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
+        # The server holds the connections of its pool while it waits for its next period.
+        (
+            evidence(server_share=0.98, share=0.1, cores=0.1, database=DatabaseEvidence(0.15, True, 1.0)),
+            "server-bound",
+            "pool exhausted 100 %",
+        ),
         (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
         (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
         (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),

@@ -190,6 +190,8 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
         metrics["objective_kept"] = Objective.parse(cell.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
+        uses = [use for at in kept if (use := measurement.loads[at].database) is not None]
+        metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
     checks = (*_checks(seen, load), *usage.checks)
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)

@@ -106,8 +106,8 @@ def others_pct(
 
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
     of which ticks say nothing. Interrupts are left out: some kernels book what the trial's own connections cost there,
-    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where somebody is `limited` by a quota, ticks say nothing either: its
-    periods may keep step with them.
+    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where somebody is `limited` by a quota, ticks say nothing at all:
+    its periods may keep step with them.
     """
     used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
     interrupts_pct = 100 * counters["host"].interrupted(0.0, end_s) / end_s
@@ -171,7 +171,8 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         cell.rate_rps,
         int(metrics.get("dropped") or 0),
         _database_evidence(cell, measurement, metrics),
-        waits=tuple(_waits(metrics)) if saw_the_same(cell, mode, metrics) else (),
+        # A server on a share of a core waits for its next period, which the probe may meet and the load not.
+        waits=tuple(_waits(metrics)) if cell.share == 1 and saw_the_same(cell, mode, metrics) else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
         stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
         others_share=_others_share(measurement, metrics, cpus),

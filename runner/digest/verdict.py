@@ -387,7 +387,9 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
         return Verdict("inconclusive", "database and generator together filled the CPUs that they share")
     if not database.shared and database.share >= SATURATED:
         return Verdict("database-bound", "the database was busy")
-    if database.pool_exhausted_share >= MOSTLY:
+    # A server that is held back by its own share holds its connections meanwhile: the pool is then not the limit.
+    held_back = evidence.share < 1 and evidence.saturated
+    if database.pool_exhausted_share >= MOSTLY and not held_back:
         return Verdict("database-bound", POOL_EXHAUSTED)
     return None
 
