@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.load, pytest.mark.skipif(find_tool("wrk") is None, rea
 COST_MS = {"base": 0.2, "same": 0.2, "dearer": 0.21, "dearest": 0.3}
 CAMPAIGN = """title = "known ratios"
 servers = ["base", "same", "dearer", "dearest"]
-repeats = 6
+repeats = 5
 server_share = 0.5
 
 [sessions]
