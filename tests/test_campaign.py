@@ -141,7 +141,7 @@ def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
 
 @pytest.mark.fault("memory is too little for a load's virtual users", "refused before anything is measured")
 def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
-    crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000))
+    crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None))
     monkeypatch.setattr(room, "available_bytes", lambda: 2 * 2**30)
     room.require_room([crowd], tmp_path)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
