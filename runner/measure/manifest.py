@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Any
 
 from runner.calibration import Calibration
 from runner.measure import machine
@@ -55,7 +56,7 @@ def write_manifest(
                 "database_cpus": campaign.database_cpus,
                 "environment": campaign.environment,
                 "copies": campaign.copies,
-                "own": [asdict(own) for own in campaign.owns] or None,
+                "own": _owns(campaign),
                 "sample_hz": campaign.sample_hz,
                 "toml": campaign.text,
                 "scale": scale,
@@ -81,6 +82,12 @@ def write_manifest(
             "host_warnings": list(warnings),
         },
     )
+
+
+def _owns(campaign: Campaign) -> Any:
+    """Return the user's own API, or a list where several are compared; None where there is none."""
+    owns = [asdict(own) for own in campaign.owns]
+    return owns[0] if len(owns) == 1 else owns or None
 
 
 def _git() -> dict[str, object] | None:
