@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.load, pytest.mark.skipif(find_tool("wrk") is None, rea
 COST_MS = {"base": 0.2, "same": 0.2, "dearer": 0.21, "dearest": 0.3}
 CAMPAIGN = """title = "known ratios"
 servers = ["base", "same", "dearer", "dearest"]
-repeats = 5
+repeats = 6
 server_share = 0.5
 
 [sessions]
@@ -115,6 +115,7 @@ def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(tmp_path
     quiet = trials[real_lab.is_quiet(trials) & ~taken]
     serial = quiet[quiet["verdict"] == "serial"]
     assert len(serial) == len(quiet)
+    assert set(serial["idle"]) == {"polling", "system"}, "no quiet trial of one of the states"
     for row in serial.to_dict("records"):
         asleep = "idle CPUs slept, and their waking is part of it" in row["verdict_reason"]
         assert asleep is (row["idle"] == "system")

@@ -14,8 +14,7 @@ import pytest
 from test_pipeline import bench, records, run, trials_of
 
 from runner.digest.resources import Counter, Window, stitched
-from runner.digest.slices import exact_percentiles, join_parts
-from runner.digest.verdict import left_out_places
+from runner.digest.slices import exact_percentiles, join_parts, left_out_places
 from runner.digest.wrk import WrkResult, add_up
 from runner.model import Cell, LabError
 from runner.planning.catalog import campaign_servers, load_campaign

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from runner.store import replacing
+from runner.store import RunFolder, replacing
 
 SLICES = pa.schema(
     [
@@ -34,6 +35,37 @@ SLICES = pa.schema(
 )
 """Columns of tables/slices.parquet: one row per slice."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+
+def part(run: RunFolder, table: str, trial_id: str) -> Path:
+    """Return where a trial's part of a table lies until the parts are put together."""
+    return run.tables / "parts" / table / f"{trial_id}.parquet"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Places of a session that do not count, for any of its servers."""
+
+    places: frozenset[int] = frozenset()
+    taken: str | None = None
+    """Who took so much that the session is to be repeated; then every place counts, as there is nothing better."""
+
+
+FEWEST_KEPT = 0.5
+"""Share of a session's places that must be left for it to count without the others."""
+
+
+def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
+    """Return the places, from 1, in which somebody took much of the CPUs' time from any server.
+
+    `taken` has, of each server, who took it in each of its slices, empty for nobody.
+    """
+    disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
+    places = max((len(each) for each in taken), default=0)
+    if places - len(disturbed) < FEWEST_KEPT * places:
+        who = next(iter(disturbed.values()))
+        return LeftOut(taken=f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)")
+    return LeftOut(frozenset(disturbed))
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.digest.slices import SLICES
-from runner.digest.trial import Digest, digest_session, part
+from runner.digest.slices import SLICES, part
+from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import FIGURES, Cell, LabError, Trial
 from runner.store import RunFolder, replacing, sha256

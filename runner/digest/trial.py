@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
-from runner.digest.histogram import bucket_bounds_ms, bucket_counts
-from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, reopened_share, without_probe
+from runner.digest.loads import Load, Metrics, read_load, together
+from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
-from runner.digest.slices import SLICES, exact_percentiles, join_parts
+from runner.digest.slices import SLICES, LeftOut, left_out_places, part
 from runner.digest.usage import evidence, measure_usage, others_pct, read_usage, used
-from runner.digest.verdict import LeftOut, disturbance, judge, left_out_places, takers
-from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
+from runner.digest.verdict import disturbance, judge, takers
 from runner.measurement import Measurement, ended
 from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
 from runner.planning.search import Objective
-from runner.store import RunFolder, last_line, replacing, slice_name
-
-Metrics = dict[str, Any]
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+from runner.store import RunFolder, last_line, replacing
 
 
 @dataclass(frozen=True)
@@ -61,26 +55,11 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class _Load:
-    """What a generator's raw files say about one load, or about several together."""
-
-    metrics: Metrics
-    checks: tuple[Check, ...]
-    begin_wall_ns: int
-    duration_s: float
-    sent: reconcile.Sent
-    mode: str
-    answered: int
-    """Answers until the load was to end."""
-    result: WrkResult | K6Points
-
-
-@dataclass(frozen=True)
 class _Seen:
     """All that was read of a trial before it is decided which of its slices count."""
 
     measurement: Measurement
-    loads: tuple[_Load, ...]
+    loads: tuple[Load, ...]
     windows: tuple[Window, ...]
     raw: Mapping[str, Counter]
     """Seconds from the first window's begin."""
@@ -152,17 +131,16 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool)
         died = "" if measurement.died is None else f"the server {ended(measurement.died)} under load, and "
         raise LabError(f"{died}{trial.cell.tool} ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     probe = read_probe(folder / "probe.parquet")
-    read = _k6_load if trial.cell.tool == "k6" else _wrk_load
     loads = []
     for number, each in enumerate(measurement.loads, start=1):
         beside = probe and probe.only(number - 1)
-        loads.append(read(run, trial, number, without_probe(each, beside), beside, salvage=salvage))
+        loads.append(read_load(run, trial, number, without_probe(each, beside), beside, salvage=salvage))
     windows = tuple(_window(each, load) for each, load in zip(measurement.loads, loads, strict=True))
     raw = read_usage(folder / "resources.parquet", measurement, windows)
     return _Seen(measurement, tuple(loads), windows, raw, probe)
 
 
-def _window(measurement: Measurement, load: _Load) -> Window:
+def _window(measurement: Measurement, load: Load) -> Window:
     """Return when a load was by the monotonic clock; what is sampled ends with its generator at the latest."""
     # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
     begin_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
@@ -174,7 +152,7 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     """Sum up the slices that count, and judge them; every slice must keep the invariants."""
     measurement, cell = seen.measurement, trial.cell
     kept = [at for at in range(len(seen.loads)) if not measurement.slices or at + 1 not in left_out.places]
-    load = _together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
+    load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
     windows = [seen.windows[at] for at in kept]
     probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
     raw = since(seen.raw, seen.windows[0], windows[0])
@@ -209,11 +187,11 @@ TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
 
 
-def _answered(load: _Load, probed: Mapping[str, Any]) -> int:
+def _answered(load: Load, probed: Mapping[str, Any]) -> int:
     return load.answered + int(probed.get("probe_requests") or 0)
 
 
-def _checks(seen: _Seen, load: _Load) -> tuple[Check, ...]:
+def _checks(seen: _Seen, load: Load) -> tuple[Check, ...]:
     """Return the invariants of all slices: each name once, and what each slice that breaks it says."""
     measurement = seen.measurement
     if not measurement.slices:
@@ -257,206 +235,8 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
     return {"slices": len(rows), "slices_kept": len(kept)}
 
 
-def part(run: RunFolder, table: str, trial_id: str) -> Path:
-    """Return where a trial's part of a table lies until the parts are put together."""
-    return run.tables / "parts" / table / f"{trial_id}.parquet"
-
-
-def _together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> _Load:
-    """Return several slices, by number, as one load, and write their parts of the tables together."""
-    parts = [load for _, load in loads]
-    sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in parts[0].metrics}
-    duration_s = sum(load.duration_s for load in parts)
-    write = _k6_together if trial.cell.tool == "k6" else _wrk_together
-    metrics = {
-        **parts[0].metrics,
-        **sums,
-        **write(run, trial, loads),
-        "duration_s": duration_s,
-        "rps": sums["requests"] / duration_s if duration_s > 0 else None,
-    }
-    if len(parts) > 1:
-        for name in ("iteration_mean_ms", "in_flight_mean"):
-            metrics[name] = _mean([(load.metrics.get(name), load.duration_s) for load in parts])
-        if "opened_pct" in metrics:
-            metrics["opened_pct"] = _mean([(load.metrics["opened_pct"], load.metrics["requests"]) for load in parts])
-        if metrics.get("ended_late_s") is not None:
-            metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
-    sent = reconcile.Sent(
-        **{name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")},
-        at_once=parts[0].sent.at_once,
-    )
-    modes = {load.mode for load in parts}
-    return replace(
-        parts[0],
-        metrics=metrics,
-        duration_s=duration_s,
-        sent=sent,
-        mode=modes.pop() if len(modes) == 1 else "mixed",
-        answered=sum(load.answered for load in parts),
-    )
-
-
-SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
-"""Counts of a load, which add up over its slices."""
-
-
-def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
-    """Return the mean of those values that are known, weighted."""
-    known = [(value, weight) for value, weight in values if value is not None]
-    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
-
-
-# --- k6 ---------------------------------------------------------------------------------------------------
-
-_K6_TABLES = ("requests", "latency", "throughput")
-
-
-def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Path]:
-    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put together."""
-    name = trial.trial_id if number is None else f"{trial.trial_id}.{number}"
-    final = {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"} if number is None else {}
-    return {table: part(run, table, name) for table in _K6_TABLES} | final
-
-
-def _k6_load(
-    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: Probe | None, *, salvage: bool
-) -> _Load:
-    folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
-    of_slice = None if trial.cell.slices is None else number
-    tables = _k6_tables(run, trial, of_slice)
-    for path in tables.values():
-        path.parent.mkdir(parents=True, exist_ok=True)
-    window_s = None if salvage else reconcile.window_s(cell)
-    points = digest_k6(
-        folder / slice_name("k6.json.gz", of_slice),
-        *(tables[name] for name in _K6_TABLES),
-        trial_id=trial.trial_id,
-        mode=cell.mode,
-        held=reconcile.may_hold(cell, reopened_share(probe)),
-        window_s=window_s,
-        scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
-        salvage=salvage,
-    )
-    lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
-    duration_s = window_s or lasted_s
-    metrics: Metrics = {
-        "requests": points.requests,
-        "opened_pct": 100 * points.opened / points.requests,
-        "failed": points.failed,
-        "dropped": points.dropped_iterations + reconcile.missed(cell, points),
-        "duration_s": duration_s,
-        "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
-        "rps": points.requests / duration_s if duration_s > 0 else None,
-        **_k6_latency(points),
-        "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
-        "in_flight_mean": points.steady.in_flight if points.steady else None,
-    }
-    checks: tuple[Check, ...] = ()
-    if not salvage:
-        summary = read_summary(folder / slice_name("k6-summary.json", of_slice))
-        if summary.checks:
-            metrics |= {"checks": summary.checks, "checks_failed": summary.checks_failed}
-        checks = reconcile.k6_checks(cell, points, summary, measurement)
-    interrupted = points.script_runs - points.iterations
-    ok = points.requests - points.failed
-    sent = reconcile.Sent(
-        ok=ok,
-        refused=points.with_status - ok,
-        lost=points.requests - points.with_status + interrupted,
-        at_once=cell.sockets,
-    )
-    begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return _Load(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
-
-
-def _k6_latency(points: K6Points) -> Metrics:
-    return {f"latency_{name}": value for name, value in asdict(points.latency).items()}
-
-
-def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> Metrics:
-    """Put the tables of k6's slices together, each after the one before it; return the percentiles of all requests."""
-    if trial.cell.slices is None:
-        return {}
-    begins_s, begun_s = [], 0.0
-    for _, load in loads:
-        begins_s.append(begun_s)
-        begun_s += load.duration_s
-    whole = _k6_tables(run, trial, None)
-    for table, column in {"requests": "t_s", "latency": "second", "throughput": "t_s"}.items():
-        parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
-        join_parts(parts, begins_s, column, whole[table])
-    means = [(load.metrics["latency_mean_ms"], float(load.metrics["requests"] or 0)) for _, load in loads]
-    return {"latency_mean_ms": _mean(means), **exact_percentiles(whole["requests"])}
-
-
-# --- wrk --------------------------------------------------------------------------------------------------
-
-
-def _wrk_load(
-    run: RunFolder,
-    trial: Trial,
-    number: int,
-    measurement: Measurement,
-    _probe: Probe | None,
-    *,
-    salvage: bool,  # noqa: ARG001 - of k6's samples only
-) -> _Load:
-    of_slice = None if trial.cell.slices is None else number
-    result = read_wrk(run.trial(trial.trial_id) / slice_name("wrk.json", of_slice))
-    begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
-    checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement)
-    refused = result.errors["status"]
-    # When wrk stops, each connection may have one request under way.
-    sent = reconcile.Sent(
-        ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
-    )
-    answered = sent.ok + sent.refused
-    return _Load(_wrk_metrics(result), checks, begin_ns, result.duration_s, sent, trial.cell.mode, answered, result)
-
-
-def _wrk_metrics(result: WrkResult) -> Metrics:
-    return {
-        "requests": result.requests,
-        "failed": result.failed,
-        "threads": result.threads,
-        "duration_s": result.duration_s,
-        "rps": result.requests / result.duration_s,
-        "latency_mean_ms": mean_ms(result.raw),
-        **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in QUANTILES.items()},
-        "latency_max_ms": quantile_ms(result.raw, 1.0),
-        "in_flight_mean": mean_ms(result.raw) / 1000 * result.requests / result.duration_s,
-        "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
-        "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
-    }
-
-
-def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, _Load]]) -> Metrics:
-    """Write the histogram of wrk's slices together; return what it says of all requests."""
-    result = add_up([load.result for _, load in loads if isinstance(load.result, WrkResult)])
-    _write_wrk_latency(part(run, "latency", trial.trial_id), trial.trial_id, result)
-    return _wrk_metrics(result)
-
-
 def _finite(value: float | int | None) -> float | int | None:
     """NaN and infinities have no place in JSON: they become null."""
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
-    buckets, counts = bucket_counts(*result.raw)
-    lower, upper = bucket_bounds_ms(buckets)
-    table = pa.table(
-        {
-            "trial_id": pa.array([trial_id] * len(buckets), pa.string()),
-            "second": pa.nulls(len(buckets), pa.int32()),
-            "bucket": pa.array(buckets, pa.int32()),
-            "lower_ms": lower,
-            "upper_ms": upper,
-            "count": pa.array(counts, pa.int64()),
-        }
-    )
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runner.model import POOL_EXHAUSTED, Verdict, milliseconds
@@ -288,32 +287,6 @@ def _takers(evidence: Evidence) -> dict[str, float]:
 
 def _taken(evidence: Evidence) -> str:
     return takers(evidence.stolen_share, evidence.others_share)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Places of a session that do not count, for any of its servers."""
-
-    places: frozenset[int] = frozenset()
-    taken: str | None = None
-    """Who took so much that the session is to be repeated; then every place counts, as there is nothing better."""
-
-
-FEWEST_KEPT = 0.5
-"""Share of a session's places that must be left for it to count without the others."""
-
-
-def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Return the places, from 1, in which somebody took much of the CPUs' time from any server.
-
-    `taken` has, of each server, who took it in each of its slices, empty for nobody.
-    """
-    disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
-    places = max((len(each) for each in taken), default=0)
-    if places - len(disturbed) < FEWEST_KEPT * places:
-        who = next(iter(disturbed.values()))
-        return LeftOut(taken=f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)")
-    return LeftOut(frozenset(disturbed))
 
 
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
