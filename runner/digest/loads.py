@@ -44,8 +44,8 @@ def read_load(
 ) -> Load:
     """Read one load of a trial, counted from 1, and hold its invariants; LabError for a missing or corrupt file.
 
-    `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its samples may
-    be cut off, and nothing is reconciled.
+    `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its
+    samples may be cut off, and nothing is reconciled.
     """
     if trial.cell.tool == "k6":
         return _k6_load(run, trial, number, measurement, probe, salvage=salvage)
