@@ -32,6 +32,11 @@ class Placement:
         return not set(self.server) & set(self.generator)
 
     @property
+    def cpus(self) -> int:
+        """How many CPUs all of them have together."""
+        return len({*self.server, *self.generator, *self.database})
+
+    @property
     def database_shared(self) -> bool:
         """Whether the database shares CPUs with the generator."""
         return bool(set(self.database) & set(self.generator))
@@ -160,6 +165,11 @@ class Measurement:
     slice, and argv of the first."""
     others_loaded: tuple[tuple[int, int], ...] = ()
     """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs the machine has; those of the trial where that is not known."""
+        return self.host_cpus or self.placement.cpus
 
     @property
     def loads(self) -> tuple[Measurement, ...]:

@@ -130,6 +130,20 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
     assert json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[-1])["state"] == state
 
 
+@pytest.mark.fault("a server of a session is busy while the others are loaded", "no trial of the session counts")
+def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatch, trial, tmp_path):
+    counts = Counters(0, 1, 2)
+    measured = Measurement("process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, counts, counts, 20.0, 0)
+    unit = [replace(next_attempt(trial, 3), trial_id=name, session="s01") for name in ("calm", "busy")]
+    idle = Check("9 it was idle while the other servers of its session were loaded", False, "it used 7 % of a core")
+    digests = [Digest({}, checks, Verdict("server-bound", ""), None) for checks in ((), (idle,))]
+    fates = {each.trial_id: attempts._Fate(measurement=measured) for each in unit}
+    monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict(zip(trials, digests, strict=True)))
+    attempts._digest_unit(RunFolder(tmp_path), unit, fates)
+    assert [fate.state for fate in fates.values()] == ["failed", "failed"]
+    assert "it used 7 % of a core" in fates["calm"].error
+
+
 @pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter as Counts
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,12 +14,16 @@ import pandas as pd
 import pytest
 from test_pipeline import bench, records, run, trials_of
 
+from runner.digest import trial as trial_digest
 from runner.digest.resources import Counter, Window, stitched
-from runner.digest.slices import exact_percentiles, join_parts, left_out_places
+from runner.digest.slices import LeftOut, exact_percentiles, join_parts, left_out_places
+from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
-from runner.model import Cell, LabError
+from runner.measurement import Measurement, Placement
+from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
+from runner.store import RunFolder
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -243,6 +248,57 @@ def test_tables_of_sessions_are_rebuilt_identically(finished):
     assert done.returncode == 0, done.stderr
     for name, frame in before.items():
         pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
+
+
+@pytest.fixture
+def session(finished, tmp_path):
+    """A copy of the run, and the trials of its first session with what was measured."""
+    _, result = finished
+    folder = RunFolder(tmp_path / "copy")
+    shutil.copytree(result["path"], folder.path)
+    found = {}
+    for record in records(folder.path).values():
+        if record["block"] == 1:
+            cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
+            trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
+            found[trial] = Measurement.from_json(record["measurement"])
+    return folder, found
+
+
+@pipeline
+@pytest.mark.parametrize(
+    ("workload", "host_cpus", "disturbed"),
+    [
+        ("wrk-matrix", 2, True),
+        ("wrk-matrix", 64, False),  # others may have had CPUs of their own
+        ("own-get", 2, False),  # the server may have helpers that the lab does not know
+    ],
+)
+def test_who_took_cpu_is_judged_by_slices_as_by_trials(monkeypatch, session, workload, host_cpus, disturbed):
+    folder, measured = session
+    monkeypatch.setattr(trial_digest, "others_pct", lambda *_, **__: 90.0)
+    given = {
+        replace(trial, cell=replace(trial.cell, workload=workload)): replace(
+            each, host_cpus=host_cpus, placement=Placement((0,), (1,))
+        )
+        for trial, each in measured.items()
+    }
+    reasons = [digest.taken or "" for digest in digest_session(folder, given).values()]
+    assert len(reasons) == 2
+    assert all(("other programs took 45 %" in reason) is disturbed for reason in reasons)
+
+
+@pipeline
+def test_a_server_whose_only_slice_is_left_out_has_its_numbers_all_the_same(monkeypatch, session):
+    """It died in its first slice, and somebody took CPU from another server in that place."""
+    folder, measured = session
+    (one, whole), (other, part) = measured.items()
+    short = replace(part, slices=part.slices[:1], died=-9)
+    monkeypatch.setattr(trial_digest, "left_out_places", lambda _: LeftOut(frozenset({1})))
+    found = digest_session(folder, {one: whole, other: short})
+    assert (found[one].metrics["slices"], found[one].metrics["slices_kept"]) == (2, 1)
+    assert (found[other].metrics["slices"], found[other].metrics["slices_kept"]) == (1, 1)
+    assert "the server lived through the load" in found[other].broken
 
 
 class Lab(hit_lab.Lab):

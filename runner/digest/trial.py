@@ -16,7 +16,7 @@ from runner.digest.loads import Load, Metrics, read_load, together
 from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
 from runner.digest.slices import SLICES, LeftOut, left_out_places, part
-from runner.digest.usage import evidence, measure_usage, others_pct, read_usage, used
+from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
 from runner.measurement import Measurement, ended
 from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
@@ -43,6 +43,11 @@ class Digest:
         return f"invalid: {'; '.join(failed)}" if failed else None
 
     @property
+    def restless(self) -> bool:
+        """Whether the server was busy while the others of its session were loaded."""
+        return any(check.name == reconcile.IDLE and not check.ok for check in self.checks)
+
+    @property
     def disturbed(self) -> bool:
         """Whether the machine is to blame.
 
@@ -64,12 +69,6 @@ class _Seen:
     raw: Mapping[str, Counter]
     """Seconds from the first window's begin."""
     probe: Probe | None
-
-    @property
-    def cpus(self) -> int:
-        """All CPUs of the machine."""
-        placement = self.measurement.placement
-        return self.measurement.host_cpus or len({*placement.server, *placement.generator, *placement.database})
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
@@ -95,7 +94,7 @@ def digest_session(
             seen[trial] = _read(run, trial, measurement, salvage)
         except LabError as error:
             found[trial] = error
-    left_out = left_out_places([_takers(each, limited=_limited(trial.cell)) for trial, each in seen.items()])
+    left_out = left_out_places([_takers(each, trial.cell) for trial, each in seen.items()])
     for trial, each in seen.items():
         try:
             found[trial] = _digest(run, trial, each, left_out)
@@ -109,17 +108,27 @@ def _limited(cell: Cell) -> bool:
     return cell.share < 1 or cell.database_share < 1
 
 
-def _takers(seen: _Seen, *, limited: bool) -> list[str]:
+def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
+    """Return what programs took that are no part of the trial; None where that is not known.
+
+    A server of the user's own may have helpers that the lab does not know.
+    """
+    if cell.workload in OWN:
+        return None
+    probe_pct = 100 * (seen.probe.cpu_share or 0.0) if seen.probe else 0.0
+    return others_pct(counters, lasted_s, probe_pct, limited=_limited(cell))
+
+
+def _takers(seen: _Seen, cell: Cell) -> list[str]:
     """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
     if not seen.measurement.slices:
         return []
     taken = []
     for window in seen.windows:
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
-        probe_pct = 100 * (seen.probe.cpu_share or 0.0) if seen.probe else 0.0
-        others = others_pct(counters, window.seconds, probe_pct, limited=limited) or 0.0
+        others = others_share(seen.measurement, _others_pct(seen, cell, counters, window.seconds))
         stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
-        taken.append(takers(stolen / seen.cpus, others / (100 * seen.cpus)))
+        taken.append(takers(stolen / seen.measurement.cpus, others))
     return taken
 
 
@@ -151,7 +160,9 @@ def _window(measurement: Measurement, load: Load) -> Window:
 def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Digest:
     """Sum up the slices that count, and judge them; every slice must keep the invariants."""
     measurement, cell = seen.measurement, trial.cell
-    kept = [at for at in range(len(seen.loads)) if not measurement.slices or at + 1 not in left_out.places]
+    every = range(len(seen.loads))
+    # A server that died may have no slice but in places that are left out; its trial has failed anyway.
+    kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places] or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
     windows = [seen.windows[at] for at in kept]
     probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
@@ -159,9 +170,9 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     usage = measure_usage(raw, part(run, "resources", trial.trial_id), measurement, windows, _answered(load, probed))
     metrics = {**load.metrics, **usage.metrics, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
     metrics |= _of_session(run, trial, seen, kept)
-    if cell.workload not in OWN:  # a server of the user's own may have helpers that the lab does not know
-        probe_pct, lasted_s = probed.get("probe_cpu_mean_pct") or 0.0, sum(window.seconds for window in windows)
-        metrics["others_cpu_mean_pct"] = others_pct(usage.counters, lasted_s, probe_pct, limited=_limited(cell))
+    if cell.workload not in OWN:
+        lasted_s = sum(window.seconds for window in windows)
+        metrics["others_cpu_mean_pct"] = _others_pct(seen, cell, usage.counters, lasted_s)
     if cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if cell.objective is not None:
@@ -226,7 +237,7 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
             "duration_s": load.duration_s,
             **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
             **used(counters, window.seconds, requests),
-            "others_cpu_mean_pct": others_pct(counters, window.seconds, 0.0, limited=_limited(trial.cell)),
+            "others_cpu_mean_pct": _others_pct(seen, trial.cell, counters, window.seconds),
         }
         rows.append({name: _finite(row.get(name)) for name in SLICES.names})
     path = part(run, "slices", trial.trial_id)

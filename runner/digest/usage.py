@@ -160,7 +160,6 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     full = 100 * min(len(placement.generator), int(metrics.get("threads") or len(placement.generator)))
     # A ramp's mean rate says nothing of how near its last step came.
     ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
-    cpus = measurement.host_cpus or len({*placement.server, *placement.generator, *placement.database})
     requests, checks = metrics.get("requests") or 0, metrics.get("checks") or 0
     used_pct, scripted = metrics["server_cpu_mean_pct"], cell.workload == OWN_SCRIPT
     return Evidence(
@@ -174,8 +173,8 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         # A server on a share of a core waits for its next period, which the probe may meet and the load not.
         waits=tuple(_waits(metrics)) if cell.share == 1 and saw_the_same(cell, mode, metrics) else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
-        stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * cpus),
-        others_share=_others_share(measurement, metrics, cpus),
+        stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * measurement.cpus),
+        others_share=others_share(measurement, metrics.get("others_cpu_mean_pct")),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
         failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
         checks_failed_share=(metrics.get("checks_failed") or 0) / checks if checks else 0.0,
@@ -197,12 +196,11 @@ def _serial(cell: Cell, measurement: Measurement, metrics: Metrics) -> Serial | 
     return Serial(1e6 / metrics["rps"], server_pct / 100, generator_pct / 100, measurement.idle)
 
 
-def _others_share(measurement: Measurement, metrics: Metrics, cpus: int) -> float:
+def others_share(measurement: Measurement, taken_pct: float | None) -> float:
     """Return the share of the CPUs' time that others took; 0 where the machine has CPUs beside the trial's."""
-    placement = measurement.placement
-    if cpus > len({*placement.server, *placement.generator, *placement.database}):
+    if measurement.cpus > measurement.placement.cpus:
         return 0.0
-    return max(0.0, metrics.get("others_cpu_mean_pct") or 0.0) / (100 * cpus)
+    return max(0.0, taken_pct or 0.0) / (100 * measurement.cpus)
 
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:

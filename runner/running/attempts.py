@@ -219,7 +219,9 @@ def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fat
         fate.error = digest.broken or (digest.taken if trial.attempt < ATTEMPTS else None)
         fate.state = "sealed" if fate.error is None else "failed"
     disturbed = next((fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error), None)
-    if disturbed is not None and unit[0].attempt < ATTEMPTS:
+    # Who does not rest takes CPU from the others, in the last attempt too.
+    restless = any(fate.digest and fate.digest.restless for fate in fates.values())
+    if disturbed is not None and (restless or unit[0].attempt < ATTEMPTS):
         for fate in fates.values():
             if fate.state == "sealed":
                 fate.state, fate.error = "failed", f"its session was disturbed: {disturbed.error}"
