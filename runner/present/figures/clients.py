@@ -9,17 +9,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
-from runner.present.look import scales
-from runner.present.figures import seconds
-from runner.present.look import style
 from runner.present.case import Case
+from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.latency import MEDIANS_IN, density_points
+from runner.present.figures.throughput import bin_width
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
 from runner.present.look.palette import Identity, identities
 from runner.present.statistics.stats import Floats
-from runner.present.figures.throughput import bin_width
 
 BIN = math.log(1.01) * 10
 """Width of a bin of the density in logarithms: 10.5 %."""

@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
 from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.look import style
+from runner.present.figures.throughput import bin_width
 from runner.present.frames import Tables
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities
 from runner.present.statistics.stats import sliding_mean, spread
-from runner.present.figures.throughput import bin_width
 
 PEAK_WINDOW_S = 1.0
 Samples = dict[tuple[str, str], pd.DataFrame]

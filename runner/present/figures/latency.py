@@ -7,14 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
 from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.look import style
-from runner.present.statistics.bands import band, trial_curves
 from runner.present.frames import Tables
-from runner.present.statistics.inference import FEWEST
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities
+from runner.present.statistics.bands import band, trial_curves
+from runner.present.statistics.inference import FEWEST
 from runner.present.statistics.stats import BEYOND
 
 FIRST_QUANTILE = 0.25

@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
-from runner.present.look import style
 from runner.present.frames import Tables
+from runner.present.look import captions, style
 from runner.present.look.palette import Identity, identities
 from runner.present.statistics.stats import Floats
 

@@ -20,14 +20,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
-from runner.present.look import scales
-from runner.present.look import style
-from runner.present.frames import Tables
-from runner.present.statistics.inference import median_interval
-from runner.present.look.palette import DOTS, Identity, identities, pale
-from runner.present.statistics.stats import spread
 from runner.planning.search import bracket
+from runner.present.frames import Tables
+from runner.present.look import captions, scales, style
+from runner.present.look.palette import DOTS, Identity, identities, pale
+from runner.present.statistics.inference import median_interval
+from runner.present.statistics.stats import spread
 
 TITLE = "The highest rate that keeps the objective"
 OWN = ("server", "none")

@@ -9,12 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
 from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.look import style
-from runner.present.frames import Tables
 from runner.present.figures.multiples import Panel
+from runner.present.frames import Tables
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import pale
 from runner.present.statistics.stats import Spread, carried_quantile, spread
 

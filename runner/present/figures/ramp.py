@@ -11,14 +11,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
-from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.figures import seconds
-from runner.present.look import style
-from runner.present.frames import Tables
+from runner.present.figures import multiples, seconds
 from runner.present.figures.multiples import Panel
 from runner.present.figures.offered import kept_rps, offered_steps
+from runner.present.frames import Tables
+from runner.present.look import captions, scales, style
 from runner.present.statistics.stats import Floats, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."

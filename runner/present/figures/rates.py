@@ -13,14 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT
-from runner.present.look import captions
-from runner.present.look import scales
-from runner.present.look import style
-from runner.present.frames import MODES, Tables, rate_unit
-from runner.present.statistics.inference import median_interval
 from runner.present.figures.knee import Knee, knee
 from runner.present.figures.multiples import Panel, lowest, panels
+from runner.present.frames import MODES, Tables, rate_unit
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, Identity, pale
+from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import BEYOND, spread
 
 TITLE = "Response times by offered rate"

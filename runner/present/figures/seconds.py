@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from runner.present.figures.throughput import FINE_S
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, window_means
-from runner.present.figures.throughput import FINE_S
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]

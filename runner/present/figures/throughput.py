@@ -7,11 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
 from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.look import style
 from runner.present.frames import Tables
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities, pale
 
 SHORT_LOAD_S = 20.0

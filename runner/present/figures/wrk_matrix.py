@@ -12,12 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.look import captions
 from runner.present.figures import multiples
-from runner.present.look import scales
-from runner.present.look import style
-from runner.present.look.captions import server_bound
 from runner.present.frames import MODES, Tables
+from runner.present.look import captions, scales, style
+from runner.present.look.captions import server_bound
 from runner.present.look.palette import Identity, identities, pale
 from runner.present.statistics.stats import Spread, spread
 
