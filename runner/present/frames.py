@@ -14,8 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model import OWN_SCRIPT, LabError
-from runner.present.look.palette import CALIBRATION
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError
 from runner.store import RunFolder
 
 TEXT = (
@@ -94,8 +93,7 @@ class Tables:
 
     def sealed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
-        chosen = self.of(tool)
-        return chosen[chosen["status"] == "sealed"]
+        return only_sealed(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
         """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
@@ -269,6 +267,11 @@ def _terms(row: Mapping[Any, Any]) -> str:
     parts += ["idle CPUs asleep"] if row["idle"] == "system" else []
     parts += [] if np.isnan(row["slices"]) else [f"{int(row['slices'])} slices"]
     return ", ".join(parts)
+
+
+def only_sealed(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials that count: those whose numbers were checked and agree."""
+    return trials[trials["status"] == "sealed"]
 
 
 def repeated(trials: pd.DataFrame) -> pd.Series[bool]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
+from runner.present import verdicts
 from runner.present.alt.sentences import (
     by_value,
     degrees,
@@ -130,7 +131,7 @@ def over_time(tables: Tables) -> str:
         levels = by_value({name: float(line.median()) for name, line in lines.items()}, rising=False)
         texts = {name: f"{number(level)}/s" for name, level in levels.items()}
         wide = {name: f"{text} ({_ends(lines[name])})" for name, text in texts.items()}
-        rest = f"; {pale({name: captions.server_bound(of_load[name]) for name in lines})}" if lines else ""
+        rest = f"; {pale({name: verdicts.server_bound(of_load[name]) for name in lines})}" if lines else ""
         first, second, third = degrees("typical rate", "highest first", texts, wide, of_load)
         clauses[load] = (first + rest, second + rest, third + rest)
     head = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from runner.present import verdicts
 from runner.present.alt.courses import Course, Wording, clauses, course, hollow
 from runner.present.alt.sentences import Form, fit, nothing, scope, servers
 from runner.present.figures.wrk_matrix import always, panels
@@ -23,7 +24,7 @@ def requests(tables: Tables) -> str:
     """Return the alt text of `wrk_matrix.requests`."""
     wording = Wording("highest rate", lambda rps: f"{number(rps)}/s", _at)
     key = "Hollow points do not rank: the server was not the limit in every trial."
-    return _matrix(tables, "requests per second", "rps", wording, key, captions.server_bound)
+    return _matrix(tables, "requests per second", "rps", wording, key, verdicts.server_bound)
 
 
 def cpu_per_request(tables: Tables) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.present import verdicts
 from runner.present.alt.courses import Course, Wording, clauses, course
 from runner.present.alt.sentences import Form, fit, listing, names_or_count, nothing, scope, within
 from runner.present.figures import multiples, seconds
@@ -151,7 +152,7 @@ def _course(panel: Panel, points: pd.DataFrame) -> Course:
 
 def _limits(own: Sequence[Panel]) -> str:
     """Say what limited whom: `nobody for axum and the server for gin and fiber`."""
-    words = [captions.limit_words(panel.trials) for panel in own]
+    words = [verdicts.limit_words(panel.trials) for panel in own]
     groups = {word: [p.server for p, of in zip(own, words, strict=True) if of == word] for word in dict.fromkeys(words)}
     return listing([f"{LIMITS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
 
@@ -179,5 +180,5 @@ def _waited(own: Sequence[Panel], _tables: Tables) -> str:
 
 def _rows(own: Sequence[Panel], _tables: Tables) -> str:
     """Say whether the database has as many rows as there were answers."""
-    words = captions.rows_equal_answers(pd.concat([panel.trials for panel in own]))
+    words = verdicts.rows_equal_answers(pd.concat([panel.trials for panel in own]))
     return words.removesuffix(".") or "how many rows the database has is not known"

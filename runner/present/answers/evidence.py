@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.little import little
 from runner.present.case import Case
 from runner.present.look import captions, style
-from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.stats import carried_quantile, spread
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."

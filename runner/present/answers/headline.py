@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from runner.model import CALIBRATION
+from runner.present import verdicts
 from runner.present.answers.standings import Standing, times
 from runner.present.answers.summary import by_cpu, by_latency, by_throughput, programs, summarize
 from runner.present.figures import objectives
 from runner.present.frames import Tables
 from runner.present.look import captions
-from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.ranking import Pair, Ranking
 
@@ -139,7 +140,7 @@ def _by_rate(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
     if len(bound) == 1:
         return Contest(load, None, "only one server was the limit in all its trials")
     trials = tables.trials[(tables.trials["load"] == load) & (tables.trials["status"] == "sealed")]
-    limits = Counter(limit for limit in captions.limits(trials) if limit != "server")
+    limits = Counter(limit for limit in verdicts.limits(trials) if limit != "server")
     foremost = max(sorted(limits), key=lambda name: limits[name], default="")
     return Contest(load, None, WHY.get(foremost, "no trial was sealed"))
 
@@ -160,7 +161,7 @@ def _by_cost(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
 
 
 def _by_wait(tables: Tables, load: str, rows: pd.DataFrame, quantile: float) -> Contest:
-    kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+    kept = rows[rows["limit"] == verdicts.LIMITS["offered"]]
     if len(kept) < 2:
         return Contest(load, None, "not offered, kept and unlimited in all trials of two servers")
     found = by_latency(tables, kept, quantile)

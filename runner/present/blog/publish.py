@@ -15,7 +15,7 @@ from runner.present.blog.post import Sheet, compose
 from runner.present.blog.post_html import post_html
 from runner.present.blog.post_markdown import post_markdown, table_markdown
 from runner.present.blog.provenance import provenance
-from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, read_tables
+from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, only_sealed, read_tables
 from runner.store import RunFolder, write_json
 
 UNTOLD = ("run_id", "status", "error")
@@ -69,7 +69,7 @@ def sealed_trials(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials in the order of the run: the columns of docs/data.md that have a value, and the load."""
     known = [*TEXT, *YOUNGER_TEXT["trials"], *NUMBERS, *YOUNGER["trials"]]
     columns = ["load", *(name for name in known if name not in UNTOLD)]
-    sealed = tables.trials[tables.trials["status"] == "sealed"].sort_values("trial_order")
+    sealed = only_sealed(tables.trials).sort_values("trial_order")
     return sealed[columns].replace("", None).dropna(axis="columns", how="all")
 
 

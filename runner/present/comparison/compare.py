@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from runner.model import LabError
+from runner.present import verdicts
 from runner.present.answers import noise
 from runner.present.answers.standings import percent, times
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, only_sealed, read_tables
 from runner.present.look import captions, style
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
 from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
@@ -37,7 +38,7 @@ class Quantity:
 
 
 def _ranked(sealed: pd.DataFrame) -> bool:
-    return captions.server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
+    return verdicts.server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
 
 
 def _offered(quantile: float) -> Callable[[pd.DataFrame], bool]:
@@ -228,7 +229,7 @@ def _cells(tables: Tables) -> dict[_Cell, pd.DataFrame]:
 
 
 def _sealed(trials: pd.DataFrame) -> pd.DataFrame:
-    return trials[trials["status"] == "sealed"]
+    return only_sealed(trials)
 
 
 def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:

@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.planning.search import bracket
+from runner.present import verdicts
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import DOTS, Identity, identities, pale
@@ -67,7 +68,7 @@ def outcome(steps: pd.DataFrame) -> Outcome:
     if found.broken_rps is None:
         return Outcome(low, math.inf, RANGE_ENDS, math.nan)
     ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
-    limit = str(captions.limits(ended).iloc[-1])
+    limit = str(verdicts.limits(ended).iloc[-1])
     high = found.broken_rps if limit in OWN else math.inf
     return Outcome(low, high, limit, float(ended["probe_p95_ms"].median()))
 

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.present import verdicts
 from runner.present.figures import multiples
 from runner.present.figures.multiples import Panel
 from runner.present.frames import Tables
@@ -97,7 +98,7 @@ def carried(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _points(trials: pd.DataFrame, column: str) -> Points:
     found = [
-        (float(str(size)), spread(own[column]), captions.server_bound(own)) for size, own in trials.groupby("pool_size")
+        (float(str(size)), spread(own[column]), verdicts.server_bound(own)) for size, own in trials.groupby("pool_size")
     ]
     return [(size, of, bound) for size, of, bound in found if of.n]
 

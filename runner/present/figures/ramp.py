@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.present import verdicts
 from runner.present.figures import multiples, seconds
 from runner.present.figures.multiples import Panel
 from runner.present.figures.offered import kept_rps, offered_steps
@@ -116,7 +117,7 @@ def rows_inserted(tables: Tables) -> Figure:
         edges, rates = offered_steps(panel.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    words = "Inserts: answers with 2xx so far. " + captions.rows_equal_answers(trials[trials["status"] == "sealed"])
+    words = "Inserts: answers with 2xx so far. " + verdicts.rows_equal_answers(trials[trials["status"] == "sealed"])
     quantity = Quantity("Rows inserted", "inserts", seconds.inserted, words, "Dashed: what was offered.", total, rows)
     return _draw(tables, trials, quantity)
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT
+from runner.present import verdicts
 from runner.present.figures.knee import Knee, knee
 from runner.present.figures.multiples import Panel, lowest, panels
 from runner.present.frames import MODES, Tables, rate_unit
@@ -144,7 +145,7 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
     if above.empty or math.isnan(rate_rps):
         return "–"
-    return captions.limit_words(trials[trials["rate_rps"] == above.min()])
+    return verdicts.limit_words(trials[trials["rate_rps"] == above.min()])
 
 
 def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
@@ -161,7 +162,7 @@ def _notes(trials: pd.DataFrame) -> list[str]:
     of, last = knee_of(trials), highest_sustained(outcomes(trials))
     beyond, rest = _first_limit_above(trials, of.rate_rps), _limit_above(trials, last)
     first = f"knee at {_rate(of.rate_rps)}/s" if math.isfinite(of.rate_rps) else f"knee: {of.why}"
-    if beyond.startswith(captions.LIMITS["generator-bound"]):
+    if beyond.startswith(verdicts.LIMITS["generator-bound"]):
         first += ", the generator's"
     if not math.isfinite(last):
         return [first, "not sustained at any rate"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.model import OWN_SCRIPT, POOL_EXHAUSTED
-from runner.present.frames import Tables, offered_words, repeated
+from runner.model import OWN_SCRIPT
+from runner.present.frames import Tables, offered_words, only_sealed, repeated
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -42,42 +42,16 @@ IDLE = {
 }
 """What a manifest says of idle CPUs -> in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
-LIMITS = {
-    "server-bound": "server",
-    "generator-bound": "generator",
-    "database-bound": "database",
-    "offered": "none",
-    "serial": "one request at a time",
-    "inconclusive": "not told",
-}
 
 
-def limits(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
-    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_EXHAUSTED)
-    return trials["verdict"].map(LIMITS).mask(pooled, "pool")
-
-
-def limit_words(trials: pd.DataFrame) -> str:
-    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
-    counts = limits(trials).value_counts()
-    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
-    return ", ".join(str(word) if len(ordered) == 1 else f"{word} {count}" for word, count in ordered)
-
-
-def server_bound(trials: pd.DataFrame) -> bool:
-    """Whether every one of the trials was limited by its server: only then may throughput be ranked.
-
-    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
-    not how long a CPU takes to wake.
-    """
-    serial = (trials["verdict"] == "serial") & (trials["idle"] == "polling")
-    return bool(len(trials)) and bool(((trials["verdict"] == "server-bound") | serial).all())
+def plural(count: int, noun: str) -> str:
+    """Return `1 trial` or `3 trials`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = only_sealed(trials)
     cells = sealed.groupby(["server", "load"]).size()
     low, high = int(cells.min()), int(cells.max())
     each = f"{low}" if low == high else f"{low} to {high}"
@@ -86,11 +60,6 @@ def trial_counts(trials: pd.DataFrame) -> str:
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
     out = trials[(trials["status"] != "sealed") & ~repeated(trials)]["status"].value_counts()
     return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
-
-
-def plural(count: int, noun: str) -> str:
-    """Return `1 trial` or `3 trials`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def machine(manifest: dict[str, Any]) -> str:
@@ -146,25 +115,12 @@ def durability(manifest: dict[str, Any]) -> str:
     return f"PostgreSQL {facts.get('version', 'of unknown version')}: {', '.join(known) or 'settings not recorded'}."
 
 
-def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Say whether the database has as many rows as there were answers with 2xx, and how many."""
-    known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
-    if known.empty:
-        return ""
-    rows, unequal = known["rows_inserted"], known[known["rows_inserted"] != known["inserts"]]
-    whole = f"{rows.sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
-    if unequal.empty:
-        return f"{whole}: in each trial as many as answers with 2xx."
-    most = (unequal["rows_inserted"] - unequal["inserts"]).abs().max()
-    return f"{whole}; in {len(unequal)} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
-
-
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     """Return a figure's caption: `words`, trials, verdicts, engine and machine.
 
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = only_sealed(trials)
     stored = sealed["pool_size"].notna().any()
     parts = [
         words,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.present import verdicts
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
@@ -134,7 +135,7 @@ def _beside(tables: Tables, line: int, row: Mapping[Any, Any], server: str, word
         size=float(row["connections"]), metric=words, published=float(row["value"]), server=server,
         load=own.load if whole.n else "", n=whole.n, median=whole.median, low=low, high=high, confidence=confidence,
         verdicts=captions.verdict_counts(own.sealed) if whole.n else "",
-        ranked=not is_rate or captions.server_bound(own.sealed),
+        ranked=not is_rate or verdicts.server_bound(own.sealed),
         remarks=_absent(row, own, whole.n) or tuple(_remarks(tables, row, own)),
     )  # fmt: skip
 
@@ -155,7 +156,7 @@ def _remarks(tables: Tables, row: Mapping[Any, Any], own: Cell) -> list[str]:
         cpus = (tables.manifest.get("placement") or {}).get("server") or []
         found += [f"the server has {captions.plural(len(cpus), 'CPU')} here"] if cpus else []
     kind = REMARKS.get(str(row["metric"]), REMARKS["latency"] if str(row["metric"]) in QUANTILES else {})
-    limits = captions.limits(own.sealed).value_counts()
+    limits = verdicts.limits(own.sealed).value_counts()
     found += [
         said if limits[limit] == limits.sum() else f"{said} ({limits[limit]} of {limits.sum()} trials)"
         for limit, said in kind.items()

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from runner.present import verdicts
 from runner.present.answers import noise
 from runner.present.case import given_pct
 from runner.present.frames import Tables
@@ -74,7 +75,7 @@ def anywhere(_tables: Tables, _cell: Cell) -> Bar | None:
 
 def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose server was the limit in every trial: only then a rate is the server's."""
-    if captions.server_bound(cell.sealed):
+    if verdicts.server_bound(cell.sealed):
         return None
     return _barred(tables, cell, "server")
 
@@ -99,14 +100,14 @@ def carries(quantile: float, allowed: Allowed) -> Allowed:
 
 
 def _barred(tables: Tables, cell: Cell, wanted: str) -> Bar:
-    others = set(captions.limits(cell.sealed)) - {wanted}
+    others = set(verdicts.limits(cell.sealed)) - {wanted}
     limit = next(limit for limit in WHY_NOT if limit in others)
     return Bar(WHY_NOT[limit] + (_untold(cell.sealed) if limit == "not told" else ""), limit_numbers(tables, cell))
 
 
 def _untold(sealed: pd.DataFrame) -> str:
     """Return why the limit is not told, as most of the verdicts say it before their numbers."""
-    reasons = sealed.loc[captions.limits(sealed) == "not told", "verdict_reason"]
+    reasons = sealed.loc[verdicts.limits(sealed) == "not told", "verdict_reason"]
     heads = reasons[reasons.str.contains(": ")].str.split(r"[:,;(] ?", regex=True).str[0].str.strip()
     return f": {heads.mode().iloc[0]}" if len(heads) else ""
 

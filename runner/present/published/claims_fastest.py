@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from runner.present import verdicts
 from runner.present.answers.standings import times
 from runner.present.figures import seconds
 from runner.present.frames import Tables
@@ -169,13 +170,13 @@ def more_rows(tables: Tables, claim: Claim) -> Outcome:
     trials = offered(tables, INSERTS)
     asked = _questions(trials, SOUGHT[INSERTS][1], "rows", "rows_inserted", _beyond_a_server)
     servers = trials[trials["server"].isin((GNET, AXUM)) & trials["status"].eq("sealed")]
-    words = captions.rows_equal_answers(servers)
+    words = verdicts.rows_equal_answers(servers)
     return all_of(weigh(tables, claim, asked), [words] if words else [])
 
 
 def _beyond_a_server(tables: Tables, own: Cell) -> Bar | None:
     """Allow ramps that ended at the server's limit: below it the rows are those that were asked for."""
-    limits = set(captions.limits(own.sealed))
+    limits = set(verdicts.limits(own.sealed))
     if limits == {"none"}:
         return Bar(
             "the ramp was kept to its end, so that the rows are those that were asked for", limit_numbers(tables, own)
@@ -193,7 +194,7 @@ def postgres_not_the_limit(tables: Tables, _claim: Claim) -> Outcome:
     share = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     place = captions.database_place(tables.manifest)
     seen = (
-        f"What limited {captions.plural(len(sealed), 'trial')}: {captions.limit_words(sealed)}.",
+        f"What limited {captions.plural(len(sealed), 'trial')}: {verdicts.limit_words(sealed)}.",
         f"CPU of PostgreSQL, median: {style.number(share.median)} % of what it was given, at most "
         f"{style.number(share.high)} %.",
         *([place] if place else []),
@@ -202,7 +203,7 @@ def postgres_not_the_limit(tables: Tables, _claim: Claim) -> Outcome:
 
 
 def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
-    limits = captions.limits(sealed)
+    limits = verdicts.limits(sealed)
     cells = limits.eq("database").groupby([sealed["load"], sealed["server"]], sort=False)
     often = cells.mean()[cells.size() >= FEWEST]
     if often.empty:

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from runner.model import CALIBRATION
 from runner.present.frames import MODES, Tables
-from runner.present.look.palette import CALIBRATION
 
 CLOSED = {
     "experiments": ("experiments",),
