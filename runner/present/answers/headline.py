@@ -12,7 +12,7 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present import verdicts
-from runner.present.answers.standings import Standing, times
+from runner.present.answers.ranking_text import Standing, times
 from runner.present.answers.summary import by_cpu, by_latency, by_throughput, programs, summarize
 from runner.present.figures import objectives
 from runner.present.frames import Tables

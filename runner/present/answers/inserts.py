@@ -10,7 +10,7 @@ from runner.model import CALIBRATION
 from runner.present import verdicts
 from runner.present.answers import summary
 from runner.present.answers.caveats import warnings_of
-from runner.present.answers.standings import NOTHING, READING, percent
+from runner.present.answers.ranking_text import NOTHING, READING, percent
 from runner.present.answers.summary import Answer
 from runner.present.figures.offered import kept_rps
 from runner.present.figures.pool_sweep import sweeps

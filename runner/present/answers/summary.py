@@ -11,7 +11,7 @@ import pandas as pd
 from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present import verdicts
 from runner.present.answers.caveats import tail_error, warnings_of
-from runner.present.answers.standings import READING, Standing, standing, times
+from runner.present.answers.ranking_text import READING, Standing, standing, times
 from runner.present.frames import Tables, only_sealed, read_tables, repeated
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED

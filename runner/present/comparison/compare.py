@@ -13,7 +13,7 @@ import pandas as pd
 from runner.model import LabError
 from runner.present import verdicts
 from runner.present.answers import noise
-from runner.present.answers.standings import percent, times
+from runner.present.answers.ranking_text import percent, times
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.frames import Tables, only_sealed, read_tables
 from runner.present.look import captions, style

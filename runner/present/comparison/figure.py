@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from runner.present.answers.standings import percent
+from runner.present.answers.ranking_text import percent
 from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, Comparison, RunComparison
 from runner.present.figures import forest
 from runner.present.look import captions, style

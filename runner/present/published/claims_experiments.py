@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from runner.present.answers.standings import times
+from runner.present.answers.ranking_text import times
 from runner.present.frames import Tables
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of, whichever

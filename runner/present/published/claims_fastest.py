@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runner.present import verdicts
-from runner.present.answers.standings import times
+from runner.present.answers.ranking_text import times
 from runner.present.figures import seconds
 from runner.present.frames import Tables
 from runner.present.look import captions, style
