@@ -300,7 +300,7 @@ def test_the_table_fits_a_terminal_of_100_columns(make: Make, bench: Any, monkey
     _, out, _ = bench(make("one"), make("two", worse), "--fail-above", "1")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in out.splitlines()]
     assert max(len(line) for line in lines) <= 100
-    heading = re.compile(r"server +quantity +A +B +B/A \[95 %\] +could tell +verdict")
+    heading = re.compile(r"server +quantity +A +B +B/A \[95 %\] +detectable +verdict")
     assert any(heading.search(line) for line in lines)
     row = re.compile(r"axum +requests/s +[\d,]+ +[\d,]+ +×0\.\d{3} \[0\.\d{3}–0\.\d{3}\] +[\d.]+ % +worse, regression$")
     assert any(row.search(line) for line in lines)

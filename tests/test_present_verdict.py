@@ -24,7 +24,7 @@ from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.gallery import FIGURES, RATES_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES
-from runner.present.notebook.session import VERDICT_PARTS
+from runner.present.notebook.parts import OF_A_TRIAL
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
@@ -293,9 +293,9 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "calls"),
     [
-        ("rates", [*(f'report.show("{name}")' for name in RATES_FIGURES), "report.rates()"]),
-        ("verdict", [*(f'report.show("{name}")' for name in VERDICT_FIGURES),
-                     *(f'report.tell("{part}")' for part in VERDICT_PARTS)]),
+        ("rates", [*(f'report.show_figure("{name}")' for name in RATES_FIGURES), 'report.show_part("rates")']),
+        ("verdict", [*(f'report.show_figure("{name}")' for name in VERDICT_FIGURES),
+                     *(f'report.show_part("{part}")' for part in OF_A_TRIAL)]),
     ],
 )  # fmt: skip
 def test_notebooks_show_everything_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:

@@ -20,7 +20,7 @@ from matplotlib.image import imread
 
 from runner.model import LabError
 from runner.present.notebook import notebooks
-from runner.present.notebook.spike_session import open_spikes
+from runner.present.notebook.spike_page import open_spikes
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -124,11 +124,11 @@ def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_
 
 def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = open_spikes("empty")
-    page.pick()
-    page.tell("trial")
-    page.tell("spikes")
-    page.show()
-    page.control()
+    page.show_controls()
+    page.show_part("trial")
+    page.show_part("spikes")
+    page.show_figure("cpu-spikes")
+    page.show_part("control")
     page.finish()
     printed = capsys.readouterr().out
     assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
@@ -164,7 +164,8 @@ def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
     return displayed
 
 
-OPEN = "from runner.present.notebook.spike_session import open_spikes\npage = open_spikes('sample')"
+OPEN = "from runner.present.notebook.spike_page import open_spikes\npage = open_spikes('sample')"
+CELLS = ("page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')")
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def client(in_lab: Path) -> Any:
 
 def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
-    ask = "from runner.present.notebook.spike_session import asks_somebody\nasks_somebody()"
+    ask = "from runner.present.notebook.spike_page import has_reader\nhas_reader()"
     assert run_cells(client, ask, reader=True)[-1]["text/plain"] == "True"
     assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
 
@@ -185,7 +186,9 @@ def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) ->
 def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
     shutil.rmtree(in_lab / "figures", ignore_errors=True)
-    first = run_cells(client, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    first = run_cells(
+        client, OPEN, "page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')", reader=True
+    )
     assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
@@ -203,7 +206,15 @@ def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client:
 
 def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
     hide = "import sys\nsys.modules['ipywidgets'] = None"
-    found = run_cells(client, hide, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    found = run_cells(
+        client,
+        hide,
+        OPEN,
+        "page.show_controls()",
+        "page.show_part('trial')",
+        "page.show_figure('cpu-spikes')",
+        reader=True,
+    )
     assert not any(WIDGET in data for data in found)
     assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
     assert any("image/png" in data for data in found)

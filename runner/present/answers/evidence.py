@@ -24,13 +24,14 @@ TWICE = 2.0
 TICKS_PCT = 20.0
 """Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
 MEANINGS = {
-    "server-bound": "the rate is what the server can do with the CPUs that it was given.",
-    "generator-bound": "rate and response times are the generator's; what the server can do was not seen.",
-    "database-bound": "the rate is that of the database, or of the connections to it.",
-    "offered": "the rate was kept and nobody was at the limit: the response times are the server's.",
-    "serial": "one request was under way at a time: the rate is 1 / (the time of one cycle).",
-    "inconclusive": "neither rate nor response times can be ascribed to one side.",
+    "server-bound": "the server used its CPUs up while the load generator had room; only such rates are ranked",
+    "generator-bound": "the load generator was the limit, so the rate is the generator's",
+    "database-bound": "the database, or the pool of connections to it, was the limit",
+    "offered": "a rate that was asked for and kept while nobody was at a limit: its response times mean something",
+    "serial": "one request was under way at a time, so the rate is one divided by the time of a cycle",
+    "inconclusive": "what the limit was is unknown, or a rate was asked for and not kept",
 }
+"""Verdict -> what it says."""
 
 
 # --- what the clients said --------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ def price_words(case: Case) -> str:
 def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
     verdict = str(case.row["verdict"])
-    return f"Verdict: {verdict}: {MEANINGS.get(verdict, '')} Reason: {case.row['verdict_reason'] or 'not recorded'}."
+    reason = case.row["verdict_reason"] or "not recorded"
+    return f"Verdict: {verdict}: {MEANINGS.get(verdict, 'unknown')}. Reason: {reason}."
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
@@ -209,11 +211,11 @@ def _throttled(share_pct: float) -> str:
 
 
 def _stolen(share_pct: float) -> str:
-    return "none" if share_pct == 0 else "that much the run did not have"
+    return "none" if share_pct == 0 else "the run did not have that much"
 
 
 def _others(share_pct: float) -> str:
-    return "as little as the kernel's ticks can tell" if share_pct < TICKS_PCT else "that much the run did not have"
+    return "less than the kernel's ticks resolve" if share_pct < TICKS_PCT else "the run did not have that much"
 
 
 def _exhausted(share_pct: float) -> str:

@@ -27,14 +27,14 @@ class Cost:
 
     @property
     def in_words(self) -> str:
-        """The ratio as it may be said: with its interval, and whether it can be told from no cost at all."""
+        """The ratio as it may be said: with its interval, and whether it differs from no cost at all."""
         if self.variant == LAB:
             return ""
         found = self.lab_to_variant
         if found is None:
             return f"fewer than {FEWEST} blocks"
         said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
-        return f"{said}, cannot be told from 1" if found.low <= 1 <= found.high else said
+        return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:

@@ -1,4 +1,4 @@
-"""Who stands where on one load, in words: order, ratios with intervals, ties and what could not be told."""
+"""Who stands where on one load, in words: order, ratios with intervals, ties and which differences are undetectable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
     "How to read an order: × is the ratio to the server before, with its 95 % interval over trials; ≈ joins servers "
-    "that these trials do not tell apart (at most 5 % of such orders tell equal servers apart). What could not be told "
-    "would have been missed in more than one of five campaigns like this one."
+    "whose difference these trials do not show (at most 5 % of such orders separate equal servers). An undetectable "
+    "difference would have been missed in more than one of five campaigns like this one."
 )
 NOTHING = 1 + 1e-5
-"""Trials without any noise would tell smaller ratios than are worth a word."""
+"""Trials without any noise would show smaller ratios than are worth a word."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def standing(
 ) -> Standing:
     """Return how `servers` stand by a column of one load's trials; failed ones take no part.
 
-    `programs` tells which servers are one program under several labels (A/A): equal values are the same. Such labels
+    `programs` says which servers are one program under several labels (A/A): equal values are the same. Such labels
     differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
     sealed = only_sealed(trials)
@@ -124,8 +124,8 @@ def _ties(ranking: Ranking) -> list[str]:
     ties = [pair for pair in ranking.pairs if not pair.told_apart]
     words = []
     if not ranking.transitive:
-        words.append("servers are told apart where they share no letter")
+        words.append("servers differ where they share no letter")
     least = max((pair.detectable for pair in ties), default=1.0)
     if least > NOTHING:
-        words.append(f"differences below {percent(least)} could not be told")
+        words.append(f"differences below {percent(least)} are undetectable")
     return words

@@ -14,7 +14,7 @@ from runner.present.answers.caveats import tail_error, warnings_of
 from runner.present.answers.ranking_text import READING, Standing, standing, times
 from runner.present.frames import Tables, only_sealed, read_tables, repeated
 from runner.present.look import captions, style
-from runner.present.look.markup import NOT_RANKED
+from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import carried_quantile, spread
 from runner.store import RunFolder
@@ -39,7 +39,7 @@ RANK = "rank by requests/s (same letter: a tie)"
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row a load and server, in plain values.
+    """Return one row per load and server, in plain values.
 
     Columns are `COLUMNS`: trials counts sealed ones, left_out those of which no attempt counts; p99_ms is NaN where a
     trial has fewer than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every
@@ -129,7 +129,7 @@ def summary_rows(run: RunFolder) -> list[dict[str, str]]:
 
 
 def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a summary as printable texts, one mapping of heading to text a row, for a terminal's table."""
+    """Return a summary as printable texts, one mapping of heading to text per row, for a terminal's table."""
     return [{str(k): str(v) for k, v in row.items()} for row in printable(table).to_dict("records")]
 
 
@@ -176,7 +176,7 @@ def _rate(row: dict[Any, Any]) -> str:
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row a load and one column a server."""
+    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column per server."""
     cells = {
         (row["load"], label(row)): _rate(row) if column == "rps" else style.number(row[column])
         for row in table.to_dict("records")
@@ -190,7 +190,7 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run says: warnings first, then a sentence or two a load."""
+    """What a run says: warnings first, then a sentence or two per load."""
 
     warnings: tuple[str, ...]
     findings: tuple[str, ...]
@@ -223,20 +223,21 @@ def _throughput(tables: Tables, load: object, rows: pd.DataFrame) -> str:
     if not rows["trials"].any():
         return f"{load}: no number, since no trial was sealed: {others}."
     if bound.empty:
-        return f"{load}: requests/s rank nobody, since no server was the limit in all its trials: {others}."
+        return f"{load}: requests/s are not ranked, since no server was the limit in all its trials: {others}."
     if len(bound) == 1:
         only = bound.iloc[0]
-        text = f"{load}: requests/s rank nobody; only {only['server']} was the limit ({style.number(only['rps'])})"
+        text = f"{load}: requests/s are not ranked; only {only['server']} was the limit ({style.number(only['rps'])})"
     else:
         text = f"{load}: {by_throughput(tables, bound).words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
-KEPT = "the rate was set, and ranks nobody; none was dropped"
+SET = "the rate was set, so it is not ranked"
+KEPT = f"{SET}; no request was dropped"
 
 
 def _offered(loads: list[tuple[str, pd.DataFrame]]) -> list[str]:
-    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and ranks nobody."""
+    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
     outcomes = {load: _outcome(rows) for load, rows in loads}
     kept = [load for load, outcome in outcomes.items() if outcome == KEPT]
     found = [f"{load}: {outcome}." for load, outcome in outcomes.items() if outcome != KEPT]
@@ -249,8 +250,8 @@ def _outcome(rows: pd.DataFrame) -> str:
         return "no number, since no trial was sealed"
     late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
     if known["dropped"].isna().any():
-        return "the rate was set, and ranks nobody"
-    return f"the rate was set, and ranks nobody; dropped (median of the trials): {', '.join(late)}" if late else KEPT
+        return SET
+    return f"{SET}; dropped (median of the trials): {', '.join(late)}" if late else KEPT
 
 
 def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
@@ -281,10 +282,10 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     if compared:
         return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered.", *orders]
     return [
-        "Response times rank nobody: every load was a closed loop, whose mean response time is N divided by "
+        "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
         "the throughput (Little's law) and shows the queue, not the server."
         if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all()
-        else "Response times rank nobody: on no load has a server the verdict offered in all its trials."
+        else "Response times are not ranked: on no load has a server the verdict offered in all its trials."
     ]
 
 

@@ -302,7 +302,7 @@ def table(found: RunComparison, load: str) -> list[dict[str, str]]:
             "A": style.number(row.a.median),
             "B": style.number(row.b.median),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
-            "could tell": percent(row.detectable) if row.detectable else "–",
+            "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": f"{row.verdict}, regression" if row.regression else row.verdict,
         }
         for row in found.comparisons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -47,6 +48,11 @@ DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 def plural(count: int, noun: str) -> str:
     """Return `1 trial` or `3 trials`."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def trial_counts(trials: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from runner.present import verdicts
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
-from runner.present.look.markup import NOT_RANKED
+from runner.present.look.content import NOT_RANKED
 from runner.present.published.counterparts import CLOSED, Cell, cell, closed, nearest, sizes, stand_ins
 from runner.present.published.numbers import METRICS, opened, threads_of
 from runner.present.statistics.inference import median_interval
