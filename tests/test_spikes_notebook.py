@@ -186,9 +186,7 @@ def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) ->
 def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
     shutil.rmtree(in_lab / "figures", ignore_errors=True)
-    first = run_cells(
-        client, OPEN, "page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')", reader=True
-    )
+    first = run_cells(client, OPEN, *CELLS, reader=True)
     assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
@@ -206,15 +204,7 @@ def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client:
 
 def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
     hide = "import sys\nsys.modules['ipywidgets'] = None"
-    found = run_cells(
-        client,
-        hide,
-        OPEN,
-        "page.show_controls()",
-        "page.show_part('trial')",
-        "page.show_figure('cpu-spikes')",
-        reader=True,
-    )
+    found = run_cells(client, hide, OPEN, *CELLS, reader=True)
     assert not any(WIDGET in data for data in found)
     assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
     assert any("image/png" in data for data in found)

@@ -65,24 +65,27 @@ def standing(
     differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
     sealed = only_sealed(trials)
+    samples = samples_of(sealed, column, servers)
+    floor, labels = noise(samples, programs or {})
+    words = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
+    return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, words)
+
+
+def samples_of(sealed: pd.DataFrame, column: str, servers: Iterable[str]) -> dict[str, Sample]:
+    """Return the values of a column by server."""
     by_server = {server: sealed[sealed["server"] == server] for server in servers}
-    samples = {server: Sample.of(own[column], own["block"]) for server, own in by_server.items()}
-    floor, noise = _noise(samples, programs or {})
-    return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, noise)
+    return {server: Sample.of(trials[column], trials["block"]) for server, trials in by_server.items()}
 
 
-def _noise(samples: dict[str, Sample], programs: Mapping[str, Hashable]) -> tuple[float, str]:
+def noise(samples: Mapping[str, Sample], programs: Mapping[str, Hashable]) -> tuple[float, str]:
+    """Return the largest ratio (>= 1) that noise makes of one program under two labels, and which; 1 without any."""
     found = [
-        (noise_floor(of), f"{one} and {other}")
+        (noise_floor(between), f"{one} and {other}")
         for one, other in combinations(samples, 2)
         if programs.get(one, one) == programs.get(other, other)
-        for of in [ratio(samples[one], samples[other])]
-        if of is not None
+        and (between := ratio(samples[one], samples[other])) is not None
     ]
-    if not found:
-        return 1.0, ""
-    floor, names = max(found)
-    return floor, f"{names} are one server, so differences up to {percent(floor)} count as noise"
+    return max(found, default=(1.0, ""))
 
 
 # --- words ------------------------------------------------------------------------------------------------

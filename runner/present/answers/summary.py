@@ -11,7 +11,7 @@ import pandas as pd
 from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present import verdicts
 from runner.present.answers.caveats import tail_error, warnings_of
-from runner.present.answers.ranking_text import READING, Standing, standing, times
+from runner.present.answers.ranking_text import READING, Standing, noise, samples_of, standing, times
 from runner.present.frames import Tables, only_sealed, read_tables, repeated
 from runner.present.look import captions, style
 from runner.present.look.content import NOT_RANKED
@@ -98,6 +98,14 @@ def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, t
     copies, given = dict(campaign.get("copies") or ()), campaign.get("environment") or ()
     variables = {server: sorted(f"{name}={value}" for of, name, value in given if of == server) for server in servers}
     return {server: (copies.get(server, server), *variables[server]) for server in servers}
+
+
+def noise_floor(tables: Tables, load: str, column: str) -> float:
+    """Return the largest ratio (>= 1) that noise makes of `column` under a load; 1 where no program has two labels."""
+    sealed = only_sealed(tables.trials[tables.trials["load"] == load])
+    servers = [str(server) for server in sealed["server"].unique()]
+    given = programs(tables.manifest, servers)
+    return noise(samples_of(sealed, column, servers), given)[0] if len(set(given.values())) < len(servers) else 1.0
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:

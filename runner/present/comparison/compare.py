@@ -12,8 +12,8 @@ import pandas as pd
 
 from runner.model import LabError
 from runner.present import verdicts
-from runner.present.answers import noise
 from runner.present.answers.ranking_text import percent, times
+from runner.present.answers.summary import noise_floor
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.frames import Tables, only_sealed, read_tables
 from runner.present.look import captions, style
@@ -237,7 +237,7 @@ def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:
 
 
 def _floor(cell: _Cell, quantity: Quantity, *sides: Tables) -> float:
-    return max(noise.floor(side, cell.load, quantity.column) for side in sides)
+    return max(noise_floor(side, cell.load, quantity.column) for side in sides)
 
 
 def _compare(

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from runner.present import verdicts
-from runner.present.answers import noise
+from runner.present.answers.summary import noise_floor
 from runner.present.case import given_pct
 from runner.present.frames import Tables
 from runner.present.look import captions, style
@@ -217,7 +217,7 @@ def _values(question: Question) -> str:
 
 def _floor(tables: Tables, question: Question) -> float:
     return max(
-        (noise.floor(tables, cell.load, question.column) for cell in question.cells if question.column), default=1
+        (noise_floor(tables, cell.load, question.column) for cell in question.cells if question.column), default=1
     )
 
 
