@@ -57,7 +57,7 @@ def templates() -> Environment:
 
 def prose(text: str) -> Markup:
     """Return a sentence as HTML, code between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))  # noqa: S704 (escaped)
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped)
 
 
 def literal(text: str) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from runner.model import LabError
 from runner.present.frames import Tables, read_tables
 from runner.present.look.content import DAGGER, Block, Bullets, Heading, Paragraph, Sheet
+from runner.present.notebook import page
 from runner.present.notebook.page import TEXT, check_parameters
 from runner.present.notebook.parts import ELSEWHERE
 from runner.present.notebook.run_page import RunPage, run_page
@@ -76,7 +77,7 @@ def claims_of(tables: Tables, source: str) -> Iterator[Block]:
         yield Bullets(tuple(evidence_words(each)))
 
 
-PARTS = {"answer": answer, "numbers": numbers, "claims": claims_of}
+PARTS: dict[str, page.Part] = {"answer": answer, "numbers": numbers, "claims": claims_of}
 """Name of a part -> what it shows."""
 
 
