@@ -91,6 +91,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
     [
         ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
         ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
+        ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
         ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
         ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
         ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
