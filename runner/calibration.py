@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from runner.fingerprint import fingerprint
+from runner.limits import Limit
 from runner.model import Cell, LabError
 from runner.store import calibration_file, read_json, write_json
 
@@ -36,7 +37,7 @@ class Ceiling:
     @property
     def known(self) -> bool:
         """Whether the generator itself was the limit, in as many trials as make a noisy moment unlikely."""
-        return self.verdict == "generator-bound" and self.trials >= FEWEST
+        return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST
 
     @property
     def in_words(self) -> str:

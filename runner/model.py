@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-POOL_EXHAUSTED = "the pool of connections was exhausted"
-"""How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
 FIGURES = (
     "pool_size",
     "pool_in_use",
@@ -367,11 +365,3 @@ class Check:
     name: str
     ok: bool
     detail: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a trial measured, and why."""
-
-    verdict: Literal["server-bound", "generator-bound", "database-bound", "offered", "serial", "inconclusive"]
-    reason: str

@@ -83,7 +83,7 @@ def test_planning_looks_at_the_model_and_the_store_only():
 
 
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "measurement.py"):
+    for module in ("model.py", "limits.py", "measurement.py"):
         assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)

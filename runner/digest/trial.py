@@ -18,8 +18,9 @@ from runner.digest.resources import Counter, Window, since, stitched
 from runner.digest.slices import SLICES, LeftOut, left_out_places, part
 from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
+from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
+from runner.model import OWN, Cell, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runner.model import POOL_EXHAUSTED, Verdict, milliseconds
+from runner.limits import POOL_EXHAUSTED, Limit, Verdict
+from runner.model import milliseconds
 
 SATURATED = 0.90
 """A server above this share of its CPUs is the limit."""
@@ -228,7 +229,7 @@ def judge(evidence: Evidence) -> Verdict:
     said = _said(evidence)
     if not evidence.disjoint or evidence.server_share is None:
         why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
-        return Verdict("inconclusive", f"{why}; {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}; {said}")
     if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
         return _serial(evidence, evidence.serial, said)
     return _parallel(evidence, said)
@@ -238,23 +239,23 @@ def _parallel(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict of a load that may have several requests under way."""
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if evidence.saturated:
-        return Verdict("server-bound", said)
+        return Verdict(Limit.SERVER, said)
     if evidence.crowded:
-        return Verdict("generator-bound", said)
+        return Verdict(Limit.GENERATOR, said)
     if stored:
-        return Verdict(stored.verdict, f"{stored.reason}: {said}")
+        return Verdict(stored.limit, f"{stored.reason}: {said}")
     return _unlimited(evidence, said)
 
 
 def _serial(evidence: Evidence, serial: Serial, said: str) -> Verdict:
     """Return the verdict of one connection: neither side can be full, as each waits for the other."""
     if evidence.wrong_share > 0:
-        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{_failed(evidence)}: {said}")
     if takers := _takers(evidence):
-        return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
-    return Verdict("serial", f"{serial}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
+    return Verdict(Limit.SERIAL, f"{serial}: {said}")
 
 
 def disturbance(evidence: Evidence) -> str:
@@ -263,10 +264,10 @@ def disturbance(evidence: Evidence) -> str:
     One whose generator was the limit tells no more in a calm moment, nor does one of which nothing could be told
     anyway; but a server whose CPU others took may seem to be no limit only for that.
     """
-    calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).verdict
-    hidden = calm == "inconclusive" and evidence.others_share >= OTHERS
-    told = hidden or calm in ("server-bound", "database-bound", "offered", "serial")
-    return _taken(evidence) if told else ""
+    calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
+    hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
+    known = calm not in (Limit.GENERATOR, Limit.UNKNOWN)
+    return _taken(evidence) if known or hidden else ""
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
@@ -310,14 +311,14 @@ def _failed(evidence: Evidence) -> str:
 def _unlimited(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict where nobody's CPUs were full."""
     if takers := _takers(evidence):
-        return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
+        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
     if evidence.queued:
         return _queued(evidence, said)
     if why := _unsure(evidence):
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if evidence.offered_rps is not None:
-        return Verdict("offered", f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
-    return Verdict("inconclusive", f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
+        return Verdict(Limit.NONE, f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
+    return Verdict(Limit.UNKNOWN, f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
 
 
 def _unsure(evidence: Evidence) -> str:
@@ -340,30 +341,30 @@ def _queued(evidence: Evidence, said: str) -> Verdict:
     are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
     """
     if evidence.starved:
-        return Verdict("inconclusive", f"{evidence.probing}, too few for a second witness: {said}")
+        return Verdict(Limit.UNKNOWN, f"{evidence.probing}, too few for a second witness: {said}")
     if evidence.generator_peak_share < STIRRING:
         why = "generator and probe contradict each other, the generator waited longer and had little to do"
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
         why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
-        return Verdict("inconclusive", f"{why}: {said}")
-    return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
+    return Verdict(Limit.GENERATOR, f"requests waited in the generator, not in the server: {said}")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
     """Return what is to be said of a database, or a pool of connections to it, that was full; None where it was not."""
     if database.limited and database.share >= SATURATED:
-        return Verdict("database-bound", "the database used up its share of the CPUs")
+        return Verdict(Limit.DATABASE, "the database used up its share of the CPUs")
     if not database.limited and database.shared and database.share + evidence.generator_share >= SATURATED:
         if database.share >= CLEARLY_MORE * evidence.generator_share:
-            return Verdict("database-bound", "the database filled the CPUs that it shares with the generator")
-        return Verdict("inconclusive", "database and generator together filled the CPUs that they share")
+            return Verdict(Limit.DATABASE, "the database filled the CPUs that it shares with the generator")
+        return Verdict(Limit.UNKNOWN, "database and generator together filled the CPUs that they share")
     if not database.shared and database.share >= SATURATED:
-        return Verdict("database-bound", "the database was busy")
+        return Verdict(Limit.DATABASE, "the database was busy")
     # A server that is held back by its own share holds its connections meanwhile: the pool is then not the limit.
     held_back = evidence.share < 1 and evidence.saturated
     if database.pool_exhausted_share >= MOSTLY and not held_back:
-        return Verdict("database-bound", POOL_EXHAUSTED)
+        return Verdict(Limit.POOL, POOL_EXHAUSTED)
     return None
 
 

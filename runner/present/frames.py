@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.limits import Limit
 from runner.model import OWN_SCRIPT, LabError
 from runner.present.look.palette import CALIBRATION
 from runner.store import RunFolder
@@ -161,6 +163,29 @@ def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
     return trials[is_sealed(trials)]
 
 
+def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return what limited each trial, a `Limit` each."""
+    found = [Limit.of(*said) for said in zip(trials["verdict"], trials["verdict_reason"], strict=True)]
+    return pd.Series(found, index=trials.index, dtype=object)
+
+
+def limit_words(trials: pd.DataFrame) -> str:
+    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
+    ordered = sorted(Counter(limits_of(trials)).items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(limit if len(ordered) == 1 else f"{limit} {count}" for limit, count in ordered)
+
+
+def server_bound(trials: pd.DataFrame) -> bool:
+    """Return whether every one of the trials was limited by its server: only then may throughput be ranked.
+
+    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
+    not how long a CPU takes to wake.
+    """
+    limits = limits_of(trials)
+    bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
+    return bool(len(trials)) and bool(bound.all())
+
+
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError where a table or a column is missing.
 
@@ -240,7 +265,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     )
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
-    typed["verdict"] = typed["verdict"].replace("", "inconclusive")
+    typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed["share"], typed["database_share"] = typed["share"].fillna(1.0), typed["database_share"].fillna(1.0)
     typed["terms"] = [_terms(row) for row in typed.to_dict("records")]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.digest.trial import Digest, digest_session
+from runner.limits import Limit
 from runner.measure import machine
 from runner.measure.conntrack import wait_for_room
 from runner.measure.loading import Bench
@@ -250,7 +251,7 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
         "disturbed": digest is not None and digest.disturbed,
         "measurement": fate.measurement.to_json() if fate.measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
-        "verdict": digest.verdict.verdict if digest else "inconclusive",
+        "verdict": digest.verdict.verdict if digest else Limit.UNKNOWN.verdict,
         "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",
         "mode": digest.mode if digest else None,
         "metrics": digest.metrics if digest else {},
