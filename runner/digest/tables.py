@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from runner.columns import columns, schema_of
 from runner.digest.slices import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
-from runner.model import Cell, LabError, Trial
-from runner.store import TABLES, RunFolder, replacing, sha256
+from runner.model import LabError, Trial
+from runner.store import TABLES, RunFolder, decode, replacing, sha256
 
 GROUP_ROWS = 200_000
 SCHEMAS = {name: schema_of(name) for name in TABLES}
@@ -186,10 +187,10 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
 
 
-def _trial(record: dict[str, Any]) -> Trial:
-    cell = Cell(**record["cell"])
-    order, block, attempt = record["order"], record["block"], record["attempt"]
-    return Trial(record["trial_id"], order, block, cell, attempt, record.get("session"))
+def _decoded(record: dict[str, Any]) -> tuple[Trial, Measurement]:
+    said = f"{record['trial_id']}: its record is not one that this lab can digest"
+    trial = {each.name: record.get(each.name) for each in fields(Trial)}
+    return decode(Trial, trial, said), decode(Measurement, record["measurement"], said)
 
 
 def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False) -> list[Digest | None]:
@@ -197,12 +198,9 @@ def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool =
     digests: list[Digest | None] = []
     name = records[0]["trial_id"] if records else ""
     try:
-        trials = [_trial(record) for record in records]
-        measured = {
-            trial: Measurement.from_json(record["measurement"]) for trial, record in zip(trials, records, strict=True)
-        }
+        measured = dict(_decoded(record) for record in records)
         found = digest_session(run, measured, salvage=salvage)
-        for trial, record in zip(trials, records, strict=True):
+        for trial, record in zip(measured, records, strict=True):
             each = found[trial]
             if isinstance(each, LabError) and (record["metrics"] or salvage):
                 raise each

@@ -10,7 +10,7 @@ from typing import Any
 from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Own, Server, Workload, check_name
 from runner.planning import toml_tables as kinds
 from runner.planning.toml_tables import Table, read_table
-from runner.store import lab_root
+from runner.store import decode, lab_root
 
 PACKAGE = Path(__file__).parents[1]
 RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
@@ -346,34 +346,15 @@ def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in load.items()}
-
-
-def _owns_from(given: Any) -> tuple[Own, ...]:
-    """Return the user's own APIs of a manifest; runs of an earlier version have at most one, which has no name."""
-    listed = given if isinstance(given, list) else [{"name": OWN_NAME, **given}] if given else []
-    return tuple(Own(**{**own, "files": tuple((name, digest) for name, digest in own["files"])}) for own in listed)
-
-
 def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
-    try:
-        given = manifest["campaign"]
-        loads = tuple(Load(**_with_tuples(load)) for load in given["loads"])
-        return Campaign(
-            name=check_name("Campaign", given["name"]),
-            title=given["title"],
-            servers=tuple(given["servers"]),
-            loads=loads,
-            seed=manifest["seed"],
-            server_cpus=given["server_cpus"],
-            sample_hz=given["sample_hz"],
-            database_cpus=given.get("database_cpus", 1),
-            environment=tuple((server, name, value) for server, name, value in given.get("environment", ())),
-            copies=tuple((label, server) for label, server in given.get("copies", ())),
-            owns=_owns_from(given.get("own")),
-            text=given["toml"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LabError(f"The manifest of run {manifest.get('run_id')} describes no campaign ({error!r}).") from None
+    given = manifest.get("campaign")
+    known = dict(given) if isinstance(given, dict) else {}
+    # Runs of an earlier version have at most one API of the user's own, which has no name.
+    owns, text = known.pop("own", None) or [], known.pop("toml", None)
+    known.pop("scale", None)
+    known |= {"owns": [{"name": OWN_NAME, **owns}] if isinstance(owns, dict) else owns, "text": text}
+    said = f"The manifest of run {manifest.get('run_id')} describes no campaign"
+    found = decode(Campaign, {**known, "seed": manifest.get("seed")}, said, exit_code=2)
+    check_name("Campaign", found.name)
+    return found

@@ -249,7 +249,7 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
         "status": fate.state,
         "error": None if fate.error is None else public(fate.error),
         "disturbed": digest is not None and digest.disturbed,
-        "measurement": fate.measurement.to_json() if fate.measurement else None,
+        "measurement": asdict(fate.measurement) if fate.measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
         "verdict": digest.verdict.verdict if digest else Limit.UNKNOWN.verdict,
         "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",

@@ -81,7 +81,8 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
         prepared = with_workloads(prepare(opened, servers, placement, report.say), campaign, run)
         _require_same(prepared, manifest)
         begun_with = manifest.get("calibration")
-        calibration = calibration_from(begun_with) if begun_with else None
+        said = f"{run.path / 'run.json'} has no calibration that can be read"
+        calibration = calibration_from(begun_with, said) if begun_with else None
         with resumable(run, report):
             run_trials(bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report)
     report.say("Rebuilding the tables from the raw samples …")
