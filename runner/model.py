@@ -7,19 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-FIGURES = (
-    "pool_size",
-    "pool_in_use",
-    "pool_idle",
-    "pool_waiting",
-    "gc_cycles",
-    "gc_pause_total_ms",
-    "gc_cpu_s",
-    "requests",
-    "connections",
+STATS_COLUMNS = (
+    *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
+    *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet that come of a server's own /stats: the object there, `_`, the key in it; or a key of
-the answer itself."""
+"""Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it; or a key of the
+answer itself."""
 OWN_SCRIPT = "own"
 """Workload of a script that the user brings: an iteration may be several requests, or pauses."""
 OWN_GET = "own-get"
@@ -72,8 +65,8 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-def milliseconds(value: float) -> str:
-    """Return a time as a person would write it: 0.393, 5.69, 1,970."""
+def number(value: float) -> str:
+    """Return a number as a person would write it, with three digits or all before the point: 0.393, 5.69, 1,970."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
-from runner.measure import room
+from runner.measure import resource_check
 from runner.measurement import Counters, Measurement, Placement
 from runner.model import Check, LabError
 from runner.planning.catalog import load_campaign, load_server
@@ -148,31 +148,31 @@ def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatc
 @pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
-    monkeypatch.setattr(room, "free_bytes", lambda _: 2 * 2**30)
-    room.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
+    monkeypatch.setattr(resource_check, "free_bytes", lambda _: 2 * 2**30)
+    resource_check.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
     with pytest.raises(LabError, match=r"about 2\.1 GiB .* and 2\.0 are free"):
-        room.require_room([k6], tmp_path)
+        resource_check.require_room([k6], tmp_path)
 
 
 @pytest.mark.fault("memory is too little for a load's virtual users", "refused before anything is measured")
 def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
     crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None))
-    monkeypatch.setattr(room, "available_bytes", lambda: 2 * 2**30)
-    room.require_room([crowd], tmp_path)
+    monkeypatch.setattr(resource_check, "available_bytes", lambda: 2 * 2**30)
+    resource_check.require_room([crowd], tmp_path)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
-        room.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
+        resource_check.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
 def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(room, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
+    monkeypatch.setattr(resource_check, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
     with pytest.raises(LabError, match=r"1 are free in .* set TMPDIR"):
-        room.require_room([trial], tmp_path)
+        resource_check.require_room([trial], tmp_path)
 
 
 @pytest.mark.fault("more connections than open files are allowed", "refused, with the `ulimit` that they need")
 def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(room.resource, "getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr(resource_check.resource, "getrlimit", lambda _: (256, 1024))
     wide = replace(trial, cell=replace(trial.cell, tool="wrk", vus=None, iterations=None, connections=1000))
     with pytest.raises(LabError, match="1000 connections need 1200 open files"):
-        room.require_room([wide], tmp_path)
+        resource_check.require_room([wide], tmp_path)

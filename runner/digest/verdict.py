@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runner.limits import POOL_EXHAUSTED, Limit, Verdict
-from runner.model import milliseconds
+from runner.model import number
 
 SATURATED = 0.90
 """A server above this share of its CPUs is the limit."""
@@ -184,7 +184,7 @@ class Wait:
         )
 
     def __str__(self) -> str:
-        generator, probe = (milliseconds(each) for each in (self.generator_ms, self.probe_ms))
+        generator, probe = number(self.generator_ms), number(self.probe_ms)
         return f"{self.name} {generator} ms to the generator, {probe} ms to the probe"
 
 
@@ -304,8 +304,8 @@ def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
 
 def _failed(evidence: Evidence) -> str:
     if evidence.checks_failed_share > evidence.failed_share:
-        return f"{100 * evidence.checks_failed_share:.2g} % of the script's checks failed"
-    return f"{100 * evidence.failed_share:.2g} % of the requests failed"
+        return f"{number(100 * evidence.checks_failed_share)} % of the script's checks failed"
+    return f"{number(100 * evidence.failed_share)} % of the requests failed"
 
 
 def _unlimited(evidence: Evidence, said: str) -> Verdict:
@@ -317,7 +317,7 @@ def _unlimited(evidence: Evidence, said: str) -> Verdict:
     if why := _unsure(evidence):
         return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if evidence.offered_rps is not None:
-        return Verdict(Limit.NONE, f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
+        return Verdict(Limit.NONE, f"{evidence.offered_rps:.10g} {evidence.unit}/s were sustained: {said}")
     return Verdict(Limit.UNKNOWN, f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
 
 
@@ -385,7 +385,7 @@ def _said(evidence: Evidence) -> str:
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
     if evidence.ended_late_s > LATE_S:
-        parts.append(f"the last answer came {evidence.ended_late_s:.2g} s after the load's end")
+        parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [_taken(evidence)])])

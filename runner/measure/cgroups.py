@@ -11,16 +11,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner.measure.procfs import number_after, read_pids
 from runner.model import LabError
 
-if TYPE_CHECKING:  # the sampler reads groups, and starts in half the time without what the runner makes them with
-    from runner.measure.leftovers import Ledger
+Note = Callable[[Path], None]
+"""Takes the folder of a group that was made, to be removed if the runner dies."""
 
 ROOT = Path("/sys/fs/cgroup")
 ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
@@ -120,7 +119,7 @@ def _v1_mount(controller: str) -> Path:
     return ROOT / controller
 
 
-def create(name: str, ledger: Ledger) -> Cgroup | None:
+def create(name: str, note: Note) -> Cgroup | None:
     """Make an empty group below this process's own; None where that is not permitted.
 
     It has a `quota` where this user may limit CPU time.
@@ -130,7 +129,7 @@ def create(name: str, ledger: Ledger) -> Cgroup | None:
         return None
     name = f"bench-{name}-{os.urandom(4).hex()}"
     folder = (_limiting_parent(own.folder) if own.version == 2 else own.folder) / name
-    if not _made(folder, ledger):
+    if not _made(folder, note):
         return None
     if not (folder / own.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
         folder.rmdir()
@@ -138,16 +137,16 @@ def create(name: str, ledger: Ledger) -> Cgroup | None:
     if own.version == 2:
         return Cgroup(2, folder, folder / "cpu.stat", folder if (folder / "cpu.max").exists() else None)
     quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
-    limits = (quota.exists() or _made(quota, ledger)) and (quota / "cpu.cfs_quota_us").exists()
+    limits = (quota.exists() or _made(quota, note)) and (quota / "cpu.cfs_quota_us").exists()
     return Cgroup(1, folder, None, quota if limits else None)
 
 
-def _made(folder: Path, ledger: Ledger) -> bool:
+def _made(folder: Path, note: Note) -> bool:
     try:
         folder.mkdir()
     except OSError:
         return False
-    ledger.add("cgroup", path=str(folder))
+    note(folder)
     return True
 
 
@@ -168,9 +167,9 @@ def _limiting_parent(own: Path) -> Path:
 
 
 @contextlib.contextmanager
-def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
+def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
     """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
-    group = create(name, ledger)
+    group = create(name, note)
     try:
         yield group
     finally:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from runner.measure import cgroups
 from runner.store import lab_root, replacing
 
 PREFIX = "bench-"
@@ -89,6 +90,10 @@ class Ledger:
     def add_process(self, pid: int) -> None:
         """Append a process that leads its own session; all members of the session belong to it."""
         self.add("process", pid=pid, start=start_ticks(pid))
+
+    def add_group(self, folder: Path) -> None:
+        """Append a control group."""
+        self.add("cgroup", path=str(folder))
 
 
 @contextlib.contextmanager
@@ -166,8 +171,6 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
         shutil.rmtree(entry["path"], ignore_errors=True)
         return [f"folder {entry['path']}"]
     if kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith(PREFIX):
-        from runner.measure import cgroups  # noqa: PLC0415 - it records its groups in a ledger
-
         return [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
     return []
 

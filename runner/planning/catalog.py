@@ -323,7 +323,7 @@ def _check_load(table: Table, load: Load, servers: tuple[str, ...]) -> None:
         if server not in servers:
             raise table.error("servers", f"{server!r} is none of the campaign's servers")
     if load.from_rps is not None and load.to_rps is not None and load.objective and load.from_rps >= load.to_rps:
-        raise table.error("to_rps", f"to_rps = {load.to_rps:g} must be greater than from_rps = {load.from_rps:g}")
+        raise table.error("to_rps", f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}")
     least = max(load.vus, default=0) * (load.slices or 1)
     if load.iterations is not None and load.iterations < least:
         of = "" if load.slices is None else f" in each of {load.slices} slices"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
-from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload
+from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload, number
 from runner.planning.catalog import campaign_workload, server_names
 from runner.planning.search import Objective
 
@@ -211,8 +211,8 @@ def _check_steps(load: Load) -> None:
     needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
     if sent < needed:
         raise LabError(
-            f"A step of the search for {load.objective} sends only {sent:g} requests at {load.from_rps:g}/s, and needs "
-            f"{needed:,}: give it a duration_s (or a --scale) {needed / sent:.3g} times as long, or a higher from_rps."
+            f"A step of the search for {load.objective} sends only {sent:,.10g} requests at {load.from_rps:,.10g}/s, and needs "
+            f"{needed:,}: give it a duration_s (or a --scale) {number(needed / sent)} times as long, or a higher from_rps."
         )
 
 

@@ -50,7 +50,7 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """How a campaign ended."""
 
     run: RunFolder

@@ -11,15 +11,14 @@ from runner.digest.tables import rebuild, verify_sealed
 from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.lab import open_lab
-from runner.measure.room import require_room
+from runner.measure.resource_check import require_room
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers
 from runner.planning.inputs import changed, inputs_of
 from runner.planning.plan import by_session, next_attempt, plan_trials
-from runner.running.attempts import ATTEMPTS, Outcome, Reporter, resumable, run_trials
-from runner.running.own import require_same_own
+from runner.running.attempts import ATTEMPTS, Reporter, RunResult, resumable, run_trials
 from runner.running.preparing import (
     DATABASE,
     Prepared,
@@ -31,10 +30,11 @@ from runner.running.preparing import (
     tools_of,
     with_workloads,
 )
+from runner.running.user_api import require_same_own
 from runner.store import RunFolder, begun_here, read_json, sweep, write_json
 
 
-def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
+def resume_campaign(run: RunFolder, *, report: Reporter) -> RunResult:
     """Go on with a run that was interrupted: the same plan, order, engine and binaries; finished trials stay untouched.
 
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
@@ -202,7 +202,7 @@ def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools:
             raise LabError(f"The run cannot go on: its {what} is not the one that it began with. Start a new run.")
 
 
-def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
+def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> RunResult:
     last = {(r["block"], r["cell"]["server"], str(r["cell"])): r for r in run.records()}
     failed = [f"{r['trial_id']}: {r['error']}" for r in last.values() if r["status"] == "failed"]
-    return Outcome(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
+    return RunResult(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
