@@ -287,7 +287,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Own:
+class UserApi:
     """An API of the user's own, as a campaign has it: where it is, and what is sent to it."""
 
     name: str
@@ -327,7 +327,7 @@ class Campaign:
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
-    owns: tuple[Own, ...] = ()
+    owns: tuple[UserApi, ...] = ()
     """What is measured instead of servers/ and workloads/; all are loaded alike."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Own, Server, Workload, check_name
+from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Server, UserApi, Workload, check_name
 from runner.planning import toml_tables as kinds
 from runner.planning.toml_tables import Table, read_table
 from runner.store import decode, lab_root
@@ -110,7 +110,7 @@ def load_workload(name: str) -> Workload:
 # --- an API of one's own ----------------------------------------------------------------------------------
 
 
-def own_server(own: Own) -> Server:
+def own_server(own: UserApi) -> Server:
     """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
     folder = lab_root() if own.folder is None else (lab_root() / own.folder).resolve()
     if own.folder is not None and (folder / "server.toml").is_file():
@@ -136,7 +136,7 @@ def own_server(own: Own) -> Server:
     )
 
 
-def own_workload(own: Own, name: str, load: Load, scripts: Path) -> Workload:
+def own_workload(own: UserApi, name: str, load: Load, scripts: Path) -> Workload:
     """Return what a user's API is loaded with: the script, whose copy lies in `scripts`, or a plain GET."""
     scripted = name == OWN_SCRIPT
     return Workload(

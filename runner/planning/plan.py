@@ -211,8 +211,9 @@ def _check_steps(load: Load) -> None:
     needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
     if sent < needed:
         raise LabError(
-            f"A step of the search for {load.objective} sends only {sent:,.10g} requests at {load.from_rps:,.10g}/s, and needs "
-            f"{needed:,}: give it a duration_s (or a --scale) {number(needed / sent)} times as long, or a higher from_rps."
+            f"A step of the search for {load.objective} sends only {number(sent)} requests at "
+            f"{number(load.from_rps)}/s, and needs {needed:,}: give it a duration_s (or a --scale) "
+            f"{number(needed / sent)} times as long, or a higher from_rps."
         )
 
 
