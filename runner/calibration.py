@@ -64,7 +64,7 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode: the higher one of its neighbours in connections.
 
-        None where the generator's own limit was not seen at both: a lower bound says nothing about a rate above it.
+        None where the generator was not the limit at both: a lower bound says nothing about a rate above it.
         """
         alike = [
             ceiling

@@ -49,7 +49,7 @@ class LabError(Exception):
 
 
 class CannotGoOnError(LabError):
-    """No trial can go on, and none is at fault: the engine has gone, a disk is full, a file is another one by now."""
+    """No further trial can run, and none is at fault: the engine has gone, a disk is full, or a file has changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=1)
@@ -135,7 +135,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cell:
-    """Server x workload x parameters: what a number is a number of.
+    """Server x workload x parameters: what a number is measured of.
 
     Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and `duration_s` (wrk);
     for an open one the arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`,
@@ -175,7 +175,7 @@ class Cell:
     idle: Idle = "polling"
     """What idle CPUs were asked to do."""
     slices: int | None = None
-    """How many slices the load has in a session; None for a trial of its own."""
+    """How many slices the load has in a session; None where the trial is in no session."""
 
     @property
     def load_id(self) -> str:
@@ -250,7 +250,7 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of the session, whose servers live and are loaded side by side; None for a trial of its own."""
+    """Name of the session, whose servers live and are loaded side by side; None for a single trial."""
 
 
 @dataclass(frozen=True)
@@ -282,13 +282,13 @@ class Load:
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
-    """Slices per server and session; None where each trial is on its own."""
+    """Slices per server and session; None without sessions."""
     slice_s: float | None = None
 
 
 @dataclass(frozen=True)
 class UserApi:
-    """An API of the user's own, as a campaign has it: where it is, and what is sent to it."""
+    """A user's API in a campaign: where it is, and what is sent to it."""
 
     name: str
     """By which the campaign's servers have it."""

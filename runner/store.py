@@ -311,7 +311,7 @@ def find_run(run: str) -> RunFolder:
     if not (folder / "run.json").is_file():
         raise LabError(f"There is no run {run!r}: no run.json in {folder}.")
     found = RunFolder(folder)
-    found.manifest()  # a broken one is told now, before any work
+    found.manifest()  # a broken one is refused before any work
     for path in folder.rglob("*"):
         if not (path.is_dir() or path.is_file()) or path.is_symlink():
             raise LabError(f"{path} is a link or a device: a run of the lab holds files only.")

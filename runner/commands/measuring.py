@@ -26,7 +26,7 @@ def run(
         str | None,
         typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
     ] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run; takes no campaign.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None,
     url: options.Url = None,
     folder: options.Folder = None,
     script: options.ScriptFile = None,
@@ -74,7 +74,7 @@ def run(
 def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one thing to run is given; `named`: with options that go with a campaign only."""
     if resume is not None and (campaign or own_api):
-        raise LabError("--resume goes on with the campaign of its run: give no campaign, and no API, beside it.")
+        raise LabError("--resume continues the campaign of its run: give no campaign, and no API, with it.")
     if campaign and own_api:
         raise LabError(
             f"Campaign {campaign} has its own servers and loads: give it without those of an API of one's own."

@@ -57,7 +57,7 @@ def _typed_row(record: dict[str, Any]) -> pa.Table:
 
 
 def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables one after the other, in groups of GROUP_ROWS: a group a trial would take five times the room."""
+    """Write tables one after the other, in groups of GROUP_ROWS: one group per trial would take five times the room."""
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for table in tables:
@@ -159,7 +159,7 @@ def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _redefined(record: dict[str, Any], digest: Digest) -> bool:
     """Whether a trial was sealed when its values meant something else: they stand as they were sealed.
 
-    Records without a `mode` of their own are of a time when connecting was no part of any percentile, and when an open
+    Records without a `mode` are of a time when connecting was no part of any percentile, and when an open
     load lasted until its last answer.
     """
     return "mode" not in record and (record["cell"]["load_model"] == "open" or digest.mode != "keepalive")

@@ -15,19 +15,19 @@ FULL_SECOND = 0.95
 THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
-"""A rate above this share of what the generator reached against the fastest server may be the generator's own,"""
+"""A rate above this share of what the generator reached against the fastest server may be the generator's,"""
 HARDLY_IDLE = 0.60
 """where the generator also used this share of its CPUs: a calibration may have met a slow moment of the machine."""
 FAILED = 0.001
 """Above this share of failed requests a rate is one of errors."""
 STOLEN = 0.05
-"""Share of the CPUs' time that the hypervisor took: response times are then its own; a server may only look idle."""
+"""Share of the CPUs' time that the hypervisor took: it then makes the response times; a server may only look idle."""
 OTHERS = 0.15
 """Share of the CPUs' time that programs took which are no part of the trial. The kernel books the machine's time by its
 ticks, the trial's exactly, so that their difference is rough: docs/method.md has what was seen."""
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
+"""A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured the queue in itself."""
 BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie beyond a percentile: as many new connections can make it what it is."""
 ALIKE = 1.5
@@ -59,7 +59,7 @@ class Evidence:
     generator_peak_share: float
     """Highest share over one second, or over the whole load where that is shorter."""
     disjoint: bool
-    """Whether server and generator had CPUs of their own."""
+    """Whether server and generator shared no CPU."""
     offered_rps: float | None = None
     """The rate of an open load; None where the load was closed."""
     dropped: int = 0
@@ -81,7 +81,7 @@ class Evidence:
     unit: str = "requests"
     """What an open load begins at its rate: a script's iterations may be several requests."""
     share: float = 1.0
-    """Of each of its CPUs that the server was given, by the lab's own quota; its CPU use is a share of that."""
+    """Of each of its CPUs that the server was given, by the lab's quota; its CPU use is a share of that."""
     cores: float = 1.0
     """How much that is together."""
     serial: Serial | None = None
@@ -95,12 +95,12 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The larger share of what went wrong, by status or by the script's own checks."""
+        """The larger share of what went wrong, by status or by the script's checks."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
     def queued(self) -> bool:
-        """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
+        """Whether the generator measured the queue in itself: the probe was answered in a fraction of the time."""
         return any(wait.generators_own for wait in self.waits)
 
     @property
@@ -115,7 +115,7 @@ class Evidence:
 
     @property
     def alike(self) -> bool:
-        """Whether the probe waited about as long as the generator: the response time is not the generator's own."""
+        """Whether the probe waited about as long as the generator: the response time is not the generator's."""
         return any(wait.alike for wait in self.waits)
 
     @property
@@ -130,7 +130,7 @@ class Evidence:
     def saturated(self) -> bool:
         """Whether the server had used up its CPUs or its quota.
 
-        A quota of the lab's own has periods of 10 ms, and holds back what is only bursty, too: its use must be full.
+        The lab's quota has periods of 10 ms, and holds back bursts too: it must be used up.
         """
         full = (self.server_share or 0.0) >= SATURATED
         return full or (self.share == 1 and self.throttled_share >= THROTTLED)
@@ -259,9 +259,9 @@ def _serial(evidence: Evidence, serial: Serial, said: str) -> Verdict:
 
 
 def disturbance(evidence: Evidence) -> str:
-    """Return who took so much CPU away that a trial which could have told something should be repeated; else nothing.
+    """Return who took so much CPU away that a trial that could have decided something is to be repeated; else nothing.
 
-    One whose generator was the limit tells no more in a calm moment, nor does one of which nothing could be told
+    One whose generator was the limit decides no more in a calm moment, nor does one that is undecided
     anyway; but a server whose CPU others took may seem to be no limit only for that.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
@@ -291,7 +291,7 @@ def _taken(evidence: Evidence) -> str:
 
 
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
-    """Return why a limit that is there cannot be told, or tells nothing; empty where it can."""
+    """Return why a limit that is there cannot be named, or means nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
     database = evidence.database
@@ -337,7 +337,7 @@ def _unsure(evidence: Evidence) -> str:
 def _queued(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict where the generator waited many times as long as the probe.
 
-    It is the generator's own queue where the generator had something to do, and the probe was served. Where connections
+    The queue is the generator's where the generator had something to do, and the probe was served. Where connections
     are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
     """
     if evidence.starved:
@@ -361,7 +361,7 @@ def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict |
         return Verdict(Limit.UNKNOWN, "database and generator together filled the CPUs that they share")
     if not database.shared and database.share >= SATURATED:
         return Verdict(Limit.DATABASE, "the database was busy")
-    # A server that is held back by its own share holds its connections meanwhile: the pool is then not the limit.
+    # A server that is held back by its share holds its connections meanwhile: the pool is then not the limit.
     held_back = evidence.share < 1 and evidence.saturated
     if database.pool_exhausted_share >= MOSTLY and not held_back:
         return Verdict(Limit.POOL, POOL_EXHAUSTED)

@@ -86,7 +86,7 @@ def of_process(pid: int) -> Cgroup | None:
 
 
 def memory_of(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's own."""
+    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's."""
     folder = memory_group(pid)
     return None if folder == memory_group(os.getpid()) else folder
 
@@ -120,7 +120,7 @@ def _v1_mount(controller: str) -> Path:
 
 
 def create(name: str, note: Note) -> Cgroup | None:
-    """Make an empty group below this process's own; None where that is not permitted.
+    """Make an empty group below this process's; None where that is not permitted.
 
     It has a `quota` where this user may limit CPU time.
     """
@@ -151,10 +151,10 @@ def _made(folder: Path, note: Note) -> bool:
 
 
 def _limiting_parent(own: Path) -> Path:
-    """Return the group of version 2 below which a new one can limit CPU time: this process's own, or the root.
+    """Return the group of version 2 below which a new one can limit CPU time: this process's, or the root.
 
     A group that holds processes cannot give controllers to groups below it, unless it is the root. Where neither can,
-    the own group counts CPU time at least.
+    this process's group at least counts CPU time.
     """
     for parent in (own, ROOT):
         control = parent / "cgroup.subtree_control"
@@ -180,7 +180,7 @@ def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
 def remove(folder: Path, within_s: float = 5.0) -> list[int]:
     """Kill the processes of a group that the lab made, remove it, and return their pids.
 
-    PostgreSQL's processes each lead a session of their own: only the group holds them together.
+    PostgreSQL's processes each lead a session: only the group holds them together.
     """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s

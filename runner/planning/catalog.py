@@ -107,7 +107,7 @@ def load_workload(name: str) -> Workload:
     )
 
 
-# --- an API of one's own ----------------------------------------------------------------------------------
+# --- a user's API ------------------------------------------------------------------------------------------
 
 
 def own_server(own: UserApi) -> Server:
@@ -271,7 +271,7 @@ def _is_sliced(table: Table, workload: Workload) -> bool:
     sliced = table.get("sessions", kinds.flag, False) and not rising
     for key in _SESSION:
         if key in table.own and not sliced:
-            why = "a ramp or a search has trials of its own" if rising else "the campaign has no [sessions]"
+            why = "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
     return sliced
 
@@ -326,14 +326,14 @@ def _check_load(table: Table, load: Load, servers: tuple[str, ...]) -> None:
         raise table.error("to_rps", f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}")
     least = max(load.vus, default=0) * (load.slices or 1)
     if load.iterations is not None and load.iterations < least:
-        of = "" if load.slices is None else f" in each of {load.slices} slices"
+        each = "" if load.slices is None else f" in each of {load.slices} slices"
         raise table.error(
-            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{of}"
+            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{each}"
         )
 
 
 def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:
-    """Read `[environment.SERVER]` tables; the contract's own variables are the lab's to set."""
+    """Read `[environment.SERVER]` tables; the contract's variables are set by the lab."""
     found = []
     for server, values in top.table("environment").values.items():
         given = kinds.environment(values)
@@ -350,7 +350,7 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
     given = manifest.get("campaign")
     known = dict(given) if isinstance(given, dict) else {}
-    # Runs of an earlier version have at most one API of the user's own, which has no name.
+    # Runs of an earlier version have at most one user's API, which has no name.
     owns, text = known.pop("own", None) or [], known.pop("toml", None)
     known.pop("scale", None)
     known |= {"owns": [{"name": OWN_NAME, **owns}] if isinstance(owns, dict) else owns, "text": text}

@@ -70,7 +70,7 @@ def _session_s(load: Load) -> float | None:
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
-    """Return what an open load's cells have of arrival rates: one ramp, a cell a rate of a sweep, or a search's steps.
+    """Return the arrival rates of an open load's cells: one ramp, one cell per rate of a sweep, or a search's steps.
 
     A closed load has one cell without any.
     """
@@ -205,7 +205,7 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 
 
 def _check_steps(load: Load) -> None:
-    """Refuse a search whose steps are too short to tell its percentile."""
+    """Refuse a search whose steps are too short for its percentile."""
     if load.objective is None or load.from_rps is None or load.duration_s is None:
         return
     needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s

@@ -43,12 +43,12 @@ class Tables:
     throughput: pd.DataFrame
     resources: pd.DataFrame
     folder: RunFolder | None = None
-    """Where the probe's samples lie, a file a trial."""
+    """Where the probe's samples lie, one file per trial."""
 
     def of(self, tool: str) -> pd.DataFrame:
         """Return a tool's trials at a closed load, failed ones too, sorted by load.
 
-        Not among them are calibration servers, which no figure has, and what has figures of its own: open loads, and
+        Not among them are calibration servers, which no figure has, and what other figures are for: open loads, and
         wrk's inserts, which are about the size of the pool rather than the number of connections.
         """
         trials = self.trials
@@ -150,15 +150,15 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError where a table or a column is missing.
 
-    A run that was just read, and has the same files still, is not read again: a kernel opens it for notebook after
-    notebook. What is returned is the caller's own.
+    A run that was just read, and whose files are the same, is not read again: a kernel opens it for one notebook
+    after the other. The caller may change what is returned.
     """
     kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, FRAMES))))
     return replace(kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in FRAMES})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what is another after any writing of a file; None where there is none."""
+    """Return what changes with any writing of a file; None where there is no file."""
     try:
         facts = path.stat()
     except OSError:

@@ -31,7 +31,7 @@ FULL_BYTES = 16 * 2**20
 
 
 class Reporter(Protocol):
-    """Who is told how a campaign goes."""
+    """Who hears how a campaign goes."""
 
     def say(self, text: str) -> None:
         """One line that the user should see."""
@@ -81,7 +81,7 @@ def run_trials(
     machine.raise_open_files()
     report.plan(trials)
     failed = []
-    # Of each trial the last attempt, as `note` is told below: disturbed ones showed nothing.
+    # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     for planned in by_session(trials):
         unit = [searches.settle(trial) for trial in planned]
@@ -124,9 +124,9 @@ class _Fate:
 def _run_unit(
     bench: Bench, run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Measure, digest and record a session, or a trial of its own; return the records.
+    """Measure, digest and record a session, or a single trial; return the records.
 
-    An interruption is recorded and goes on up. A session is kept or lost as a whole: where one of its trials was
+    An interruption is recorded and raised again. A session is kept or lost as a whole: where one of its trials was
     disturbed, all are to be repeated.
     """
     for trial in unit:
@@ -157,7 +157,7 @@ def _run_unit(
 
 
 def _end_all(fates: Mapping[str, _Fate], state: State, error: str) -> None:
-    """Note the end of every trial that has no error of its own."""
+    """Note the end of every trial that has no error yet."""
     for fate in fates.values():
         fate.state, fate.error = state, fate.error if state == "failed" and fate.error is not None else error
 

@@ -45,7 +45,7 @@ def run_campaign(
     """Run every trial of `campaign` (already scaled by `scale`, which is only recorded) and build the tables.
 
     A trial that fails is recorded and the next one runs. LabError where nothing can run at all. With `calibrating` no
-    verdict leans on an earlier calibration. `planned` is what goes with a campaign of the user's own.
+    verdict leans on an earlier calibration. `planned` is what goes with a campaign for a user's API.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)

@@ -1,4 +1,4 @@
-"""Go on with a run that was interrupted: the same plan, order, engine, files and binaries, or a refusal."""
+"""Resume an interrupted run with the same plan, order, engine, files and binaries, or refuse to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from runner.store import RunFolder, begun_here, read_json, sweep, write_json
 
 
 def resume_campaign(run: RunFolder, *, report: Reporter) -> RunResult:
-    """Go on with a run that was interrupted: the same plan, order, engine and binaries; finished trials stay untouched.
+    """Resume an interrupted run with the same plan, order, engine and binaries; finished trials stay untouched.
 
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
     """
@@ -43,7 +43,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> RunResult:
     campaign = campaign_from_manifest(manifest)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
-            f"Run {run.run_id} brings a program, a script or an environment of its own, and was not begun in this lab: "
+            f"Run {run.run_id} brings a program, a script or an environment, and was not begun in this lab: "
             "it is not resumed, because resuming would execute them. Start a new run."
         )
     servers = campaign_servers(campaign)
@@ -190,7 +190,7 @@ def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
 
 
 def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool]) -> None:
-    """Refuse to go on with a run elsewhere: its later blocks would stand under a manifest that is not theirs."""
+    """Refuse to resume a run on another machine: its manifest would not be that of the later blocks."""
     then = manifest["placement"]
     same = {
         "machine": fingerprint(manifest["machine"]) == fingerprint(machine.facts()),

@@ -1,4 +1,4 @@
-"""An API of the user's own as a campaign: where it is, whether it may be loaded, and with what."""
+"""A user's API as a campaign: where it is, whether it may be loaded, and with what."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_USERS, MOST_USERS = 20, 400
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says of an API of one's own; what was not given is None, or empty."""
+    """What the command line says of a user's API; what was not given is None, or empty."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -69,7 +69,7 @@ class Planned:
 
 
 def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
-    """Return the campaign for a server of the user's own; LabError where it must not, or cannot, be loaded.
+    """Return the campaign for a user's server; LabError where it must not, or cannot, be loaded.
 
     A server that runs already is asked here whether it answers.
     """
@@ -157,7 +157,7 @@ def _probe_path(asked: Asked, path: str) -> str:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's own.
+    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's.
 
     `owned` is the host that the user answers for.
     """
@@ -252,7 +252,7 @@ def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
             "verdict rests on it."
         )
     if not own_server(own).contract:
-        said.append("The server does not tell the lab what it counts: invariant 5 is not checked.")
+        said.append("The server does not say what it counts: invariant 5 is not checked.")
     return [*said, *(attached.remarks(own) if own.url is not None else ())]
 
 
@@ -260,7 +260,7 @@ def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
 
 
 def require_same_own(own: UserApi, run: RunFolder) -> None:
-    """Raise LabError where a run cannot go on: its script, or the process that it loads, is another one by now."""
+    """Raise LabError where a run cannot go on: its script, or the process that it loads, has changed."""
     require_same_script(run, own.files)
     if own.url is None:
         return
