@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
@@ -44,7 +43,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
+    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
 
     A field is None where the server does not offer it.
     """
@@ -72,18 +71,12 @@ class DatabaseCounters:
 
 @dataclass(frozen=True)
 class DatabaseUse:
-    """A trial's own database: the tag of its inserts, and the counters around the load."""
+    """A trial's database: the tag of its inserts, and the counters around the load."""
 
     tag: str
     version: str
     before: DatabaseCounters
     after: DatabaseCounters
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
-        """Rebuild from plain JSON types."""
-        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
-        return cls(data["tag"], data["version"], before, after)
 
 
 @dataclass(frozen=True)
@@ -106,23 +99,6 @@ class Slice:
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Slice:
-        """Rebuild from plain JSON types."""
-        return cls(**_typed(data))
-
-
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a slice and a measurement share, rebuilt from plain JSON types; others as they are."""
-    return {
-        **data,
-        "argv": tuple(data["argv"]),
-        "generator_env": tuple((k, v) for k, v in data["generator_env"]),
-        "counters_before": Counters(**data["counters_before"]),
-        "counters_after": Counters(**data["counters_after"]),
-        "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
-    }
 
 
 @dataclass(frozen=True)
@@ -173,20 +149,8 @@ class Measurement:
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """The slices as measurements of their own; the measurement itself where there are none."""
+        """The slices, each as a measurement; the measurement itself where there are none."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(Slice) if each.name not in ("place", "position")]
         return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; the inverse of `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measurement:
-        """Rebuild from `to_json`'s output as read back from trial.json."""
-        placement = Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()})
-        slices = tuple(Slice.from_json(each) for each in data.get("slices", ()))
-        others = tuple((begin, end) for begin, end in data.get("others_loaded", ()))
-        return cls(**{**_typed(data), "placement": placement, "slices": slices, "others_loaded": others})

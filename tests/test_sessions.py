@@ -23,7 +23,7 @@ from runner.measurement import Measurement, Placement
 from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -262,7 +262,7 @@ def session(finished, tmp_path):
         if record["block"] == 1:
             cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
             trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
-            found[trial] = Measurement.from_json(record["measurement"])
+            found[trial] = decode(Measurement, record["measurement"], "the measurement")
     return folder, found
 
 
