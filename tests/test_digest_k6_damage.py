@@ -57,6 +57,7 @@ RUBBISH = {
     "a number": "5",
     "null": "null",
     "a list": "[]",
+    "lists in lists": "[" * 100_000,
     "blank": "",
     "an empty object": "{}",
     "two objects": '{"a":1}{"b":2}',
@@ -248,7 +249,6 @@ def test_summary_of_either_shape(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text(json.dumps(old))
     summary = read_summary(tmp_path / "old.json")
     assert (summary.iterations, summary.dropped, summary.requests) == (10, 2, 12)
-    assert summary.interrupted is None
     assert summary.iteration_max_ms == 9.5
     assert summary.http_req_duration is not None
     assert dataclasses.astuple(summary.http_req_duration) == (12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)

@@ -13,15 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.resources import Window
-from runner.measurement import Measurement
+from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS, PROBE_HZ, Measurement
 from runner.model import LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
 """Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
 
-HZ, MOST_CONNECTIONS = 40.0, 100
-"""How often the probe asks, and how many of its requests may be under way (runner/measure/probing.py, probe.py)."""
 LATE_NS = 100_000_000
 """Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
 CONNECTING_NS = 1_000_000_000
@@ -55,10 +53,7 @@ class Probe:
         if self.series is None:
             return self
         of_load = self.series == load
-        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in SAMPLES})
-
-
-SAMPLES = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
+        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in PROBE_COLUMNS})
 
 
 def read_probe(raw: Path) -> Probe | None:
@@ -68,7 +63,7 @@ def read_probe(raw: Path) -> Probe | None:
     try:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
-        columns = {name: table[name].to_numpy() for name in SAMPLES}
+        columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
         series = table["series"].to_numpy() if "series" in table.column_names else None
         return Probe(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
@@ -87,7 +82,7 @@ def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
     Of a load with fewer than ten requests nothing is said: 0.
     """
-    due = end_s * HZ - 1  # one a period, anywhere in it
+    due = end_s * PROBE_HZ - 1  # one a period, anywhere in it
     t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
     within = (t_s >= 0) & (t_s < end_s)
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
@@ -106,7 +101,7 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     begun_ns, ended_ns = probe.sent_ns[opened], probe.received_ns[opened]
     connecting = under_way(begun_ns, np.minimum(ended_ns, begun_ns + CONNECTING_NS))
     waiting = under_way(probe.sent_ns, probe.received_ns)
-    return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
+    return np.asarray((waiting >= PROBE_CONNECTIONS - 1) | (connecting > 0))
 
 
 def reopened_share(probe: Probe | None) -> float:

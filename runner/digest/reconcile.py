@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.digest.k6 import K6Points, K6Summary
+from runner.digest.k6 import K6Points, K6Summary, Steady
 from runner.digest.own import own_checks
 from runner.digest.resources import Counter, Window, tick_coverage
-from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, ended
 from runner.model import OWN_SCRIPT, Cell, Check
@@ -76,8 +75,8 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
         ),
         Check(
             "3 longest request <= longest iteration",
-            points.iterations < points.script_runs or points.latency_max_ms <= points.iteration_max_ms + ROUNDING_MS,
-            f"request {points.latency_max_ms:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
+            points.iterations < points.script_runs or points.durations.max <= points.iteration_max_ms + ROUNDING_MS,
+            f"request {points.durations.max:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
         ),
         _quantiles(points, summary),
         *_little(cell, points.steady),
@@ -166,7 +165,7 @@ def _quantiles(points: K6Points, summary: K6Summary) -> Check:
     """Invariant 4."""
     said = summary.http_req_duration
     pairs = {
-        name: (getattr(points, f"latency_{name}_ms"), getattr(said, name) if said else None)
+        name: (getattr(points.durations, name), getattr(said, name) if said else None)
         for name in ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
     }
     apart = [
