@@ -21,11 +21,11 @@ from runner.digest.probe import (
     probe_percentiles,
     read_probe,
     reopened_share,
+    saw_the_same,
     without_probe,
 )
 from runner.digest.reconcile import may_hold, window_s
 from runner.digest.resources import Window
-from runner.digest.witness import saw_the_same
 from runner.measure.answers import Answer, parse_head
 from runner.measure.probe import request_bytes
 from runner.measurement import PROBE_CONNECTIONS, Counters

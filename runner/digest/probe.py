@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.resources import Window
+from runner.digest.verdict import Probing
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS, PROBE_HZ, Measurement
-from runner.model import LabError
+from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
@@ -24,6 +25,8 @@ LATE_NS = 100_000_000
 """Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
 CONNECTING_NS = 1_000_000_000
 """The probe gives a connection up that is not accepted within this time."""
+AS_OFTEN = 0.1
+"""Shares of requests that found their connection closed, the load's and the probe's, that are one share."""
 
 
 @dataclass(frozen=True)
@@ -196,3 +199,33 @@ def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[A
         begun_s += window.seconds
     whole = np.concatenate(chosen)
     return np.concatenate(times), whole, np.ones(len(whole), dtype=bool)
+
+
+def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
+    """Return whether response times of the probe and of the load are those of the same thing.
+
+    A script asks for what it likes, the probe for one path. And the probe keeps its connections where the server lets
+    it: a load that makes new ones waits to be accepted, which the probe meets only where the server closes on it as
+    often. Its latency then has its connecting in it, as the load's has.
+    """
+    if cell.workload == OWN_SCRIPT:
+        return False
+    if mode == "keepalive":
+        return True
+    requests = metrics.get("requests") or 0
+    opened_pct, reopened_pct = metrics.get("opened_pct"), metrics.get("probe_reopened_pct")
+    if opened_pct is None or reopened_pct is None:
+        return False
+    opened = round(requests * opened_pct / 100)
+    first = min(cell.sockets, opened) if cell.mode == "keepalive" else 0
+    if requests <= first:
+        return abs(opened_pct - reopened_pct) <= 100 * AS_OFTEN
+    return abs((opened - first) / (requests - first) - reopened_pct / 100) <= AS_OFTEN
+
+
+def probing_of(metrics: Mapping[str, float | int | None]) -> Probing | None:
+    """Return how many of its requests the probe had answered; None without a probe."""
+    sent, lasted_s = metrics.get("probe_requests"), metrics.get("duration_s")
+    if sent is None or not lasted_s:
+        return None
+    return Probing(due=int(lasted_s * PROBE_HZ), sent=int(sent), failed=int(metrics.get("probe_failed") or 0))

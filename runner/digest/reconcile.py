@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary, Steady
-from runner.digest.own import own_checks
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, ended
-from runner.model import OWN_SCRIPT, Cell, Check
+from runner.model import OWN, OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
@@ -47,6 +46,9 @@ BATCH_PER_HOST = 6
 """Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
 CPU_TOLERANCE = 1.02
 """The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
+
+THROWN = "lab_iterations_thrown"
+"""Metric of workloads/own.js: iterations of a script that ended with an error of its own."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,51 @@ def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tu
             "5 requests that the server counted = requests sent",
             answered <= counted <= sent,
             f"server counted {counted}, generator sent {sent} and got {answered} answers",
+        ),
+    )
+
+
+def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold a load on the user's API to its fence, its script and its mode; nothing where it is none."""
+    if cell.workload not in OWN:
+        return ()
+    checks = [
+        Check(
+            "every request went to the server",
+            points.blocked == 0,
+            f"{points.blocked} of {points.requests} were for another host, and blocked",
+        )
+    ]
+    if cell.workload == OWN_SCRIPT:
+        thrown = points.points.get(THROWN, 0)
+        checks.append(
+            Check(
+                "every iteration of the script ran to its end",
+                thrown == 0,
+                f"{thrown} of {points.iterations} threw an error, which generator.log has",
+            )
+        )
+    if measurement.counters_before.requests is None:
+        said = "not checked: the server does not tell what it counted"
+        checks.append(Check("5 requests that the server counted = requests sent", True, said))
+    return (*checks, *_closed(cell, points, measurement))
+
+
+def _closed(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
+    """In close mode each answer had a connection of its own.
+
+    Only the kernel counts them, of the whole network namespace: a server may itself accept others, from its database
+    perhaps, so that there is no upper limit. A server on another host is not in the count.
+    """
+    before, after = measurement.counters_before.passive_opens, measurement.counters_after.passive_opens
+    if cell.mode != "close" or before is None or after is None or not measurement.placement.server:
+        return ()
+    accepted = after - before
+    return (
+        Check(
+            "7 close mode proven by accepted connections",
+            accepted >= points.with_status,
+            f"the kernel accepted {accepted}, for {points.with_status} answers",
         ),
     )
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
+from runner.digest.probe import probing_of, saw_the_same
 from runner.digest.resources import Counter, Window, rates, read_counters, stitched
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Serial, Wait
-from runner.digest.witness import probing_of, saw_the_same
 from runner.measurement import Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
