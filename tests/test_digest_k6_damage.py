@@ -123,6 +123,17 @@ def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
             _refused(raw)
 
 
+def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path: Path) -> None:
+    """DuckDB stops reading then, and nobody may wait for it."""
+    block = "\n".join([*request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0), stock=True) * 1000, ""])
+    raw = tmp_path / "k6.json"
+    with raw.open("w") as out:
+        out.write(block.partition("\n")[2])
+        out.writelines([block] * 100)
+    assert raw.stat().st_size > 200e6
+    assert "line 1:" in _refused(raw)
+
+
 @pytest.mark.fault("k6's gzip stream cut off", "an error that names the file")
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
 def test_cut_off_gzip(tmp_path: Path, share: float) -> None:

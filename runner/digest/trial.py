@@ -127,7 +127,7 @@ def _takers(seen: _Seen, cell: Cell) -> list[str]:
     for window in seen.windows:
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
         others = others_share(seen.measurement, _others_pct(seen, cell, counters, window.seconds))
-        stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
+        stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
         taken.append(takers(stolen / seen.measurement.cpus, others))
     return taken
 
