@@ -52,7 +52,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
+    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
 
     A field is None where the server does not offer it.
     """
@@ -80,7 +80,7 @@ class DatabaseCounters:
 
 @dataclass(frozen=True)
 class DatabaseUse:
-    """A trial's own database: the tag of its inserts, and the counters around the load."""
+    """A trial's database: the tag of its inserts, and the counters around the load."""
 
     tag: str
     version: str
@@ -178,7 +178,7 @@ class Measurement(LoadFacts):
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """The slices as measurements of their own; the measurement itself where there are none."""
+        """The slices, each as a measurement; the measurement itself where there are none."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(LoadFacts)]

@@ -71,7 +71,7 @@ class K6Points:
     """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
 
     points: dict[str, int]
-    """Points by metric, users' own included."""
+    """Points by metric, those of users' metrics included."""
     requests: int
     failed: int
     """Requests that are not ok."""
@@ -346,7 +346,7 @@ class K6Summary:
     """None where no request was made."""
     iteration_max_ms: float | None
     checks: int = 0
-    """How often a script's own check() was asked, and how often it failed (`checks_failed`)."""
+    """How often the script called check(), and how often that failed (`checks_failed`)."""
     checks_failed: int = 0
 
 

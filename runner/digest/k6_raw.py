@@ -58,7 +58,7 @@ _OTHERS = (
 )
 _KNOWN = REQUEST_METRICS + _OTHERS
 _ITERATION = _KNOWN.index("iteration_duration")
-_OWN, _METRIC, _BAD = 253, 254, 255
+_USERS, _METRIC, _BAD = 253, 254, 255
 """Codes of lines, beside indices of _KNOWN: a point of a user's metric, a line that announces a metric, any other."""
 
 REQUESTS = pa.schema(
@@ -103,7 +103,7 @@ class Tally:
     """What is counted while the lines pass by."""
 
     points: Counter[str] = field(default_factory=Counter)
-    """Points by metric, users' own included."""
+    """Points by metric, those of users' metrics included."""
     lines: int = 0
     bad_lines: int = 0
     requests: int = 0
@@ -167,7 +167,7 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _explain(raw: Path, tally: Tally, problem: str | None) -> None:
-    """Find the line at fault with the slow reader, or accept infinite values of users' own metrics."""
+    """Find the line at fault with the slow reader, or accept infinite values of users' metrics."""
     reader = LineReader()
     try:
         reader.read(raw)
@@ -257,10 +257,10 @@ def _lines_of(source: int) -> str:
     """Return the query for one row per line. A cast to ENUM looks names up by hash: a CASE of names costs more."""
     return f"""
         SELECT CASE WHEN type = 'Point' AND value IS NOT NULL AND time IS NOT NULL AND metric <> ''
-                    THEN coalesce(known, {_OWN})
+                    THEN coalesce(known, {_USERS})
                     WHEN type = 'Metric' AND metric IS NOT NULL THEN {_METRIC} ELSE {_BAD} END::UTINYINT AS code,
                value,
-               CASE WHEN code = {_OWN} THEN metric END AS own,
+               CASE WHEN code = {_USERS} THEN metric END AS users_metric,
                CASE WHEN code IN (0, {_POINTS - 1}, {_ITERATION}) THEN time END AS time,
                CASE WHEN code = 0 THEN tags.status END AS status,
                CASE WHEN code = 0 THEN tags.error_code END AS error_code
@@ -302,9 +302,9 @@ def _count(batch: Any, tally: Tally) -> tuple[Any, Any]:
     tally.bad_lines += int(counts[_BAD])
     for code in np.flatnonzero(counts[: len(_KNOWN)]):
         tally.points[_KNOWN[code]] += int(counts[code])
-    if counts[_OWN]:
-        for own in pc.value_counts(batch.column("own").drop_null()).to_pylist():
-            tally.points[own["values"]] += own["counts"]
+    if counts[_USERS]:
+        for found in pc.value_counts(batch.column("users_metric").drop_null()).to_pylist():
+            tally.points[found["values"]] += found["counts"]
     tally.iterations += int(values[codes == _KNOWN.index("iterations")].sum())
     tally.dropped += int(values[codes == _KNOWN.index("dropped_iterations")].sum())
     ended = batch.filter(pa.array(codes == _ITERATION))
@@ -351,7 +351,7 @@ class LineReader:
     expected: int = 0
     """Index in REQUEST_METRICS of the next point of a request."""
     infinite: Counter[str] = field(default_factory=Counter)
-    """Points of users' own metrics with an infinite value, which k6 1.x writes as `+Inf`: not JSON, but not a fault.
+    """Points of users' metrics with an infinite value, which k6 1.x writes as `+Inf`: not JSON, but not a fault.
 
     k6 2.x leaves them out, and says so in its log.
     """

@@ -123,7 +123,7 @@ def _k6_load(
         mode=cell.mode,
         held=reconcile.may_hold(cell, reopened_share(probe)),
         window_s=window_s,
-        scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
+        scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9

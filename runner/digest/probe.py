@@ -1,4 +1,4 @@
-"""The probe's samples: what the server took, told by a client that had no queue of its own."""
+"""The probe's samples: response times that a client without a queue saw, and how far they can be believed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_probe(raw: Path) -> Probe | None:
 
 
 def late_share(probe: Probe, windows: Sequence[Window]) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by its own fault."""
+    """Return the share of what was due within the load that the probe sent late, or not at all, by its fault."""
     late = [_late_share(probe, window.begin_mono_ns, window.seconds) for window in windows]
     return float(np.average(late, weights=[window.seconds for window in windows]))
 
@@ -83,7 +83,7 @@ def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
     """Return the same of one window.
 
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
-    Of a load with fewer than ten requests nothing is said: 0.
+    0 for a load with fewer than ten requests.
     """
     due = end_s * PROBE_HZ - 1  # one a period, anywhere in it
     t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
@@ -111,7 +111,7 @@ def reopened_share(probe: Probe | None) -> float:
     """Return the share of its requests for which the probe had a connection that the server had closed by then.
 
     Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe. Each
-    series begins with connections of its own.
+    series begins with new connections.
     """
     if probe is None:
         return 0.0
@@ -134,8 +134,8 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     # Where no answer came, the connection may never have been accepted.
     answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
 
-    def less(count: int | None, own: int) -> int | None:
-        return None if count is None else count - own
+    def less(count: int | None, probes: int) -> int | None:
+        return None if count is None else count - probes
 
     after = measurement.counters_after
     counts = replace(
@@ -150,8 +150,8 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
 def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window]) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
 
-    Columns of the table: `t_s` (when due, since the load's begin; of slices, in their own time), `latency_ms` (from
-    then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
+    Columns of the table: `t_s` (when due, since the load's begin, without the pauses between slices), `latency_ms`
+    (from then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
     """
     if probe is None:
         return {}

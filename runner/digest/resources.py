@@ -48,9 +48,9 @@ class Counter:
     ran_s: Floats | None = None
     """Exact CPU time of all programs, cumulative, NaN where the kernel does not have it: of the host only."""
     foreign_cpus: Floats | None = None
-    """How many CPUs the subject might use that were not its own, NaN where not looked at."""
+    """How many CPUs the subject might use beside those it was given, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
-    """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
+    """What the server said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
     seams: tuple[float, ...] = ()
 
     def said(self, figure: str, begin_s: float, end_s: float) -> Floats:
@@ -70,7 +70,7 @@ class Counter:
         return float(last - first)
 
     def strayed(self, begin_s: float, end_s: float) -> bool:
-        """Return whether the subject might use another CPU than its own at any sample between two instants."""
+        """Return whether the subject might use a CPU that it was not given, at any sample between two instants."""
         if self.foreign_cpus is None:
             return False
         return bool((self.foreign_cpus[(self.t_s >= begin_s) & (self.t_s <= end_s)] > 0).any())

@@ -56,9 +56,9 @@ FEWEST_KEPT = 0.5
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Return the places, from 1, in which somebody took much of the CPUs' time from any server.
+    """Return the places, from 1, in which much of the CPUs' time was taken from any server.
 
-    `taken` has, of each server, who took it in each of its slices, empty for nobody.
+    `taken` says, of each server, who took it in each of its slices; empty where little was taken.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)

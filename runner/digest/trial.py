@@ -32,7 +32,7 @@ class Digest:
     checks: tuple[Check, ...]
     verdict: Verdict
     taken: str | None = None
-    """Who took too much of the CPUs' time for this trial to tell what it could have told."""
+    """Who took so much of the CPUs' time that the trial is to be repeated."""
     mode: str | None = None
     """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -104,7 +104,7 @@ def digest_session(
 
 
 def _limited(cell: Cell) -> bool:
-    """Return whether a quota of the lab's held somebody back."""
+    """Return whether a CPU quota of the lab held the server or the database back."""
     return cell.share < 1 or cell.database_share < 1
 
 
@@ -120,7 +120,7 @@ def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted
 
 
 def _takers(seen: _Seen, cell: Cell) -> list[str]:
-    """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
+    """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without slices."""
     if not seen.measurement.slices:
         return []
     taken = []

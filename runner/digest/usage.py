@@ -105,9 +105,9 @@ def others_pct(
     """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
 
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
-    of which ticks say nothing. Interrupts are left out: some kernels book what the trial's own connections cost there,
-    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where somebody is `limited` by a quota, ticks say nothing at all:
-    its periods may keep step with them.
+    which ticks cannot measure. Interrupts are left out: some kernels book what the trial's connections cost there,
+    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where a quota limits the server or the database (`limited`), ticks
+    are not used: its periods may keep step with them.
     """
     used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
     ran_pct, interrupts_pct = (
