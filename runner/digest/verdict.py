@@ -14,7 +14,7 @@ CROWDED = 0.80
 FULL_SECOND = 0.95
 """A generator that used this share of its CPUs in some second may have set the rate in it,"""
 HELD = 0.97
-"""unless a server on a share of a core used this much of it over the whole load: that second cost 3 % of the rate at most."""
+"""unless a server on a share of a core used this much of it over the whole load: that cost 3 % of the rate at most."""
 THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
