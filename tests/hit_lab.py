@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_lab
 import psutil
-from test_pipeline import BENCH, bench, records, wait_for
+from fake_lab import BENCH, bench, records, wait_for
 
 CAMPAIGN = """title = "three trials"
 servers = ["fake"]

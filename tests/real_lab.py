@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """Every series of k6 that the lab drives: a folder each."""
+BENCH = [sys.executable, "-m", "runner.cli"]
 KNOWN = """[server]
 language = "Python"
 framework = "asyncio"
@@ -62,13 +63,7 @@ def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "runner.cli", *arguments],
-        cwd=root,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=280, check=False
     )
 
 

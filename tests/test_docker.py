@@ -67,6 +67,7 @@ def ours():
     return lambda: [container for container in labelled() if container.id not in before]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
 def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     server = load_server(name)
@@ -111,6 +112,7 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
     assert ours() == []
 
 
+@pytest.mark.long
 def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_path, ours):
     with open_lab("docker") as opened:
         opened.engine.prepare_database()
@@ -131,6 +133,7 @@ def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_pa
         client.close()
 
 
+@pytest.mark.long
 def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path):
     server = load_server("axum")
     built = build(server)
@@ -191,6 +194,7 @@ warmup_s = 0.2
     assert ours() == []
 
 
+@pytest.mark.long
 @pytest.mark.fault("SIGINT or SIGKILL of a runner with containers", "no container is left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_runner_leaves_no_container(root, number, ours):
@@ -226,6 +230,7 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     assert not list(live.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.fault("a server dies in its container", "one sentence with its exit code and last words")
 def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours):
     server = load_server("axum")
