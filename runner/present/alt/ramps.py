@@ -12,7 +12,7 @@ from runner.present.alt.sentences import Form, fit, listing, names_or_count, not
 from runner.present.figures import multiples, seconds
 from runner.present.figures.multiples import Panel
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import spread
@@ -119,7 +119,7 @@ def _told(tables: Tables, ramp: Ramp) -> str:
     what = f"{ramp.what} over a ramp of arrival rates"
     if not shown:
         return nothing(what, captions.unsealed(trials, "trial with rising rates"))
-    points = ramp.points(trials[trials["status"] == "sealed"], tables)
+    points = ramp.points(sealed_trials(trials), tables)
     if points.empty:
         return nothing(what, "The tables of this run have nothing of it.")
     wording = Wording(
