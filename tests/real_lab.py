@@ -61,6 +61,8 @@ def add_known_server(root: Path, name: str, delays_ms: list[int]) -> None:
 
 def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
+    alone = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1"
+    assert alone or arguments[0] != "run", "a campaign runs alone: mark the test `load` or `timed`"
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
     return subprocess.run(
         [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=280, check=False
