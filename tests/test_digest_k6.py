@@ -260,6 +260,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
 @pytest.mark.parametrize(("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)])
 def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tags: str | None) -> None:

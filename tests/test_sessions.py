@@ -12,7 +12,7 @@ import hit_lab
 import numpy as np
 import pandas as pd
 import pytest
-from test_pipeline import bench, records, run, trials_of
+from fake_lab import bench, records, run, trials_of
 
 from runner.digest import trial as trial_digest
 from runner.digest.resources import Counter, Window, stitched
@@ -323,7 +323,9 @@ class Lab(hit_lab.Lab):
 
 
 @pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
-@pytest.mark.parametrize("state", ["start", "warm-up", "load", "digest"])
+@pytest.mark.parametrize(
+    "state", ["load", *(pytest.param(each, marks=pytest.mark.long) for each in ("start", "warm-up", "digest"))]
+)
 @pipeline
 def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     lab = Lab(tmp_path, state)
@@ -337,6 +339,7 @@ def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     "a server of a session is killed under load", "its trial failed, the session goes on with the others"
 )
 @pipeline
+@pytest.mark.long
 def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
     lab = Lab(tmp_path, "load")
     (paused, *_) = [line for line in (tmp_path / ".tools" / "paused.url").read_text().splitlines() if line]
@@ -368,6 +371,7 @@ def listening(process):
 )
 @pytest.mark.parametrize("word", ["runner.measure.sampler", "runner.measure.probe"])
 @pipeline
+@pytest.mark.long
 def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
     lab = Lab(tmp_path, "load")
     for each in lab.processes():
