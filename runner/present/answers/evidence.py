@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.little import little
@@ -22,15 +23,6 @@ TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
 TICKS_PCT = 20.0
 """Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
-MEANINGS = {
-    "server-bound": "the server used its CPUs up while the load generator had room; only such rates are ranked",
-    "generator-bound": "the load generator was the limit, so the rate is the generator's",
-    "database-bound": "the database, or the pool of connections to it, was the limit",
-    "offered": "a rate that was asked for and kept while nobody was at a limit: its response times mean something",
-    "serial": "one request was under way at a time, so the rate is one divided by the time of a cycle",
-    "inconclusive": "what the limit was is unknown, or a rate was asked for and not kept",
-}
-"""Verdict -> what it says."""
 
 
 # --- what the clients said --------------------------------------------------------------------------------
@@ -156,9 +148,8 @@ def price_words(case: Case) -> str:
 
 def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
-    verdict = str(case.row["verdict"])
-    reason = case.row["verdict_reason"] or "not recorded"
-    return f"Verdict: {verdict}: {MEANINGS.get(verdict, 'unknown')}. Reason: {reason}."
+    verdict, reason = str(case.row["verdict"]), str(case.row["verdict_reason"])
+    return f"Verdict: {verdict}: {Limit.of(verdict, reason).meaning}. Reason: {reason or 'not recorded'}."
 
 
 def evidence_table(case: Case) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 
 import pandas as pd
 
-from runner.present.frames import only_sealed
+from runner.present.frames import sealed_trials
 from runner.present.look import style
 from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
@@ -64,7 +64,7 @@ def standing(
     `programs` says which servers are one program under several labels (A/A): equal values are the same. Such labels
     differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
-    sealed = only_sealed(trials)
+    sealed = sealed_trials(trials)
     samples = samples_of(sealed, column, servers)
     floor, labels = noise(samples, programs or {})
     words = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
@@ -100,7 +100,7 @@ def times(of: Ratio, *, inverse: bool = False) -> str:
 
 def percent(of: float) -> str:
     """Return how far a ratio above 1 is from it, in percent with two digits: 1.0213 is `2.1 %`."""
-    return f"{100 * (of - 1):.2g} %" if of < 2 else f"{100 * (of - 1):,.0f} %"
+    return f"{100 * (of - 1):.2g} %" if of < 1.9 else f"{100 * (of - 1):,.0f} %"
 
 
 def _range(sample: Sample) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import headline
 from runner.present.blog.provenance import allowed
-from runner.present.frames import Tables, only_sealed
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
 from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, Sheet
 from runner.present.look.page import page
@@ -72,7 +72,7 @@ class Post:
 
 def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     """Return the post about a run with these figures; LabError where no trial was sealed."""
-    sealed = only_sealed(tables.trials)
+    sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
     found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]

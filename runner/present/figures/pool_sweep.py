@@ -9,10 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present import verdicts
 from runner.present.figures import multiples
 from runner.present.figures.multiples import Panel
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import pale
 from runner.present.statistics.stats import Spread, carried_quantile, spread
@@ -97,9 +96,7 @@ def carried(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _points(trials: pd.DataFrame, column: str) -> Points:
-    found = [
-        (float(str(size)), spread(own[column]), verdicts.server_bound(own)) for size, own in trials.groupby("pool_size")
-    ]
+    found = [(float(str(size)), spread(own[column]), server_bound(own)) for size, own in trials.groupby("pool_size")]
     return [(size, of, bound) for size, of, bound in found if of.n]
 
 

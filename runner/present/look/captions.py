@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from runner.model import OWN_SCRIPT
-from runner.present.frames import Tables, offered_words, only_sealed, repeated
+from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -45,11 +45,6 @@ IDLE = {
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
-def plural(count: int, noun: str) -> str:
-    """Return `1 trial` or `3 trials`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def joined(names: Sequence[str]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -57,15 +52,20 @@ def joined(names: Sequence[str]) -> str:
 
 def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
-    sealed = only_sealed(trials)
+    sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
     low, high = int(cells.min()), int(cells.max())
     each = f"{low}" if low == high else f"{low} to {high}"
     text = f"{plural(len(sealed), 'trial')}, {each} per server and load"
     again = int(repeated(trials).sum())
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
-    out = trials[(trials["status"] != "sealed") & ~repeated(trials)]["status"].value_counts()
+    out = trials[~is_sealed(trials) & ~repeated(trials)]["status"].value_counts()
     return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 trial` or `3 trials`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def machine(manifest: dict[str, Any]) -> str:
@@ -121,12 +121,25 @@ def durability(manifest: dict[str, Any]) -> str:
     return f"PostgreSQL {facts.get('version', 'of unknown version')}: {', '.join(known) or 'settings not recorded'}."
 
 
+def rows_equal_answers(trials: pd.DataFrame) -> str:
+    """Say whether the database has as many rows as there were answers with 2xx, and how many."""
+    known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
+    if known.empty:
+        return ""
+    rows, unequal = known["rows_inserted"], known[known["rows_inserted"] != known["inserts"]]
+    whole = f"{rows.sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
+    if unequal.empty:
+        return f"{whole}: in each trial as many as answers with 2xx."
+    most = (unequal["rows_inserted"] - unequal["inserts"]).abs().max()
+    return f"{whole}; in {len(unequal)} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
+
+
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     """Return a figure's caption: `words`, trials, verdicts, engine and machine.
 
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
-    sealed = only_sealed(trials)
+    sealed = sealed_trials(trials)
     stored = sealed["pool_size"].notna().any()
     parts = [
         words,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers import caveats, evidence, headline, inserts, little, ratios, summary
 from runner.present.case import Case
 from runner.present.figures import objectives
 from runner.present.figures import rates as rates_figure
-from runner.present.frames import Tables, only_sealed
+from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, Sheet
 from runner.present.notebook.gallery import RATES_FIGURES, has_loads
@@ -121,7 +122,7 @@ def published(tables: Tables) -> Iterator[Block]:
 def failures(tables: Tables) -> Iterator[Block]:
     """Yield the trials that no figure has, with the reason of each."""
     trials = tables.trials
-    out = trials.drop(only_sealed(trials).index).sort_values("trial_order")
+    out = trials[~is_sealed(trials)].sort_values("trial_order")
     if out.empty:
         yield Paragraph(f"None: all {captions.plural(len(trials), 'trial')} were sealed.")
     columns = {"trial_id": "trial", "status": "status", "error": "reason"}
@@ -130,7 +131,7 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 def verdicts(tables: Tables) -> Iterator[Block]:
     """Yield how often each verdict was given, what it means, and an example of its reason."""
-    sealed = only_sealed(tables.trials)
+    sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
     rows = [
@@ -138,7 +139,7 @@ def verdicts(tables: Tables) -> Iterator[Block]:
             "verdict": verdict,
             "tool": tool,
             "trials": str(len(given)),
-            "which means": evidence.MEANINGS.get(str(verdict), "–"),
+            "which means": Limit.of(str(verdict)).meaning,
             "for example": given["verdict_reason"].iloc[0],
         }
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)

@@ -7,14 +7,13 @@ from itertools import pairwise
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.look.style import number
 from runner.present.published.counterparts import CLOSED
 from runner.present.published.numbers import METRICS
 from runner.present.statistics.stats import spread
-from runner.present.verdicts import server_bound
 
 COUNT = "count"
 
