@@ -8,6 +8,14 @@ NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
 
 
+PROBE_HZ, PROBE_CONNECTIONS = 40.0, 100
+"""How often the probe asks (few enough to be no load, often enough for a percentile per second or two), and how many of
+its requests may be under way."""
+PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
+"""The probe's samples: times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a
+connection."""
+
+
 def ended(code: int) -> str:
     """Say that a server has ended, and with which exit code."""
     return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
@@ -79,9 +87,28 @@ class DatabaseUse:
     after: DatabaseCounters
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Facts of one slice of a trial's load; the fields are those of Measurement.
+@dataclass(frozen=True, kw_only=True)
+class LoadFacts:
+    """Facts of one load: of a whole trial, or of one slice of it.
+
+    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the generator process.
+    """
+
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+    counters_before: Counters
+    counters_after: Counters
+    database: DatabaseUse | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice(LoadFacts):
+    """One slice of a trial's load.
 
     `place` counts the slices of one server from 1: in each place of a session every server has one. `position` counts
     all slices of the session from 1, in the order in which they were loaded.
@@ -89,45 +116,24 @@ class Slice:
 
     place: int
     position: int
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-    counters_before: Counters
-    counters_after: Counters
-    database: DatabaseUse | None = None
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
+@dataclass(frozen=True, kw_only=True)
+class Measurement(LoadFacts):
+    """A trial as the measure wing saw it; the raw files lie beside it in the trial's folder.
 
-    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the
-    generator process.
+    Of a trial in a session the fields of LoadFacts are of its first and last slice, and argv of the first.
     """
 
     engine: str
     placement: Placement
     port: int
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-    counters_before: Counters
-    counters_after: Counters
     sample_hz: float
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
     died: int | None = None
     """Exit code of a server that ended under load; None where it lived."""
-    database: DatabaseUse | None = None
     generator_ceiling_rps: float | None = None
     """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
     host_cpus: int | None = None
@@ -137,8 +143,7 @@ class Measurement:
     idle: str | None = None
     """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
     slices: tuple[Slice, ...] = ()
-    """Of a trial in a session: its slices in the order of their places. The fields above are then of the first and last
-    slice, and argv of the first."""
+    """Of a trial in a session: its slices in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
     """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
 
@@ -152,5 +157,5 @@ class Measurement:
         """The slices, each as a measurement; the measurement itself where there are none."""
         if not self.slices:
             return (self,)
-        names = [each.name for each in fields(Slice) if each.name not in ("place", "position")]
+        names = [each.name for each in fields(LoadFacts)]
         return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)

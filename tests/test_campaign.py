@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from measured import measured
 
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
 from runner.measure import resource_check
-from runner.measurement import Counters, Measurement, Placement
 from runner.model import Check, LabError
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
@@ -115,11 +115,8 @@ TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
 )
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
     digest, again = Digest({}, failed, Verdict(Limit.UNKNOWN, ""), stolen), next_attempt(trial, attempt)
-    measured = Measurement(
-        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, *[Counters(0, 1, 2)] * 2, 20.0, 0
-    )
     monkeypatch.setattr(
-        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured)
+        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured())
     )
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     folder = RunFolder(tmp_path)
@@ -133,12 +130,10 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
 
 @pytest.mark.fault("a server of a session is busy while the others are loaded", "no trial of the session counts")
 def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatch, trial, tmp_path):
-    counts = Counters(0, 1, 2)
-    measured = Measurement("process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, counts, counts, 20.0, 0)
     unit = [replace(next_attempt(trial, 3), trial_id=name, session="s01") for name in ("calm", "busy")]
     idle = Check("9 it was idle while the other servers of its session were loaded", False, "it used 7 % of a core")
     digests = [Digest({}, checks, Verdict(Limit.SERVER, ""), None) for checks in ((), (idle,))]
-    fates = {each.trial_id: attempts._Fate(measurement=measured) for each in unit}
+    fates = {each.trial_id: attempts._Fate(measurement=measured()) for each in unit}
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict(zip(trials, digests, strict=True)))
     attempts._digest_unit(RunFolder(tmp_path), unit, fates)
     assert [fate.state for fate in fates.values()] == ["failed", "failed"]

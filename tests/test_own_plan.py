@@ -16,7 +16,7 @@ import psutil
 import pytest
 from own_api import tiny
 
-from runner.digest.own import own_checks
+from runner.digest.reconcile import own_checks
 from runner.measure import attached
 from runner.measure.engine import Running
 from runner.measure.hazards import Demand, Moment, hazards

@@ -34,7 +34,7 @@ class Digest:
     checks: tuple[Check, ...]
     verdict: Verdict
     taken: str | None = None
-    """Who took too much of the CPUs' time for this trial to tell what it could have told."""
+    """Who took so much of the CPUs' time that the trial is to be repeated."""
     mode: str | None = None
     """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -106,7 +106,7 @@ def digest_session(
 
 
 def _limited(cell: Cell) -> bool:
-    """Return whether a quota of the lab's held somebody back."""
+    """Return whether a CPU quota of the lab held the server or the database back."""
     return cell.share < 1 or cell.database_share < 1
 
 
@@ -122,14 +122,14 @@ def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted
 
 
 def _takers(seen: _Seen, cell: Cell) -> list[str]:
-    """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
+    """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without slices."""
     if not seen.measurement.slices:
         return []
     taken = []
     for window in seen.windows:
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
         others = others_share(seen.measurement, _others_pct(seen, cell, counters, window.seconds))
-        stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
+        stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
         taken.append(takers(stolen / seen.measurement.cpus, others))
     return taken
 

@@ -12,6 +12,9 @@ SATURATED = 0.90
 CROWDED = 0.80
 """A generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)."""
 FULL_SECOND = 0.95
+"""A generator that used this share of its CPUs in some second may have set the rate in it,"""
+HELD = 0.97
+"""unless a server on a share of a core used this much of it over the whole load: that cost 3 % of the rate at most."""
 THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
@@ -121,7 +124,8 @@ class Evidence:
     @property
     def crowded(self) -> bool:
         """Whether the generator was busy, or at its ceiling."""
-        if self.generator_share > CROWDED or self.generator_peak_share > FULL_SECOND:
+        held = self.share < 1 and (self.server_share or 0.0) >= HELD
+        if self.generator_share > CROWDED or (self.generator_peak_share > FULL_SECOND and not held):
             return True
         near = self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING
         return near and self.generator_share >= HARDLY_IDLE

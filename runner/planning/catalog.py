@@ -214,7 +214,7 @@ def _session(top: Table) -> dict[str, Any]:
     sessions = top.table("sessions")
     sessions.allow(*_SESSION)
     sessions.get("slices", kinds.even, 2)
-    sessions.get("slice_s", kinds.seconds, 1.0)
+    sessions.get("slice_s", kinds.slice_seconds, 1.0)
     return {"sessions": True, **sessions.values} if "sessions" in top.values else {}
 
 
@@ -311,7 +311,7 @@ def _load(table: Table, servers: tuple[str, ...]) -> Load:
         database_share=table.get("database_share", kinds.share, 1.0) if workload.database else 1.0,
         idle=table.get("idle", kinds.idle_states, ("polling",)),
         slices=table.get("slices", kinds.even) if sliced else None,
-        slice_s=table.get("slice_s", kinds.seconds) if sliced else None,
+        slice_s=table.get("slice_s", kinds.slice_seconds) if sliced else None,
     )
     _check_load(table, load, servers)
     return load
