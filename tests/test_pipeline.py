@@ -75,6 +75,7 @@ def test_the_manifest_says_how_and_hides_the_machine(finished):
     assert os.environ.get("HOME", "/root") + "/" not in everything
 
 
+@pytest.mark.long
 def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished):
     root, result = finished
     path = Path(result["path"])
