@@ -97,9 +97,11 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
-readme: setup ## Write the table of servers anew into README.md
+readme: setup ## Write the table of servers anew into README.md, that of columns into docs/data.md
 	@$(BIN)/bench list --markdown > .venv/.servers.md
 	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
+	@$(BIN)/bench list --columns > .venv/.columns.md
+	@sed -i -e '/^<!-- columns: begin/,/^<!-- columns: end/{//!d}' -e '/^<!-- columns: begin/r .venv/.columns.md' docs/data.md
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

@@ -23,7 +23,7 @@ from runner.measurement import Measurement, Placement
 from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -91,6 +91,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
     [
         ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
         ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
+        ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
         ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
         ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
         ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
@@ -264,7 +265,7 @@ def session(finished, tmp_path):
         if record["block"] == 1:
             cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
             trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
-            found[trial] = Measurement.from_json(record["measurement"])
+            found[trial] = decode(Measurement, record["measurement"], "the measurement")
     return folder, found
 
 
