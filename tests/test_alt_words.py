@@ -117,6 +117,7 @@ def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
         assert {alt.TABLES[name] for name in shown & set(alt.TABLES)} <= heads, path.name
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_carries_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("servers", "notebooks"):
         (tmp_path / folder).mkdir()

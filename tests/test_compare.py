@@ -281,6 +281,7 @@ def test_wrong_usage_is_exit_code_two(arguments: tuple[str, ...], words: str, ma
     assert (code, out) == (2, "") and words in err
 
 
+@pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_five_percent(make: Make, bench: Any) -> None:
     """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most pairs name one."""
     names = [make(f"run{number}") for number in range(9)]

@@ -7,12 +7,13 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from contract_faulty_server import NONCE
+from marking import long_but
 
 from runner.measure.contract import cases, check_contract
 from runner.measure.contract.wire import Target, fetch
@@ -42,12 +43,7 @@ def build_where_missing(name: str) -> tuple[Server, list[str]]:
     return server, [word.replace("{artifact}", str(artifact)) for word in server.run_command]
 
 
-def most_long(names: Iterable[str]) -> list[object]:
-    """Leave two servers to `make test`, one of each language; the others are long."""
-    return [name if name in ("axum", "gin") else pytest.param(name, marks=pytest.mark.long) for name in names]
-
-
-@pytest.fixture(params=most_long(server_names()))
+@pytest.fixture(params=long_but(["axum", "gin"], server_names()))
 def built_server(request: pytest.FixtureRequest) -> tuple[Server, list[str]]:
     return build_where_missing(request.param)
 

@@ -102,6 +102,7 @@ def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
     assert any("k6 ended with exit code 107." in text for text in texts)
 
 
+@pytest.mark.long
 def test_papermill_inside_notebooks_with_a_run(lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     done = papermill(lab / "notebooks", "report.ipynb", str(out), "-p", "run", "latest")
@@ -137,6 +138,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
 # --- through the lab --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
@@ -182,6 +184,7 @@ def test_a_kernel_that_died_is_told_at_once_and_none_is_left(in_lab: Path) -> No
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.long
 def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
     report = notebooks.build_report(find_run(run.name))

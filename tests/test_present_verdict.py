@@ -268,6 +268,7 @@ def outputs(executed: Path) -> str:
     return "\n".join("".join(data.get("text/plain", "")) for data in found if "image/png" not in data)
 
 
+@pytest.mark.long
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
     pages = {page.name: page for page in report.pages}
@@ -281,6 +282,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
     assert "Verdict: generator-bound" in verdict
 
 
+@pytest.mark.long
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]

@@ -86,6 +86,7 @@ def test_papermill_makes_a_page_without_widgets(lab: Path, tmp_path: Path) -> No
     )  # in the picture, in its words
 
 
+@pytest.mark.long
 def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     done = papermill(lab, out, "-p", "trial", AXUM, "-p", "start_s", "5", "-p", "stop_s", "7.5")
@@ -134,6 +135,7 @@ def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixtu
     assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
 
 
+@pytest.mark.long
 def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert [page.name for page in report.pages] == ["cpu_spikes.html"]
@@ -183,6 +185,7 @@ def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) ->
     assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
 
 
+@pytest.mark.long
 def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
     shutil.rmtree(in_lab / "figures", ignore_errors=True)
@@ -202,6 +205,7 @@ def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client:
     assert not (in_lab / "figures").exists()  # looking around changes no file
 
 
+@pytest.mark.long
 def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
     hide = "import sys\nsys.modules['ipywidgets'] = None"
     found = run_cells(client, hide, OPEN, *CELLS, reader=True)
