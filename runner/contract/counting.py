@@ -7,14 +7,32 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from runner.measure.contract.cases import PUBLISHED_BODY
-from runner.measure.contract.endpoints import read_stats
-from runner.measure.contract.steps import Result, check
-from runner.measure.contract.wire import ONCE, Target, connect, fetch, request
+from runner.contract.checking import Result, Rows, check_rows
+from runner.contract.connection import Target, connect, fetch, request
+from runner.contract.endpoints import read_stats
+from runner.contract.experiments import PUBLISHED_BODY
 from runner.model import Check, LabError, Server
 
 CLIENTS = 8
 REQUESTS_EACH = 40
+
+Asked = tuple[str, str, bytes | None]
+"""Method, path and body."""
+ALWAYS: tuple[Asked, ...] = (
+    *((method, "/no-such-path", b"{}" if method == "POST" else None) for method in ("GET", "POST", "DELETE", "HEAD")),
+    ("GET", "/count", None),
+    ("PUT", "/count", None),
+)
+WHERE_IMPLEMENTED: dict[str, tuple[Asked, ...]] = {
+    "experiments": (
+        ("POST", "/experiments", PUBLISHED_BODY),
+        ("POST", "/experiments", b"{"),
+        ("GET", "/experiments", None),
+    ),
+    "md5": (("POST", "/experiments/md5", PUBLISHED_BODY), ("POST", "/experiments/md5", b"{")),
+    "devices": (("GET", "/devices", None), ("PUT", "/devices", None)),
+}
+UNCOUNTED: tuple[Asked, ...] = (("GET", "/health", None), ("GET", "/stats", None)) * 2
 
 
 def is_counting(server: Server) -> bool:
@@ -22,16 +40,20 @@ def is_counting(server: Server) -> bool:
     return {"count", "stats"} <= set(server.implements)
 
 
-def check_counting(target: Target, server: Server) -> Iterator[Check]:
-    """Check the counters of a server that has them, request by request."""
+def counting_rows(server: Server) -> Rows:
+    """Return rows for the counters of a server that has them, request by request."""
     if not is_counting(server):
-        return
-    yield check("count: consecutive on one connection", partial(_try_consecutive, target))
-    yield check("count: race-free over connections", partial(_try_concurrent, target))
-    yield check("count: equals the requests sent", partial(_try_counted, target, server))
-    yield check("count: /health and /stats are not counted", partial(_try_uncounted, target))
-    yield check("stats: requests equals /count", partial(_try_stats_requests, target))
-    yield check("stats: connections equals those opened", partial(_try_stats_connections, target))
+        return {}
+    more = [asked for name, each in WHERE_IMPLEMENTED.items() if name in server.implements for asked in each]
+    everything = (*ALWAYS, *more)
+    return {
+        "count: consecutive on one connection": _try_consecutive,
+        "count: race-free over connections": _try_concurrent,
+        "count: equals the requests sent": partial(_try_counted, everything, len(everything)),
+        "count: /health and /stats are not counted": partial(_try_counted, UNCOUNTED, 0),
+        "stats: requests equals /count": _try_stats_requests,
+        "stats: connections equals those opened": _try_stats_connections,
+    }
 
 
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
@@ -45,22 +67,22 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
         first = read_count(target)
-    least, most = target.tally.least, target.tally.most
+    least, most = target.least, target.most
     yield from checks
 
-    def step() -> Result:
+    def equals(target: Target) -> Result:
         if first is None:
             return False, "GET /count did not answer at the beginning"
-        low, high = target.tally.least - least, target.tally.most - most
+        low, high = target.least - least, target.most - most
         # The first reading counted itself after it had answered.
-        told = read_count(target) - first - 1
-        return low <= told <= high, (
+        number = read_count(target) - first - 1
+        return low <= number <= high, (
             f"sent {low} counted requests, and {high - low} that may be counted or not; "
-            f"expected {low} to {high}; counted {told}"
+            f"expected {low} to {high}; counted {number}"
         )
 
-    if target.tally.most > most:
-        yield check(name, step)
+    if target.most > most:
+        yield from check_rows(target, {name: equals})
 
 
 def read_count(target: Target) -> int:
@@ -69,19 +91,16 @@ def read_count(target: Target) -> int:
 
 
 def _read_counts(target: Target, times: int) -> list[int]:
+    numbers = []
     with connect(target) as connection:
-        numbers = []
         for _ in range(times):
-            connection.send(request("GET", "/count"), ONCE)
-            numbers.append(_number(connection.read_answer().json()))
-        return numbers
-
-
-def _number(body: object) -> int:
-    number = body.get("message") if isinstance(body, dict) else None
-    if not isinstance(number, int):
-        raise LabError(f"GET /count answered {body!r}", 1)
-    return number
+            connection.send(request("GET", "/count"))
+            body = connection.read().json()
+            number = body.get("message") if isinstance(body, dict) else None
+            if not isinstance(number, int):
+                raise LabError(f"GET /count answered {body!r}", 1)
+            numbers.append(number)
+    return numbers
 
 
 def _try_consecutive(target: Target) -> Result:
@@ -102,44 +121,19 @@ def _try_concurrent(target: Target) -> Result:
     )
 
 
-def _try_counted(target: Target, server: Server) -> Result:
-    sent = [
-        ("GET", "/no-such-path", None),
-        ("POST", "/no-such-path", b"{}"),
-        ("DELETE", "/no-such-path", None),
-        ("HEAD", "/no-such-path", None),
-        ("GET", "/count", None),
-        ("PUT", "/count", None),
-    ]
-    if "experiments" in server.implements:
-        sent += [
-            ("POST", "/experiments", PUBLISHED_BODY),
-            ("POST", "/experiments", b"{"),
-            ("GET", "/experiments", None),
-        ]
-    if "md5" in server.implements:
-        sent += [("POST", "/experiments/md5", PUBLISHED_BODY), ("POST", "/experiments/md5", b"{")]
-    if "devices" in server.implements:
-        sent += [("GET", "/devices", None), ("PUT", "/devices", None)]
+def _try_counted(sent: tuple[Asked, ...], expected: int, target: Target) -> Result:
     before = read_count(target)
     for method, path, body in sent:
         fetch(target, method, path, body)
-    told = read_count(target) - before - 1
-    return told == len(sent), f"sent {len(sent)} requests, right and wrong ones; counted {told}"
-
-
-def _try_uncounted(target: Target) -> Result:
-    before = read_count(target)
-    for path in ("/health", "/stats", "/health", "/stats"):
-        fetch(target, "GET", path)
-    told = read_count(target) - before - 1
-    return told == 0, f"sent GET /health and /stats twice each; expected 0 counted; got {told}"
+    number = read_count(target) - before - 1
+    asked = ", ".join(f"{method} {path}" for method, path, _ in sent)
+    return number == expected, f"sent {asked}; expected {expected} to be counted; got {number}"
 
 
 def _try_stats_requests(target: Target) -> Result:
     last = _read_counts(target, 3)[-1]
-    told = read_stats(target)["requests"]
-    return told == last + 1, f"the last /count answered {last}; expected requests {last + 1}; got {told}"
+    said = read_stats(target)["requests"]
+    return said == last + 1, f"the last /count answered {last}; expected requests {last + 1}; got {said}"
 
 
 def _try_stats_connections(target: Target) -> Result:

@@ -6,15 +6,14 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
-from runner.measure.contract.cases import PUBLISHED_BODY
-from runner.measure.contract.heads import MALFORMED
-from runner.measure.contract.pipelining import PIPELINED, mixed_requests
-from runner.measure.contract.steps import Result, check
-from runner.measure.contract.wire import JSON_HEADER, OPEN, UNCOUNTED, Target, connect, fetch, request
-from runner.model import Check, LabError, Server
+from runner.contract.checking import Procedure, Result, Rows
+from runner.contract.connection import JSON_HEADER, Message, Target, connect, fetch, joined, raw, request
+from runner.contract.connections import PIPELINED, mixed_requests
+from runner.contract.experiments import PUBLISHED_BODY
+from runner.contract.heads import MALFORMED
+from runner.model import LabError, Server
 
 Reading = Callable[[], int | None]
 
@@ -29,17 +28,20 @@ SPARE_FILES = 16
 SETTLE_S = 2.0
 
 
-def check_endurance(
-    target: Target, server: Server, resident_bytes: Reading | None, open_files: Reading | None
-) -> Iterator[Check]:
-    """Check that clients who never finish hold up nobody, and that rounds of junk leave neither memory nor files."""
-    yield check(f"{UNFINISHED} clients that never finish a head", partial(_try_unfinished, target))
+UNFINISHED_HEAD = Message((b"GET /health HTTP/1.1\r\nHost: l",))
+UNFINISHED_BODY = (
+    request("POST", "/experiments", headers=(JSON_HEADER, ("Content-Length", "1000"))) + Message((PUBLISHED_BODY,))
+).maybe_counted()
+
+
+def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: Reading | None) -> Rows:
+    """Return rows for clients who never finish, and for rounds of junk, which leave neither memory nor files behind."""
     memory: list[int | None] = []
     files: list[int | None] = []
 
-    def rounds() -> Result:
+    def rounds(target: Target) -> Result:
         for _ in range(ROUNDS):
-            _junk(target, server)
+            _junk(server, target)
             limit = files[0] + SPARE_FILES if files and files[0] is not None else None
             files.append(_settled(open_files, limit))
             memory.append(resident_bytes() if resident_bytes else None)
@@ -49,17 +51,21 @@ def check_endurance(
             f"{len(MALFORMED)} malformed ones; expected 200 of GET /health afterwards; got {answer.brief}"
         )
 
-    yield check("rounds of junk are survived", rounds)
+    rows: dict[str, Procedure] = {
+        f"{UNFINISHED} clients that never finish a head": _try_unfinished,
+        "rounds of junk are survived": rounds,
+    }
     if resident_bytes is not None:
-        yield check("memory does not grow with every round", lambda: _judge_memory(memory))
+        rows["memory does not grow with every round"] = lambda _target: _judge_memory(memory)
     if open_files is not None:
-        yield check("open files do not grow with every round", lambda: _judge_files(files))
+        rows["open files do not grow with every round"] = lambda _target: _judge_files(files)
+    return rows
 
 
 def _try_unfinished(target: Target) -> Result:
     with contextlib.ExitStack() as stack:
         for _ in range(UNFINISHED):
-            stack.enter_context(connect(target)).send(b"GET /health HTTP/1.1\r\nHost: l")
+            stack.enter_context(connect(target)).send(UNFINISHED_HEAD)
         began = time.monotonic()
         statuses = [fetch(target, "GET", "/health").status for _ in range(5)]
         waited_s = time.monotonic() - began
@@ -67,31 +73,23 @@ def _try_unfinished(target: Target) -> Result:
     return ok, f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; expected 200 at once"
 
 
-def _junk(target: Target, server: Server) -> None:
-    requests = [sent for sent, _ in mixed_requests(server, PIPELINED)]
+def _junk(server: Server, target: Target) -> None:
+    requests = joined(sent for sent, _ in mixed_requests(server, PIPELINED))
     for _ in range(4):
         with connect(target) as connection:
             for _ in range(REQUESTS // 4 // PIPELINED):
-                connection.send(b"".join(requests), (PIPELINED, PIPELINED))
-                for _ in requests:
-                    connection.read_answer()
+                connection.send(requests)
+                for _ in range(PIPELINED):
+                    connection.read()
+    abandoned = [UNFINISHED_HEAD, UNFINISHED_HEAD if "experiments" not in server.implements else UNFINISHED_BODY]
     for number in range(ABANDONED):
-        _abandon(target, server, number)
+        with connect(target) as connection:
+            connection.send(abandoned[number // 2 % 2])
+            if number % 2:  # every second client resets the connection
+                connection.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for _, data in MALFORMED:
         with connect(target) as connection:
-            connection.send_all_possible(data, OPEN)
-
-
-def _abandon(target: Target, server: Server, number: int) -> None:
-    """Leave in the middle of a head or a body; every second client resets the connection."""
-    with connect(target) as connection:
-        if number % 4 < 2 or "experiments" not in server.implements:
-            connection.send(b"GET /health HTTP/1.1\r\nHost: l", UNCOUNTED)
-        else:
-            length = ("Content-Length", "1000")
-            connection.send(request("POST", "/experiments", headers=(JSON_HEADER, length)) + PUBLISHED_BODY, OPEN)
-        if number % 2:
-            connection.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.send(raw(data))
 
 
 def _settled(reading: Reading | None, limit: int | None) -> int | None:
@@ -120,9 +118,8 @@ def _readings(values: list[int | None], what: str) -> list[int]:
 def _judge_memory(values: list[int | None]) -> Result:
     known = _readings(values, "memory")
     allowed = max(GROWTH_BYTES, round(known[0] * GROWTH_SHARE))
-    grown = known[-1] - known[0]
     shown = ", ".join(f"{value / 2**20:.1f}" for value in known)
-    return grown <= allowed, (
+    return known[-1] - known[0] <= allowed, (
         f"resident memory after the rounds: {shown} MiB; "
         f"expected the last at most {allowed / 2**20:.1f} MiB above the first"
     )
@@ -130,6 +127,5 @@ def _judge_memory(values: list[int | None]) -> Result:
 
 def _judge_files(values: list[int | None]) -> Result:
     known = _readings(values, "open files")
-    return known[-1] - known[0] <= SPARE_FILES, (
-        f"open files after the rounds: {known}; expected the last at most {SPARE_FILES} above the first"
-    )
+    detail = f"open files after the rounds: {known}; expected the last at most {SPARE_FILES} above the first"
+    return known[-1] - known[0] <= SPARE_FILES, detail
