@@ -15,7 +15,7 @@ import pytest
 from contract_faulty_server import NONCE
 
 from runner.contract import check_contract, experiments
-from runner.contract.connection import Target, fetch
+from runner.contract.connection import Target, fetch, request
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
 
@@ -122,7 +122,7 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
             server, command = build_where_missing(name)
             port = free_port()
             with started(server.folder, command, port, tmp_path):
-                bodies[name] = [fetch(Target("127.0.0.1", port), *request).body for request in asked]
+                bodies[name] = [fetch(Target("127.0.0.1", port), request(*each)).body for each in asked]
     first = next(iter(bodies.values()))
     differing = [
         (request, name, answered[number], first[number])

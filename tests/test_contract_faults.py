@@ -11,7 +11,7 @@ import pytest
 from contract_database import MemoryDatabase
 from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, faulty_server, server_record
 
-from runner.contract import check_contract, endurance, outage
+from runner.contract import check_contract, endurance, parallel_inserts
 from runner.contract.bodies import body_rows
 from runner.contract.checking import Rows, check_rows
 from runner.contract.connection import Target
@@ -22,8 +22,7 @@ from runner.contract.endpoints import endpoint_rows
 from runner.contract.endurance import endurance_rows
 from runner.contract.experiments import experiment_rows
 from runner.contract.heads import head_rows, smuggling_rows
-from runner.contract.outage import outage_rows
-from runner.contract.parallel_inserts import parallel_rows
+from runner.contract.parallel_inserts import outage_rows, parallel_rows
 from runner.contract.random_experiments import random_rows
 from runner.model import Check, Server
 
@@ -242,7 +241,7 @@ def short_rounds() -> Iterable[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(endurance, "REQUESTS", 400)
     patch.setattr(endurance, "ABANDONED", 100)
-    patch.setattr(outage, "RECOVER_WITHIN_S", 1.5)
+    patch.setattr(parallel_inserts, "RECOVER_WITHIN_S", 1.5)
     yield
     patch.undo()
 

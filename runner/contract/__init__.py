@@ -19,8 +19,7 @@ from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, endpoint_rows, hea
 from runner.contract.endurance import Reading, endurance_rows
 from runner.contract.experiments import MD5_ROW, PUBLISHED_ROW, experiment_rows
 from runner.contract.heads import head_rows, smuggling_rows
-from runner.contract.outage import outage_rows
-from runner.contract.parallel_inserts import parallel_rows
+from runner.contract.parallel_inserts import outage_rows, parallel_rows
 from runner.contract.random_experiments import random_rows
 from runner.model import Check, LabError, Server
 
@@ -42,12 +41,10 @@ def check_contract(
 ) -> list[Check]:
     """Hold a started server against everything in the contract that it implements; takes about 15 s.
 
-    Nothing else may talk to the server meanwhile: its counters are compared with what was sent. A server
-    without `stats` keeps no counters, and its /count may be a constant. `resident_bytes` and `open_files` read the
-    server's memory and its number of open files, None where they cannot; without them nothing is said about leaks.
-    `database` is what the server's DATABASE_URL leads to, None where it has none; it is paused and killed on the way.
-    `pool_size` is the server's DB_POOL_SIZE. `seed` repeats the random bodies of an earlier check; without it they
-    are new ones.
+    Nothing else may talk to the server meanwhile: its counters are compared with what was sent. `resident_bytes` and
+    `open_files` read the server's memory and its number of open files, None where they cannot; without them there are
+    no checks for leaks. `database` is what the server's DATABASE_URL leads to, None where it has none; it is paused and
+    killed on the way. `pool_size` is the server's DB_POOL_SIZE. `seed` repeats the random bodies of an earlier check.
     """
     target = Target(host, port)
     seed = secrets.randbits(32) if seed is None else seed

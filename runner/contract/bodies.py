@@ -135,7 +135,7 @@ def _try_declared(target: Target) -> Result:
         connection.send(_head(LARGE_LENGTH).maybe_counted())
         late = LARGE_BODY
         try:
-            refusal = connection.read(within_s=SILENCE_S)
+            refusal = connection.read(SILENCE_S)
         except TimeoutError:
             connection.send(_body(LARGE_BODY))
             refusal, late = connection.read(), b""

@@ -74,10 +74,11 @@ class Exchange:
         """Make the exchange; return whether it went as the row says, and what was compared."""
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
+        closed: bool | None = None
         if self.then is End.CLOSED:
             answers, closed = connection.read_to_the_end(CLOSES_WITHIN_S)
         else:
-            answers, closed = self._read(connection, len(expected)), False
+            answers = self._read(connection, len(expected))
         sent = f"sent {shorten(self.send.data)!r}"
         if answers and answers[0].status in self.excused:
             return True, f"{sent}; got {answers[0].brief}, which is allowed here"
@@ -86,9 +87,9 @@ class Exchange:
         )
         ok = ok or (self.may_be_silent and not answers)
         words = ", ".join(each.words for each in expected) + (" (or no answer)" if self.may_be_silent else "")
-        detail = f"{sent}; expected {words}; got {shown(answers)}"
+        detail = f"{sent}; expected {words}; got {shown(answers, closed)}"
         if self.then is End.CLOSED:
-            return ok and closed, f"{detail}; expected {End.CLOSED.value}; it was {ended(closed)}"
+            return ok and closed is True, f"{detail}; expected then {End.CLOSED.value}"
         if not ok or self.then is End.ANY:
             return ok, detail
         return self.then.run(connection) if isinstance(self.then, Exchange) else usable_or_closed(connection)
@@ -96,7 +97,7 @@ class Exchange:
     def _read(self, connection: Connection, number: int) -> list[Answer]:
         answers: list[Answer] = []
         while len(answers) < number and not (answers and answers[0].status in self.excused):
-            answers.append(connection.read(to_head=self.send.data.startswith(b"HEAD ")))
+            answers.append(connection.read())
         return answers
 
 
@@ -106,17 +107,13 @@ def usable_or_closed(connection: Connection, unsent: bytes = b"") -> Result:
     answers, closed = connection.read_to_the_end()
     statuses = [answer.status for answer in answers]
     ok = statuses == [200] or (not statuses and closed)
-    return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(answers)}, {ended(closed)}"
+    return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(answers, closed)}"
 
 
-def shown(answers: list[Answer]) -> str:
-    """Return the answers, for a detail."""
-    return ", ".join([answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5)) or "no answer"
-
-
-def ended(closed: bool) -> str:
-    """Return how a connection ended, for a detail."""
-    return "closed" if closed else "still open"
+def shown(answers: list[Answer], closed: bool | None = None) -> str:
+    """Return the answers, and how the connection ended where that is known, for a detail."""
+    words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
+    return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 
 
 Procedure = Callable[[Target], Result]
@@ -131,7 +128,7 @@ def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
             ok, detail = _exchange(target, row) if isinstance(row, Exchange | tuple) else row(target)
         except TimeoutError:
             ok, detail = False, f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
-        except (OSError, LabError) as problem:
+        except (OSError, LabError, ValueError) as problem:
             ok, detail = False, f"{name}: expected an answer; got this: {problem}"
         yield Check(name, ok, detail)
 

@@ -18,6 +18,7 @@ TIMEOUT_S = 2.0
 """How long any single answer may take; an answer that takes longer counts as a hang."""
 SILENCE_S = 0.3
 """How long a connection may stay silent before nothing more is expected of it."""
+Headers = tuple[tuple[str, str], ...]
 JSON_HEADER = ("Content-Type", "application/json")
 MAX_BODY_BYTES = 64 * 1024
 
@@ -65,11 +66,7 @@ def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
 
 
 def request(
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    headers: tuple[tuple[str, str], ...] = (),
-    version: str = "HTTP/1.1",
+    method: str, path: str, body: bytes | None = None, headers: Headers = (), version: str = "HTTP/1.1"
 ) -> Message:
     """Return a well-formed request, counted as the contract says; a body brings its Content-Length and Content-Type."""
     fields = [("Host", "lab"), *headers]
@@ -171,11 +168,12 @@ class Connection:
         self._target = target
         self._timeout_s = timeout_s
         self._reader = ResponseReader()
-        self._sent_s = 0.0
+        self._sent_s, self._to_head = 0.0, False
 
     def send(self, message: Message) -> None:
         """Send everything, and put it into the tally; a server may close before it has all of it, and answer."""
         self._target.count(message.least, message.most)
+        self._to_head = message.data.startswith(b"HEAD ")
         self.channel.settimeout(self._timeout_s)
         self._sent_s = time.time()
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -183,24 +181,21 @@ class Connection:
                 self.channel.sendall(piece)
                 time.sleep(message.pause_s)
 
-    def read(self, *, to_head: bool = False, within_s: float | None = None) -> Answer:
-        """Return the next answer, 1xx ones included; `to_head` says that it answers HEAD, so that no body follows."""
+    def read(self, within_s: float | None = None) -> Answer:
+        """Return the next answer, 1xx ones included; that to HEAD has no body, whatever its headers say."""
         self.channel.settimeout(self._timeout_s if within_s is None else within_s)
         try:
-            response = read_response(self.channel, self._reader, head_only=to_head, interim=True)
+            response = read_response(self.channel, self._reader, head_only=self._to_head, interim=True)
         except ValueError as error:
             raise LabError(f"what came is not HTTP: {error}", 1) from error
         return Answer(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
     def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[Answer], bool]:
-        """Return every answer, and whether the server then closed.
-
-        The first may take the usual time; after it `within_s` of silence end the wait.
-        """
+        """Return every answer, and whether the server then closed; after the first, `within_s` of silence end it."""
         answers: list[Answer] = []
         try:
             while True:
-                answers.append(self.read(within_s=within_s if answers else None))
+                answers.append(self.read(within_s if answers else None))
         except TimeoutError:
             return answers, False
         except ConnectionError:
@@ -225,8 +220,8 @@ def connect(target: Target, timeout_s: float = TIMEOUT_S, receive_bytes: int | N
         yield Connection(channel, target, timeout_s)
 
 
-def fetch(target: Target, method: str, path: str, body: bytes | None = None) -> Answer:
+def fetch(target: Target, message: Message) -> Answer:
     """Send one request over a connection of its own."""
     with connect(target) as connection:
-        connection.send(request(method, path, body))
-        return connection.read(to_head=method == "HEAD")
+        connection.send(message)
+        return connection.read()

@@ -7,13 +7,12 @@ import time
 from functools import partial
 from random import Random
 
-from runner.contract.checking import OK, End, Exchange, Expected, Result, Rows, ended, json_body, shown
+from runner.contract.checking import OK, End, Exchange, Expected, Result, Rows, json_body, shown
 from runner.contract.connection import (
     HEALTH,
     TIMEOUT_S,
     UNKNOWN,
     Answer,
-    Connection,
     Message,
     Target,
     chunked_request,
@@ -75,9 +74,13 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
     }
 
 
-def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` counted requests of every kind that the server implements, each with its answer."""
-    made: list[tuple[Message, Expected]] = []
+Requests = list[tuple[Message, Expected]]
+"""Each with its answer."""
+
+
+def mixed_requests(server: Server, size: int) -> Requests:
+    """Return `size` counted requests of every kind that the server implements."""
+    made: Requests = []
     for number in range(size):
         body = experiment_body(f"page {number} " + "é" * (7 * number % 150))
         echo, half = json_body(200, echo_of(body)), len(body) // 2
@@ -126,7 +129,10 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
         # A server may keep the connection only if it says so: otherwise the client waits for the end.
         more, closed = connection.read_to_the_end()
         ok = answer.status == 200 and not more and closed
-        return ok, f"sent HTTP/1.0 with keep-alive; got {answer.brief}; not kept, expected the end; got {ended(closed)}"
+        return (
+            ok,
+            f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got {shown(more, closed)}",
+        )
 
 
 def _try_half_closed(target: Target) -> Result:
@@ -136,17 +142,14 @@ def _try_half_closed(target: Target) -> Result:
         answers, closed = connection.read_to_the_end(1.0)
     # Servers may take the half-close for a client that left; what they may not do is hang.
     ok = [answer.status for answer in answers] in ([], [200]) and closed
-    return (
-        ok,
-        f"sent GET and closed for writing; expected 200 or nothing, and the end; got {shown(answers)}, {ended(closed)}",
-    )
+    return ok, f"closed for writing; expected 200 or nothing, and the end; got {shown(answers, closed)}"
 
 
 def _try_slow_reader(server: Server, target: Target) -> Result:
     """Ask for more than the sockets hold without reading: others are answered, and at last everything comes."""
-    sent, expected = (
-        (request("GET", "/devices"), IS_DEVICES) if "devices" in server.implements else (UNKNOWN, IS_NOT_FOUND)
-    )
+    sent, expected = UNKNOWN, IS_NOT_FOUND
+    if "devices" in server.implements:
+        sent, expected = request("GET", "/devices"), IS_DEVICES
     # The requests must fit into the server's socket: a server that cannot write need not read.
     times = 500
     with connect(target, 2 * TIMEOUT_S, receive_bytes=4096) as connection:
@@ -154,7 +157,7 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
         # Until the server has written all that it can.
         time.sleep(0.2)
         began = time.monotonic()
-        others = [fetch(target, "GET", "/health").status for _ in range(5)]
+        others = [fetch(target, HEALTH).status for _ in range(5)]
         waited_s = time.monotonic() - began
         for number in range(1, times + 1):
             answer = connection.read()
@@ -179,15 +182,18 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
         with connect(target) as connection:
             # They are put into the tally by their answers.
             connection.send(_in_pieces(joined(sent for sent, _ in requests).data, random))
-            fault = _read_until_announced(target, connection, requests)
-            if fault:
-                return False, f"seed {seed}, {fault}"
+            announced = False
+            while requests and not announced:
+                target.count(1, 1)
+                answer, (_, expected) = connection.read(), requests.pop(0)
+                announced = answer.announces_close
+                if not expected.holds(answer):
+                    place = f"seed {seed}, {len(requests)} requests before the last"
+                    return False, f"{place}: expected {expected.words}; got {answer.brief}"
             target.count(0, len(requests))
-    counted = read_count(target) - before - 1 if is_counting(server) else PIPELINED
-    return counted == PIPELINED, (
-        f"seed {seed}: {PIPELINED} requests were answered in order, over {connections} connections; "
-        f"expected {PIPELINED} to be counted; got {counted}"
-    )
+    number = read_count(target) - before - 1 if is_counting(server) else PIPELINED
+    detail = f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} were counted"
+    return number == PIPELINED, detail
 
 
 def _in_pieces(data: bytes, random: Random) -> Message:
@@ -198,18 +204,3 @@ def _in_pieces(data: bytes, random: Random) -> Message:
         data = data[size:]
     # Without a pause the kernel puts the pieces together again.
     return Message(tuple(pieces), pause_s=0.0005)
-
-
-def _read_until_announced(
-    target: Target, connection: Connection, requests: list[tuple[Message, Expected]]
-) -> str | None:
-    """Read answers to the first requests and remove them, until one announces the end; return what is wrong."""
-    while requests:
-        target.count(1, 1)
-        answer = connection.read()
-        _, expected = requests.pop(0)
-        if not expected.holds(answer):
-            return f"{len(requests)} requests before the last: expected {expected.words}; got {answer.brief}"
-        if answer.announces_close:
-            return None
-    return None

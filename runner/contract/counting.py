@@ -8,31 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from runner.contract.checking import Result, Rows, check_rows
-from runner.contract.connection import Target, connect, fetch, request
-from runner.contract.endpoints import read_stats
-from runner.contract.experiments import PUBLISHED_BODY
+from runner.contract.connection import HEALTH, Message, Target, connect, fetch, request, shorten
+from runner.contract.endpoints import STATS, read_stats
+from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
 from runner.model import Check, LabError, Server
 
 CLIENTS = 8
 REQUESTS_EACH = 40
 
-Asked = tuple[str, str, bytes | None]
-"""Method, path and body."""
-ALWAYS: tuple[Asked, ...] = (
-    *((method, "/no-such-path", b"{}" if method == "POST" else None) for method in ("GET", "POST", "DELETE", "HEAD")),
-    ("GET", "/count", None),
-    ("PUT", "/count", None),
-)
-WHERE_IMPLEMENTED: dict[str, tuple[Asked, ...]] = {
-    "experiments": (
-        ("POST", "/experiments", PUBLISHED_BODY),
-        ("POST", "/experiments", b"{"),
-        ("GET", "/experiments", None),
+COUNT = request("GET", "/count")
+SENT = {
+    "count": (
+        *(request(method, "/no-such-path") for method in ("GET", "DELETE", "HEAD")),
+        *(request("POST", "/no-such-path", b"{}"), COUNT, request("PUT", "/count")),
     ),
-    "md5": (("POST", "/experiments/md5", PUBLISHED_BODY), ("POST", "/experiments/md5", b"{")),
-    "devices": (("GET", "/devices", None), ("PUT", "/devices", None)),
+    "experiments": (PUBLISHED, request("POST", "/experiments", b"{"), request("GET", "/experiments")),
+    "md5": (request("POST", "/experiments/md5", PUBLISHED_BODY), request("POST", "/experiments/md5", b"{")),
+    "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
-UNCOUNTED: tuple[Asked, ...] = (("GET", "/health", None), ("GET", "/stats", None)) * 2
+"""What a server implements, and requests for it, right and wrong ones."""
 
 
 def is_counting(server: Server) -> bool:
@@ -44,13 +38,12 @@ def counting_rows(server: Server) -> Rows:
     """Return rows for the counters of a server that has them, request by request."""
     if not is_counting(server):
         return {}
-    more = [asked for name, each in WHERE_IMPLEMENTED.items() if name in server.implements for asked in each]
-    everything = (*ALWAYS, *more)
+    sent = [message for name, messages in SENT.items() if name in server.implements for message in messages]
     return {
         "count: consecutive on one connection": _try_consecutive,
         "count: race-free over connections": _try_concurrent,
-        "count: equals the requests sent": partial(_try_counted, everything, len(everything)),
-        "count: /health and /stats are not counted": partial(_try_counted, UNCOUNTED, 0),
+        "count: equals the requests sent": partial(_try_counted, sent),
+        "count: /health and /stats are not counted": partial(_try_counted, [HEALTH, STATS] * 2),
         "stats: requests equals /count": _try_stats_requests,
         "stats: connections equals those opened": _try_stats_connections,
     }
@@ -76,10 +69,8 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
         low, high = target.least - least, target.most - most
         # The first reading counted itself after it had answered.
         number = read_count(target) - first - 1
-        return low <= number <= high, (
-            f"sent {low} counted requests, and {high - low} that may be counted or not; "
-            f"expected {low} to {high}; counted {number}"
-        )
+        detail = f"sent {low} counted requests, and {high - low} that may be counted or not; counted {number}"
+        return low <= number <= high, detail
 
     if target.most > most:
         yield from check_rows(target, {name: equals})
@@ -94,7 +85,7 @@ def _read_counts(target: Target, times: int) -> list[int]:
     numbers = []
     with connect(target) as connection:
         for _ in range(times):
-            connection.send(request("GET", "/count"))
+            connection.send(COUNT)
             body = connection.read().json()
             number = body.get("message") if isinstance(body, dict) else None
             if not isinstance(number, int):
@@ -116,17 +107,17 @@ def _try_concurrent(target: Target) -> Result:
     total = CLIENTS * REQUESTS_EACH
     ok = sorted(numbers) == list(range(first, first + total))
     return ok, (
-        f"sent GET /count {total} times over {CLIENTS} connections; expected each of {first} to "
-        f"{first + total - 1} once; got {len(set(numbers))} different from {min(numbers)} to {max(numbers)}"
+        f"expected each of {first} to {first + total - 1} once over {CLIENTS} connections; "
+        f"got {len(set(numbers))} different from {min(numbers)} to {max(numbers)}"
     )
 
 
-def _try_counted(sent: tuple[Asked, ...], expected: int, target: Target) -> Result:
+def _try_counted(messages: list[Message], target: Target) -> Result:
     before = read_count(target)
-    for method, path, body in sent:
-        fetch(target, method, path, body)
-    number = read_count(target) - before - 1
-    asked = ", ".join(f"{method} {path}" for method, path, _ in sent)
+    for message in messages:
+        fetch(target, message)
+    number, expected = read_count(target) - before - 1, sum(message.least for message in messages)
+    asked = ", ".join(shorten(message.data.partition(b" HTTP")[0]) for message in messages)
     return number == expected, f"sent {asked}; expected {expected} to be counted; got {number}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
-from uuid import RFC_4122, UUID, uuid4
+from uuid import UUID, uuid4
 
 from runner.contract import json_cases
 from runner.contract.checking import Exchange, Expected, Result, Rows, error, status
@@ -24,7 +24,8 @@ MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
 CLOCK_S = 0.05
 """How coarse a clock the server may read, beside ours."""
-_CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+UUID_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 VERBATIM = (
     *("'; DROP TABLE devices; --", "') RETURNING (SELECT 1) --", '"devices"', "$1", "%s %(mac)s {} {0} :mac ?"),
@@ -89,9 +90,9 @@ def new_tag(what: str) -> str:
     return f"{what}-{uuid4().hex}"
 
 
-def insert(target: Target, firmware: str) -> Answer:
-    """Insert a device over a connection of its own."""
-    return fetch(target, "POST", PATH, device_body(firmware=firmware))
+def insertion(firmware: str) -> Message:
+    """Return a request that inserts a device."""
+    return request("POST", PATH, device_body(firmware=firmware))
 
 
 def device_rows(database: Database) -> Rows:
@@ -101,7 +102,7 @@ def device_rows(database: Database) -> Rows:
     too_large = request("POST", PATH, device_body().ljust(MAX_BODY_BYTES + 1))
     return {
         "devices-insert: answer": insert_row(new_tag("single")),
-        "devices-insert: byte for byte": Exchange(_insert(new_tag("bytes")), compact),
+        "devices-insert: byte for byte": Exchange(insertion(new_tag("bytes")), compact),
         "devices-insert: the row is the answer": row_is_answer,
         **{f"devices-insert: {case.name}": case_row(PATH, case, stored) for case in CASES},
         "devices-insert: a body of 64 KiB and 1 byte": Exchange(too_large, status(413)),
@@ -113,64 +114,36 @@ def device_rows(database: Database) -> Rows:
 def rows_without_database() -> Rows:
     """Return rows for a server that was started without DATABASE_URL."""
     return {
-        "devices-insert: 503 without a database": Exchange(_insert(new_tag("none")), error(503)),
+        "devices-insert: 503 without a database": Exchange(insertion(new_tag("none")), error(503)),
         "stats: pool is null without a database": _try_no_pool,
     }
-
-
-def _insert(firmware: str) -> Message:
-    return request("POST", PATH, device_body(firmware=firmware))
 
 
 def insert_row(firmware: str) -> Exchange:
     """Return the row of one insert: 201 and the five fields."""
     sent = {"mac": MAC, "firmware": firmware}
     words = f"201 and {', '.join(ANSWERED)}"
-    return Exchange(_insert(firmware), Expected(words, lambda answer: require_device(answer, sent)))
+    return Exchange(insertion(firmware), Expected(words, lambda answer: require_device(answer, sent)))
 
 
 def require_device(answer: Answer, sent: Mapping[str, object]) -> bool:
     """Return True for a right answer to an insert; raise LabError that says what is wrong with it."""
-    fault = _fault_of(answer, sent)
-    if fault:
-        raise LabError(f"{answer.brief}: {fault}", 1)
-    return True
-
-
-def _fault_of(answer: Answer, sent: Mapping[str, object]) -> str | None:
-    if answer.status != 201 or not answer.is_json:
-        return "not 201 with JSON"
     body = answer.json()
-    if not isinstance(body, dict) or list(body) != ANSWERED:
-        return f"the fields are not {', '.join(ANSWERED)}, in this order"
-    if type(body["id"]) is not int or body["id"] < 1:
-        return "the id is no whole number from 1"
-    if {key: body[key] for key in sent} != sent:
-        return "mac or firmware is not what was sent"
-    return _fault_of_uuid(body["uuid"]) or _fault_of_time(body["created_at"], answer)
-
-
-def _fault_of_uuid(text: object) -> str | None:
-    try:
-        uuid = UUID(text) if isinstance(text, str) else None
-    except ValueError:
-        uuid = None
-    if uuid is None or str(uuid) != text:
-        return "the uuid is not 32 lower-case hex digits with 4 hyphens"
-    return None if uuid.version == 4 and uuid.variant == RFC_4122 else "the uuid is not of version 4"
-
-
-def _fault_of_time(text: object, answer: Answer) -> str | None:
-    if not isinstance(text, str) or not _CREATED_AT.fullmatch(text):
-        return "created_at is not UTC with six digits of a second and Z"
-    try:
-        created_s = datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return "created_at is no date"
-    late_s, took_s = created_s - answer.sent_s, answer.came_s - answer.sent_s
+    if answer.status != 201 or not answer.is_json or not isinstance(body, dict) or list(body) != ANSWERED:
+        raise LabError(f"{answer.brief}: not 201 with {', '.join(ANSWERED)}, in this order", 1)
+    rules = {
+        "the id is a whole number from 1": type(body["id"]) is int and body["id"] >= 1,
+        "mac and firmware are what was sent": {key: body[key] for key in sent} == sent,
+        "the uuid is of version 4, in lower case": bool(UUID_4.fullmatch(str(body["uuid"]))),
+        "created_at is UTC with six digits of a second and Z": bool(CREATED_AT.fullmatch(str(body["created_at"]))),
+    }
+    if broken := [rule for rule, is_kept in rules.items() if not is_kept]:
+        raise LabError(f"{answer.brief}: expected that {' and '.join(broken)}", 1)
+    took_s = answer.came_s - answer.sent_s
+    late_s = datetime.fromisoformat(body["created_at"]).timestamp() - answer.sent_s
     if not -CLOCK_S <= late_s <= took_s + CLOCK_S:
-        return f"created_at is {late_s:.3f} s after the request, which took {took_s:.3f} s"
-    return None
+        raise LabError(f"created_at is {late_s:.3f} s after the request, which took {took_s:.3f} s", 1)
+    return True
 
 
 def _row_of(answer: Answer) -> tuple[object, ...]:
@@ -188,7 +161,7 @@ def _rows(database: Database, firmware: str) -> list[tuple[object, ...]]:
 
 def _try_row(database: Database, target: Target) -> Result:
     tag = new_tag("row")
-    answer = insert(target, tag)
+    answer = fetch(target, insertion(tag))
     rows = _rows(database, tag)
     detail = f"sent POST /devices; got {answer.brief}; expected this row alone; the table has {rows}"
     return rows == [_row_of(answer)], detail

@@ -21,6 +21,7 @@ UNKNOWN_PATHS = (
     *("/no-such-path", "/", "/no/such/path?x=1", "/count/", "/COUNT", "/counts"),
     *("/no%20such%2Fpath", "/caf%C3%A9", "/no-such-path?", "/" + "x" * 2000),
 )
+STATS = request("GET", "/stats")
 WRONG_METHODS = (
     ("health", "/health", ("PUT", "POST", "DELETE")),
     ("count", "/count", ("PUT", "POST", "PATCH")),
@@ -47,7 +48,7 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: list"] = DEVICES_ROW
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
-        rows["stats: shape"] = Exchange(request("GET", "/stats"), Expected("the contract's shape", _is_stats))
+        rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
         # A server without counters serves fixed bodies and is excused from refusing methods.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
@@ -77,7 +78,7 @@ DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 def read_stats(target: Target) -> dict[str, object]:
     """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
-    answer = fetch(target, "GET", "/stats")
+    answer = fetch(target, STATS)
     body = answer.json()
     if not _is_stats(answer) or not isinstance(body, dict):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)

@@ -7,9 +7,10 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 
 from runner.contract.checking import Procedure, Result, Rows
-from runner.contract.connection import JSON_HEADER, Message, Target, connect, fetch, joined, raw, request
+from runner.contract.connection import HEALTH, Target, connect, fetch, joined, raw
 from runner.contract.connections import PIPELINED, mixed_requests
 from runner.contract.experiments import PUBLISHED_BODY
 from runner.contract.heads import MALFORMED
@@ -26,12 +27,8 @@ GROWTH_SHARE = 0.2
 """The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps."""
 SPARE_FILES = 16
 SETTLE_S = 2.0
-
-
-UNFINISHED_HEAD = Message((b"GET /health HTTP/1.1\r\nHost: l",))
-UNFINISHED_BODY = (
-    request("POST", "/experiments", headers=(JSON_HEADER, ("Content-Length", "1000"))) + Message((PUBLISHED_BODY,))
-).maybe_counted()
+UNFINISHED_HEAD = raw(b"GET /health HTTP/1.1\r\nHost: l", 0, 0)
+UNFINISHED_BODY = raw(b"POST /experiments HTTP/1.1\r\nHost: lab\r\nContent-Length: 1000\r\n\r\n" + PUBLISHED_BODY)
 
 
 def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: Reading | None) -> Rows:
@@ -45,20 +42,18 @@ def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: R
             limit = files[0] + SPARE_FILES if files and files[0] is not None else None
             files.append(_settled(open_files, limit))
             memory.append(resident_bytes() if resident_bytes else None)
-        answer = fetch(target, "GET", "/health")
-        return answer.status == 200, (
-            f"sent {ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned connections and "
-            f"{len(MALFORMED)} malformed ones; expected 200 of GET /health afterwards; got {answer.brief}"
-        )
+        answer = fetch(target, HEALTH)
+        sent = f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} malformed ones"
+        return answer.status == 200, f"sent {sent}; expected 200 of GET /health afterwards; got {answer.brief}"
 
     rows: dict[str, Procedure] = {
         f"{UNFINISHED} clients that never finish a head": _try_unfinished,
         "rounds of junk are survived": rounds,
     }
     if resident_bytes is not None:
-        rows["memory does not grow with every round"] = lambda _target: _judge_memory(memory)
+        rows["memory does not grow with every round"] = partial(_judge, "memory", memory, GROWTH_BYTES, GROWTH_SHARE)
     if open_files is not None:
-        rows["open files do not grow with every round"] = lambda _target: _judge_files(files)
+        rows["open files do not grow with every round"] = partial(_judge, "open files", files, SPARE_FILES, 0)
     return rows
 
 
@@ -67,7 +62,7 @@ def _try_unfinished(target: Target) -> Result:
         for _ in range(UNFINISHED):
             stack.enter_context(connect(target)).send(UNFINISHED_HEAD)
         began = time.monotonic()
-        statuses = [fetch(target, "GET", "/health").status for _ in range(5)]
+        statuses = [fetch(target, HEALTH).status for _ in range(5)]
         waited_s = time.monotonic() - began
     ok = statuses == [200] * 5 and waited_s < 1
     return ok, f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; expected 200 at once"
@@ -108,24 +103,11 @@ def _settled(reading: Reading | None, limit: int | None) -> int | None:
     return now
 
 
-def _readings(values: list[int | None], what: str) -> list[int]:
+def _judge(what: str, values: list[int | None], spare: int, share: float, _target: Target) -> Result:
+    """Compare the last reading with the first: it may be more by `spare`, or by `share` of the first."""
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:
         raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)
-    return known
-
-
-def _judge_memory(values: list[int | None]) -> Result:
-    known = _readings(values, "memory")
-    allowed = max(GROWTH_BYTES, round(known[0] * GROWTH_SHARE))
-    shown = ", ".join(f"{value / 2**20:.1f}" for value in known)
-    return known[-1] - known[0] <= allowed, (
-        f"resident memory after the rounds: {shown} MiB; "
-        f"expected the last at most {allowed / 2**20:.1f} MiB above the first"
-    )
-
-
-def _judge_files(values: list[int | None]) -> Result:
-    known = _readings(values, "open files")
-    detail = f"open files after the rounds: {known}; expected the last at most {SPARE_FILES} above the first"
-    return known[-1] - known[0] <= SPARE_FILES, detail
+    allowed = max(spare, round(known[0] * share))
+    detail = f"{what} after the rounds: {known}; expected the last at most {allowed} above the first"
+    return known[-1] - known[0] <= allowed, detail

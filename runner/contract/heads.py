@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.contract.checking import OK, End, Exchange, Expected, Result, Rows, ended, shown, status
+from runner.contract.checking import OK, End, Exchange, Expected, Result, Rows, shown, status
 from runner.contract.connection import HEALTH, UNKNOWN, Message, Target, chunked, connect, raw
 from runner.model import Server
 
@@ -109,7 +109,7 @@ def _try_hundred_headers(target: Target) -> Result:
         answers, closed = connection.read_to_the_end(0.05)
     statuses = [answer.status for answer in answers]
     ok = statuses == [200] or (closed and all(400 <= code < 500 for code in statuses))
-    return ok, f"sent 100 header lines; expected 200, or a refusal and the end; got {shown(answers)}, {ended(closed)}"
+    return ok, f"sent 100 header lines; expected 200, or a refusal and the end; got {shown(answers, closed)}"
 
 
 def smuggling_rows(server: Server) -> Rows:

@@ -105,7 +105,7 @@ BEYOND_DOUBLES = ("1e999", "-1e999", "1e-999")
 
 def malformed(body: bytes, text: bytes) -> Iterator[Case]:
     """Yield what must be answered with 400; `text` is a string that `body`, a valid object, contains."""
-    whole = {
+    bodies = {
         "empty body": b"",
         "only white space": b"  \n",
         "cut off": body[:-2],
@@ -127,18 +127,14 @@ def malformed(body: bytes, text: bytes) -> Iterator[Case]:
         "the object in an array": b"[" + body + b"]",
         "20,000 open brackets": b"[" * 20_000,
         "20,000 open objects": b'{"a":' * 10_000,
+        **{name: body.replace(text, string) for name, string in INVALID_STRINGS.items()},
+        **{f"{value.decode()} as a value": with_field(body, value) for value in INVALID_VALUES},
+        **{f"invalid UTF-8: {name}": body.replace(text, string) for name, string in INVALID_UTF8.items()},
+        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
+        "invalid UTF-8 in an unknown field": with_field(body, b'"\xff"'),
+        "invalid UTF-8 in the key of an unknown field": body[:-1] + b',"\xff":1}',
     }
-    for name, broken in whole.items():
-        yield rejected(name, None, broken)
-    for name, string in INVALID_STRINGS.items():
-        yield rejected(name, None, body.replace(text, string))
-    for value in INVALID_VALUES:
-        yield rejected(f"{value.decode()} as a value", None, with_field(body, value))
-    for name, string in INVALID_UTF8.items():
-        yield rejected(f"invalid UTF-8: {name}", None, body.replace(text, string))
-    # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
-    yield rejected("invalid UTF-8 in an unknown field", None, with_field(body, b'"\xff"'))
-    yield rejected("invalid UTF-8 in the key of an unknown field", None, body[:-1] + b',"\xff":1}')
+    return (rejected(name, None, broken) for name, broken in bodies.items())
 
 
 def either(body: bytes, text: bytes) -> Iterator[Case]:

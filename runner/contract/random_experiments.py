@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import count, islice, pairwise, zip_longest
 from random import Random
 from typing import Any, NoReturn
 
 from runner.contract.checking import Procedure, Result, Rows
 from runner.contract.connection import MAX_BODY_BYTES, Answer, Target, connect, request, shorten
-from runner.contract.experiments import MD5_PATH, PATH, PUBLISHED_BODY, VALID_CASES, digests_of, is_echo, verdict
+from runner.contract.experiments import MD5_PATH, PATH, PERCENT, VALID_CASES, digests_of, is_echo, verdict
 from runner.contract.json_cases import Case, Expectation
 from runner.model import LabError, Server
 
@@ -20,7 +20,7 @@ SIZE = 250
 PER_CONNECTION = 50
 MAX_CHARS = 200
 MAX_VARIANTS = 100
-KNOWN_KEYS = ("name", "variants", "allocation_percent")
+KNOWN_KEYS = ("name", "variants", PERCENT)
 SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 PLANES = 17
 PIECES = (*(bytes((byte,)) for byte in b'"\\{}[],:0-. \0\xff\xc3'), b"e9")
@@ -63,8 +63,7 @@ def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], targ
         with connect(target) as connection:
             for body, fault_of in part:
                 connection.send(request("POST", path, body))
-                fault = fault_of(connection.read())
-                if fault:
+                if fault := fault_of(connection.read()):
                     return False, f"seed {seed}, body {sent}: {fault}; the body is {shorten(body, 500)!r}"
                 sent += 1
     return True, f"seed {seed}: {sent} random bodies were answered as they must be"
@@ -76,28 +75,21 @@ def _misjudgement_of(case: Case, answer: Answer) -> str | None:
 
 def _difference_of(sample: Sample, answer: Answer, *, is_digest: bool) -> str | None:
     """Return how an answer differs from the experiment that was sent, if it does."""
-    if answer.status != 200 or not answer.is_json:
-        return f"expected 200; got {answer.brief}"
     try:
         body = answer.json()
     except LabError as error:
         return str(error)
-    if not isinstance(body, dict) or set(body) != {"name", "variants"} or not isinstance(body["variants"], list):
-        return f"expected name and variants; got {answer.brief}"
+    if answer.status != 200 or not answer.is_json or not isinstance(body, dict) or set(body) != {"name", "variants"}:
+        return f"expected 200 with name and variants; got {answer.brief}"
     names = digests_of(sample.name, answer) if is_digest else [sample.name]
     if body["name"] not in names:
         return f"expected the name {names[0]!r}; got {body['name']!r}"
-    return _difference_of_variants(sample, body["variants"])
-
-
-def _difference_of_variants(sample: Sample, got: list[Any]) -> str | None:
-    if len(got) != len(sample.variants):
-        return f"expected {len(sample.variants)} variants; got {len(got)}"
-    for index, (variant, (name, percent)) in enumerate(zip(got, sample.variants, strict=True)):
-        expected = {"name": name, "allocation_percent": percent}
-        if variant != expected or isinstance(variant["allocation_percent"], bool):
-            return f"variants[{index}]: expected {expected!r}; got {variant!r}"
-    return None
+    expected = [{"name": name, PERCENT: percent} for name, percent in sample.variants]
+    if body["variants"] == expected and not any(isinstance(each[PERCENT], bool) for each in body["variants"]):
+        return None
+    got = body["variants"] if isinstance(body["variants"], list) else [body["variants"]]
+    wrong = [pair for pair in zip_longest(expected, got) if pair[0] != pair[1]]
+    return f"expected the variants {[each for each, _ in wrong[:3]]}; got {[each for _, each in wrong[:3]]}"
 
 
 # --- valid experiments ------------------------------------------------------------------------------------
@@ -124,7 +116,7 @@ def _sample(random: Random) -> Sample:
     longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
     name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
     parts = [(_text(random, random.randint(1, longest)), number) for number in _percents(random, variants)]
-    written = [{"name": text, "allocation_percent": _Number(number)} for text, number in parts]
+    written = [{"name": text, PERCENT: _Number(number)} for text, number in parts]
     body = _written(random, {"name": name, "variants": written}).encode()
     return Sample(body, name, tuple((text, float(number)) for text, number in parts))
 
@@ -150,28 +142,17 @@ def _text(random: Random, length: int) -> str:
 
 
 def _percents(random: Random, count: int) -> list[str]:
-    style = random.choice((_in_tenths, _in_equal_parts, _in_random_parts, _in_one_part))
-    return [_rewritten(random, number) for number in style(random, count)]
-
-
-def _in_tenths(random: Random, count: int) -> list[str]:
     edges = [0, *sorted(random.randint(0, 1000) for _ in range(count - 1)), 1000]
-    return [f"{(after - before) // 10}.{(after - before) % 10}" for before, after in pairwise(edges)]
-
-
-def _in_equal_parts(_random: Random, count: int) -> list[str]:
-    return [repr(100 / count)] * count
-
-
-def _in_random_parts(random: Random, count: int) -> list[str]:
     weights = [random.random() for _ in range(count)]
-    return [repr(min(100.0, 100 * weight / sum(weights))) for weight in weights]
-
-
-def _in_one_part(random: Random, count: int) -> list[str]:
-    numbers = [random.choice(("0", "0.0", "-0", "-0.0", "0e5", "5e-324", "1e-7")) for _ in range(count)]
-    numbers[random.randrange(count)] = "100"
-    return numbers
+    all_in_one = [random.choice(("0", "0.0", "-0", "-0.0", "0e5", "5e-324", "1e-7")) for _ in range(count - 1)]
+    all_in_one.insert(random.randrange(count), "100")
+    styles = (
+        [repr((after - before) / 10) for before, after in pairwise(edges)],
+        [repr(100 / count)] * count,
+        [repr(min(100.0, 100 * weight / sum(weights))) for weight in weights],
+        all_in_one,
+    )
+    return [_rewritten(random, number) for number in random.choice(styles)]
 
 
 def _rewritten(random: Random, number: str) -> str:
@@ -254,7 +235,7 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
 def mutations(seed: int, size: int) -> list[bytes]:
     """Return `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
     random = Random(seed)  # noqa: S311
-    short = [PUBLISHED_BODY, *(case.body for case in VALID_CASES if len(case.body) < 300)]
+    short = [VALID_CASES[0].body, *(case.body for case in VALID_CASES if len(case.body) < 300)]
     return [_mutated(random, random.choice(short)) for _ in range(size)]
 
 
@@ -262,20 +243,16 @@ def _mutated(random: Random, body: bytes) -> bytes:
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         at = random.randrange(len(body))
         end = min(len(body), at + random.choice((1, 1, 2, 8)))
-        body = (
-            random.choice(
-                (
-                    body[:at] + body[end:],
-                    body[:end] + body[at:],
-                    body[:at] + random.choice(PIECES) + body[at:],
-                    body[:at] + random.choice(PIECES) + body[end:],
-                    body[:at] + bytes((random.randrange(256),)) + body[at + 1 :],
-                    body[:at] + random.choice(HARMLESS) + body[at + 1 :],
-                    body[:at] + random.choice(HARMLESS) + body[at:],
-                )
-            )
-            or b"x"
+        made = (
+            body[:at] + body[end:],
+            body[:end] + body[at:],
+            body[:at] + random.choice(PIECES) + body[at:],
+            body[:at] + random.choice(PIECES) + body[end:],
+            body[:at] + bytes((random.randrange(256),)) + body[at + 1 :],
+            body[:at] + random.choice(HARMLESS) + body[at + 1 :],
+            body[:at] + random.choice(HARMLESS) + body[at:],
         )
+        body = random.choice(made) or b"x"
     return body
 
 
@@ -288,16 +265,11 @@ def judge(body: bytes) -> Expectation:
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"
     try:
-        value = json.loads(
-            body.decode(),
-            parse_constant=_reject,
-            object_pairs_hook=_unique,
-            parse_float=_double,
-            parse_int=_double,
-        )
-        _no_surrogates(value)
+        value = DECODER.decode(body.decode())
+        # Half a surrogate pair, which Python's JSON lets pass, cannot be encoded.
+        json.dumps(value, ensure_ascii=False).encode()
         return "accepted" if _is_experiment(value) else "rejected"
-    except _OpenError:
+    except (_OpenError, UnicodeEncodeError):
         return "open"
     except (ValueError, RecursionError):
         return "rejected"
@@ -322,34 +294,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _no_surrogates(value: object) -> None:
-    """Raise where a string has half a surrogate pair, which Python's JSON lets pass."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _OpenError from None
+DECODER = json.JSONDecoder(parse_constant=_reject, object_pairs_hook=_unique, parse_float=_double, parse_int=_double)
 
 
 def _is_experiment(value: Any) -> bool:
-    if not isinstance(value, dict) or not _is_name(value.get("name")):
+    variants = value.get("variants") if isinstance(value, dict) else None
+    if not isinstance(variants, list) or not all(isinstance(variant, dict) for variant in variants):
         return False
-    variants = value.get("variants")
-    if not isinstance(variants, list) or not 1 <= len(variants) <= MAX_VARIANTS:
+    names = [each.get("name") for each in (value, *variants)]
+    percents = [variant.get(PERCENT) for variant in variants]
+    well_named = all(isinstance(name, str) and 1 <= len(name) <= MAX_CHARS for name in names)
+    in_range = all(isinstance(percent, float) and 0 <= percent <= 100 for percent in percents)
+    if not (well_named and in_range and 1 <= len(variants) <= MAX_VARIANTS):
         return False
-    if not all(isinstance(variant, dict) and _is_name(variant.get("name")) for variant in variants):
-        return False
-    return _are_percents([variant.get("allocation_percent") for variant in variants])
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_CHARS
-
-
-def _are_percents(values: Iterable[object]) -> bool:
-    numbers = [value for value in values if isinstance(value, float)]
-    if len(numbers) < len(list(values)) or not all(0 <= number <= 100 for number in numbers):
-        return False
-    distance = abs(sum(numbers) - 100)
+    distance = float(abs(sum(percents) - 100))
     if abs(distance - 0.01) < 1e-6:
         raise _OpenError
     return distance < 0.01
