@@ -16,9 +16,8 @@ from runner.contract.bodies import body_rows
 from runner.contract.checking import Rows, check_rows
 from runner.contract.connection import Target
 from runner.contract.connections import connection_rows, pipelining_rows
-from runner.contract.counting import counted, counting_rows
 from runner.contract.devices import device_rows, rows_without_database
-from runner.contract.endpoints import endpoint_rows
+from runner.contract.endpoints import counted, counting_rows, endpoint_rows
 from runner.contract.endurance import endurance_rows
 from runner.contract.experiments import experiment_rows
 from runner.contract.heads import head_rows, smuggling_rows

@@ -91,8 +91,23 @@ def test_planning_looks_at_the_model_and_the_store_only():
         assert all(name.startswith(("runner.model", "runner.store", "runner.planning")) for name in ours), path
 
 
+def test_the_contract_looks_at_the_model_and_the_reader_of_responses_only_and_measure_alone_at_it():
+    for path in modules(PACKAGE):
+        names = {name for name in imported(path) if name.startswith("runner.")}
+        if path.is_relative_to(PACKAGE / "contract"):
+            allowed = ("runner.contract", "runner.model", "runner.http_response")
+            assert all(name.startswith(allowed) for name in names), path
+        elif not path.is_relative_to(PACKAGE / "measure"):
+            assert not any(name.startswith("runner.contract") for name in names), path
+
+
+def test_responses_are_read_in_one_module():
+    for path in modules(PACKAGE):
+        assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
+
+
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "limits.py", "measurement.py"):
+    for module in ("model.py", "limits.py", "measurement.py", "http_response.py"):
         assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)

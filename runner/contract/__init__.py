@@ -13,9 +13,8 @@ from runner.contract.bodies import body_rows
 from runner.contract.checking import Rows, check_rows
 from runner.contract.connection import Target
 from runner.contract.connections import connection_rows, pipelining_rows
-from runner.contract.counting import counted, counting_rows
 from runner.contract.devices import Database, device_rows, insert_row, rows_without_database
-from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, endpoint_rows, health_row
+from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, counted, counting_rows, endpoint_rows, health_row
 from runner.contract.endurance import Reading, endurance_rows
 from runner.contract.experiments import MD5_ROW, PUBLISHED_ROW, experiment_rows
 from runner.contract.heads import head_rows, smuggling_rows
@@ -74,11 +73,8 @@ def _database_rows(server: Server, database: Database | None, pool_size: int) ->
         return {}
     if database is None:
         return rows_without_database()
-    return {
-        **device_rows(database),
-        **parallel_rows(database, pool_size),
-        **outage_rows(server, database, pool_size),
-    }
+    many = {**parallel_rows(database, pool_size), **outage_rows(server, database, pool_size)}
+    return {**device_rows(database), **many}
 
 
 def quick_check(

@@ -22,8 +22,7 @@ from runner.contract.connection import (
     raw,
     request,
 )
-from runner.contract.counting import is_counting, read_count
-from runner.contract.endpoints import IS_DEVICES, IS_NOT_FOUND, NOT_FOUND
+from runner.contract.endpoints import IS_DEVICES, IS_NOT_FOUND, NOT_FOUND, is_counting, read_count
 from runner.contract.experiments import echo_of, experiment_body
 from runner.model import Server
 

@@ -112,7 +112,7 @@ def samples(seed: int, size: int) -> list[Sample]:
 
 
 def _sample(random: Random) -> Sample:
-    variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS)))
+    variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
     longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
     name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
     parts = [(_text(random, random.randint(1, longest)), number) for number in _percents(random, variants)]
