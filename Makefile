@@ -89,9 +89,10 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
-readme: setup ## Write the table of servers anew into README.md
-	@$(BIN)/bench list --markdown > .venv/.servers.md
-	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
+readme: setup ## Write the table of servers and the count of claims anew into README.md
+	@set -e; for part in servers=--markdown claims=--claims; do name=$${part%=*}; \
+	  $(BIN)/bench list $${part#*=} > .venv/.$$name.md; \
+	  sed -i -e "/^<!-- $$name: begin/,/^<!-- $$name: end/{//!d}" -e "/^<!-- $$name: begin/r .venv/.$$name.md" README.md; done
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

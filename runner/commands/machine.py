@@ -12,6 +12,7 @@ from runner.commands.options import EngineOption, JsonFlag, Servers, emit, engin
 from runner.console import Console
 from runner.model import LabError
 from runner.planning import catalog
+from runner.store import find_run
 
 
 def doctor(json_: JsonFlag = False) -> None:
@@ -34,8 +35,19 @@ def doctor(json_: JsonFlag = False) -> None:
 def list_(
     json_: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Print how the claims come out in the committed run.")
+    ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
+    if claims:
+        from runner.present.frames import read_tables
+        from runner.present.published.claims import count_words
+        from runner.present.published.judging import judge_all
+
+        judged = judge_all(read_tables(find_run("sample")))
+        sys.stdout.write(count_words([each.outcome for each in judged]) + "\n")
+        return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]

@@ -17,8 +17,8 @@ from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.markup import DAGGER, NOT_RANKED
 from runner.present.look.palette import CALIBRATION, identities
-from runner.present.published import short as published_short
-from runner.present.published.numbers import read_published
+from runner.present.published import published_table
+from runner.present.published.counterparts import read_published
 
 MOST_NAMED = 4
 """Servers that a title names; of more it says how many."""
@@ -163,7 +163,7 @@ def _sheets(tables: Tables) -> Iterator[Sheet]:
     if not tables.sweeps().empty:
         found.append(Sheet("rates", "Response times by offered rate", rates.knee_table(tables)))
     beside = "Beside the published numbers"
-    counts, experiments = published_short.matrix_table(tables, known), published_short.experiments_table(tables, known)
+    counts, experiments = published_table.matrix_table(tables, known), published_table.experiments_table(tables, known)
     found.append(Sheet("published-count", f"{beside}: GET /count with wrk, requests/s [minimum–maximum]", counts))
     found.append(Sheet("published-experiments", f"{beside}: POST /experiments with k6", experiments))
     yield from (sheet for sheet in found if not sheet.frame.empty)

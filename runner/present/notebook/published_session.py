@@ -21,11 +21,10 @@ from runner.present.look.style import save
 from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.notebook.session import Report, guard_notebook
 from runner.present.notebook.showing import show_table, show_text
-from runner.present.published import beside, claims
+from runner.present.published import claims, published_table
 from runner.present.published.claims import Part
-from runner.present.published.claims_registry import Judged, judge_all
-from runner.present.published.counterparts import WHY_STAND_INS
-from runner.present.published.numbers import read_published
+from runner.present.published.counterparts import WHY_STAND_INS, read_published
+from runner.present.published.judging import Judged, judge_all
 from runner.store import figures_folder, find_run
 
 OTHER_MACHINES = "The published numbers were taken on other machines: compare ratios between servers, not rates."
@@ -55,9 +54,9 @@ class PublishedPage:
         return judge_all(self.report.tables)
 
     @cached_property
-    def rows(self) -> list[beside.Beside]:
+    def rows(self) -> list[published_table.Row]:
         """Every published number with ours."""
-        return beside.rows(self.report.tables, read_published())
+        return published_table.rows(self.report.tables, read_published())
 
     # --- cells ------------------------------------------------------------------------------------------------
 
@@ -74,12 +73,12 @@ class PublishedPage:
 
     def numbers(self) -> None:
         """Show every published number beside ours, a table a source and scenario."""
-        show_text(f"{beside.INTERVALS} {DAGGER}")
+        show_text(f"{published_table.INTERVALS} {DAGGER}")
         show_text(WHY_STAND_INS)
         for kind in dict.fromkeys((row.source, row.scenario, row.published_load) for row in self.rows):
             own = [row for row in self.rows if (row.source, row.scenario, row.published_load) == kind]
-            show_table(beside.printable(own), beside.heading(own))
-            if remark := beside.remark_of_all(own):
+            show_table(published_table.printable(own), published_table.heading(own))
+            if remark := published_table.remark_of_all(own):
                 show_text(remark)
 
     def claims(self, source: str) -> None:
@@ -88,6 +87,15 @@ class PublishedPage:
         if not own:
             raise LabError(f"No claim has a source with {source!r} in its name.")
         for each in own:
+            _show_claim(each)
+
+    def other_claims(self) -> None:
+        """Show the claims without a source, or whose source has no published number; nothing where there are none."""
+        sources, heading = set(read_published()["source"]), "Claim by claim: others"
+        others = [each for each in self.judged if each.claim.source not in sources]
+        if others:
+            display({"text/html": f"<h2>{heading}</h2>", "text/plain": f"## {heading}"}, raw=True)
+        for each in others:
             _show_claim(each)
 
     def show(self, name: str) -> None:
@@ -139,4 +147,4 @@ def _seen(parts: Sequence[Part]) -> Iterator[str]:
         if nothing:
             yield f"{'; '.join(part.words for part in found)}: {why}."
         else:
-            yield from (part.told for part in found)
+            yield from (part.sentence for part in found)

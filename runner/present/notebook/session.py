@@ -27,8 +27,8 @@ from runner.present.look.markup import DAGGER
 from runner.present.look.style import save
 from runner.present.notebook.gallery import OF_A_RUN, RATES_FIGURES, VERDICT_FIGURES, has_loads
 from runner.present.notebook.showing import show_list, show_table, show_text
-from runner.present.published.numbers import read_published
-from runner.present.published.short import experiments_table, matrix_table
+from runner.present.published.counterparts import read_published
+from runner.present.published.published_table import experiments_table, matrix_table
 from runner.store import RunFolder, figures_folder, find_run
 
 VERDICT_PARTS: dict[str, tuple[Callable[[Case], str | pd.DataFrame], ...]] = {
