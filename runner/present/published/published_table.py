@@ -301,9 +301,9 @@ def experiments_table(tables: Tables, published: pd.DataFrame) -> pd.DataFrame:
     languages = dict(zip(trials["server"], trials["language"], strict=True))
     ours = {name: languages[name] for name in identities(tables.trials) if name in languages}
     lines = []
-    for (load, workload), cell in trials.groupby(["load", "workload"], sort=False):
+    for load, cell in trials.groupby("load", sort=False):
         for metric, windows in METRICS.items():
-            values = theirs[theirs["scenario"].eq(workload) & theirs["metric"].eq(metric)].astype({"value": float})
+            values = theirs[theirs["scenario"].eq(cell["workload"].iloc[0]) & theirs["metric"].eq(metric)].astype({"value": float})
             if values.empty:
                 continue
             words, column = next(iter(windows.items()))
