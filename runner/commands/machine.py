@@ -35,9 +35,8 @@ def doctor(json_: JsonFlag = False) -> None:
 def list_(
     json_: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
-    claims: Annotated[
-        bool, typer.Option("--claims", help="Print how the claims come out in the committed run.")
-    ] = False,
+    columns: Annotated[bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")] = False,
+    claims: Annotated[bool, typer.Option("--claims", help="Print the README's count of claims.")] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
     if claims:
@@ -47,6 +46,11 @@ def list_(
 
         judged = judge_all(read_tables(find_run("sample")))
         sys.stdout.write(count_words([each.outcome for each in judged]) + "\n")
+        return
+    if columns:
+        from runner.columns import markdown as columns_markdown
+
+        sys.stdout.write(columns_markdown() + "\n")
         return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]

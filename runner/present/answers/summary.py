@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
 from runner.present.answers.standings import READING, Standing, standing, times
-from runner.present.frames import Tables, read_tables, repeated
+from runner.present.frames import Tables, is_sealed, limit_words, read_tables, repeated, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import CALIBRATION, identities
@@ -77,7 +78,7 @@ def by_latency(tables: Tables, rows: pd.DataFrame, quantile: float) -> Standing 
     None where a trial has too few requests to carry it.
     """
     trials = tables.trials[tables.trials["load"].isin(rows["load"]) & tables.trials["server"].isin(rows["server"])]
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     if carried_quantile(float(sealed["requests"].min())) < quantile:
         return None
     return _standing(tables, rows, f"latency_p{100 * quantile:.0f}_ms", more_is_better=False)
@@ -100,12 +101,12 @@ def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, t
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
-    sealed, first = cell[cell["status"] == "sealed"], cell.iloc[0]
+    sealed, first = sealed_trials(cell), cell.iloc[0]
     rps, cpu = spread(sealed["rps"]), spread(sealed["server_cpu_ms_per_request"])
     carried = sealed[sealed["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)]
     whole = len(carried) == len(sealed)
     again = repeated(cell)
-    left_out = cell.loc[cell["status"].ne("sealed") & ~again, "status"].value_counts()
+    left_out = cell.loc[~is_sealed(cell) & ~again, "status"].value_counts()
     verdicts = [captions.verdict_counts(sealed)] if len(sealed) else []
     return {
         **{name: str(first[name]) for name in ("load", "workload", "tool", "server", "language")},
@@ -115,9 +116,9 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
         "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
         "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": captions.server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
+        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
         "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
-        "limit": captions.limit_words(sealed), "rank": "",
+        "limit": limit_words(sealed), "rank": "",
         **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
 
@@ -268,12 +269,12 @@ def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     """Say whether response times may be ranked: only under an offered rate that nobody saturated at."""
-    sealed = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
+    sealed = tables.trials[is_sealed(tables.trials) & (tables.trials["tier"] != CALIBRATION)]
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
     compared, orders = [], []
     for rows in loads:
-        kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+        kept = rows[rows["limit"] == Limit.NONE]
         if len(kept):
             compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept['server'])})")
             orders += _latency_order(tables, kept)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pandas as pd
 from scipy.special import stdtrit
 
+from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import noise
 from runner.present.frames import MODES, Tables
@@ -18,7 +19,7 @@ from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import FAILS, FILE, HOLDS, UNDECIDED, Claim, Comparison, Outcome, Part
 from runner.present.published.counterparts import STAND_INS, Cell, cell
-from runner.present.published.quantities import QUANTITIES, WHY_NOT, Rule
+from runner.present.published.quantities import QUANTITIES, Rule
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, ratio
 
@@ -187,7 +188,7 @@ def _name(question: Question, each: Cell) -> str:
 
 def _gravity(why: str) -> int:
     """Return the place of a reason: of two cells that may not be compared, the one whose limit is known says why."""
-    return next((place for place, known in enumerate(WHY_NOT.values()) if why.startswith(known)), len(WHY_NOT))
+    return next((place for place, limit in enumerate(Limit) if why.startswith(limit.why_not)), len(Limit))
 
 
 def _values(question: Question) -> str:

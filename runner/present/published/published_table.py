@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
+from runner.limits import Limit
+from runner.present.frames import MODES, Tables, is_sealed, limits_of, server_bound
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import identities
@@ -25,17 +26,17 @@ from runner.present.statistics.stats import carried_quantile, spread
 QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
 REMARKS = {
     "rps": {
-        "generator": "the generator was the limit: this rate is the generator's",
-        "database": "the database was the limit: this rate is the database's",
-        "pool": "the pool was the limit: this rate is that of its connections",
-        "not told": "what was the limit is unknown",
+        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: this rate is the generator's",
+        Limit.DATABASE: f"{Limit.DATABASE.why_not}: this rate is the database's",
+        Limit.POOL: f"{Limit.POOL.why_not}: this rate is that of its connections",
+        Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
     "latency": {
-        "generator": "the generator was the limit: most of this time is its own queue",
-        "server": "at saturation: users / rate, by Little's law",
-        "not told": "what was the limit is unknown",
+        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: most of this time is its queue",
+        Limit.SERVER: "at saturation: users / rate, by Little's law",
+        Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
-    "cpu_peak": {"generator": "at the rate that the generator could send"},
+    "cpu_peak": {Limit.GENERATOR: "at the rate that the generator could send"},
 }
 """Kind of metric -> what limited a trial -> what that means for the number."""
 
@@ -107,7 +108,7 @@ def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Cell:
     trials = trials[trials["mode"] == mode]
     sought = f"{CLOSED.get(scenario, (scenario,))[0]}, {MODES.get(mode, mode)}"
     if math.isnan(size):
-        own = trials[trials["server"].eq(server) & trials["status"].eq("sealed")]
+        own = trials[trials["server"].eq(server) & is_sealed(trials)]
         rates = own.groupby("load")["rps"].median()
         return counterparts.cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
     by_wrk = trials["tool"].eq("wrk").all()
@@ -127,7 +128,7 @@ def _row(tables: Tables, line: int, number: Mapping[Any, Any], server: str, word
         metric=words, published=float(number["value"]), server=server, load=cell.load if whole.n else "", n=whole.n,
         median=whole.median, low=low, high=high, confidence=confidence,
         verdicts=captions.verdict_counts(cell.sealed) if whole.n else "",
-        ranked=metric != "rps" or captions.server_bound(cell.sealed),
+        ranked=metric != "rps" or server_bound(cell.sealed),
         remarks=tuple(_remarks(tables, number, cell) if whole.n else [cell.absence or ABSENT.get(metric, UNRECORDED)]),
     )  # fmt: skip
 
@@ -148,7 +149,7 @@ def _remarks(tables: Tables, number: Mapping[Any, Any], cell: Cell) -> list[str]
     cpus = (tables.manifest.get("placement") or {}).get("server") or []
     if metric == "cpu_peak" and cpus:
         found.append(f"the server has {captions.plural(len(cpus), 'CPU')} here")
-    limits = captions.limits(cell.sealed).value_counts()
+    limits = limits_of(cell.sealed).value_counts()
     found += [
         said if limits[limit] == limits.sum() else f"{said} ({limits[limit]} of {limits.sum()} trials)"
         for limit, said in REMARKS["latency" if metric in QUANTILES else metric].items()
@@ -275,7 +276,7 @@ def _by_mode(load: tuple[str, float]) -> tuple[int, float]:
 
 def _ratio(a: pd.DataFrame, b: pd.DataFrame) -> str:
     here = spread(a["rps"]).median / spread(b["rps"]).median
-    ranked = math.isnan(here) or (captions.server_bound(a) and captions.server_bound(b))
+    ranked = math.isnan(here) or (server_bound(a) and server_bound(b))
     return style.number(here) + ("" if ranked else f" {NOT_RANKED}")
 
 
@@ -284,7 +285,7 @@ def _ranged(trials: pd.DataFrame) -> str:
     rates = spread(trials["rps"])
     if not rates.n:
         return "–"
-    mark = "" if captions.server_bound(trials) else f" {NOT_RANKED}"
+    mark = "" if server_bound(trials) else f" {NOT_RANKED}"
     return f"{style.number(rates.median)} [{style.number(rates.low)}–{style.number(rates.high)}]{mark}"
 
 
@@ -302,15 +303,16 @@ def experiments_table(tables: Tables, published: pd.DataFrame) -> pd.DataFrame:
     ours = {name: languages[name] for name in identities(tables.trials) if name in languages}
     lines = []
     for load, cell in trials.groupby("load", sort=False):
+        said = theirs[theirs["scenario"] == cell["workload"].iloc[0]]
         for metric, windows in METRICS.items():
-            values = theirs[theirs["scenario"].eq(cell["workload"].iloc[0]) & theirs["metric"].eq(metric)].astype({"value": float})
+            values = said[said["metric"] == metric].astype({"value": float})
             if values.empty:
                 continue
             words, column = next(iter(windows.items()))
             line = {"load": load, "metric": words}
             for name, language in names:
-                said = map(style.number, values.loc[values["server"] == name, "value"])
-                line[f"{name} ({language}), published"] = "; ".join(said) or "–"
+                known = map(style.number, values.loc[values["server"] == name, "value"])
+                line[f"{name} ({language}), published"] = "; ".join(known) or "–"
             for name, language in ours.items():
                 here = cell[cell["server"] == name]
                 value = _ranged(here) if column == "rps" else style.number(spread(here[column]).median)

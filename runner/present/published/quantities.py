@@ -9,23 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.case import given_pct
 from runner.present.figures import seconds
-from runner.present.frames import Tables
+from runner.present.frames import Tables, limits_of, server_bound
 from runner.present.look import captions, style
 from runner.present.published.counterparts import WINDOWS, Cell, sizes
 from runner.present.statistics.inference import Sample
 from runner.present.statistics.stats import carried_quantile, spread
-
-WHY_NOT = {
-    "generator": "the generator was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool of connections was the limit",
-    "server": "the server was the limit, so that its response time is that of a queue",
-    "none": "the rate was set, and nobody was the limit",
-    "not told": "what was the limit is unknown",
-}
-"""What limited a cell -> why a comparison that needs another limit cannot be made; the first that applies is given."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +40,12 @@ def anywhere(_tables: Tables, _cell: Cell) -> Bar | None:
 
 def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose server was the limit in every trial: only then a rate is the server's."""
-    return None if captions.server_bound(cell.sealed) else _barred(tables, cell, "server")
+    return None if server_bound(cell.sealed) else _barred(tables, cell, Limit.SERVER)
 
 
 def unlimited(tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose rate was kept with nobody at the limit: only then a response time is the server's."""
-    return None if (cell.sealed["verdict"] == "offered").all() else _barred(tables, cell, "none")
+    return None if limits_of(cell.sealed).eq(Limit.NONE).all() else _barred(tables, cell, Limit.NONE)
 
 
 def response_time(quantile: float) -> Rule:
@@ -71,7 +62,7 @@ def response_time(quantile: float) -> Rule:
 
 def beyond_a_server(tables: Tables, cell: Cell) -> Bar | None:
     """Allow ramps that ended at the server's limit: below it the rows are those that were asked for."""
-    if set(captions.limits(cell.sealed)) == {"none"}:
+    if set(limits_of(cell.sealed)) == {Limit.NONE}:
         kept = "the ramp was kept to its end, so that the rows are those that were asked for"
         return Bar(kept, limit_numbers(tables, cell))
     return at_its_limit(tables, cell)
@@ -79,7 +70,7 @@ def beyond_a_server(tables: Tables, cell: Cell) -> Bar | None:
 
 def room_to_rise(_tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose server never filled its CPUs."""
-    if not (cell.sealed["verdict"] == "server-bound").any():
+    if not limits_of(cell.sealed).eq(Limit.SERVER).any():
         return None
     mean = style.number(spread(cell.sealed["server_cpu_mean_pct"]).median)
     return Bar("its CPUs were full, so that nothing could rise above", f"it used {mean} % of a core (mean)")
@@ -90,16 +81,16 @@ def is_open(cell: Cell) -> bool:
     return bool((cell.sealed["load_model"] == "open").all())
 
 
-def _barred(tables: Tables, cell: Cell, wanted: str) -> Bar:
-    others = set(captions.limits(cell.sealed)) - {wanted}
-    limit = next(limit for limit in WHY_NOT if limit in others)
-    reason = _reason(cell.sealed) if limit == "not told" else ""
-    return Bar(WHY_NOT[limit] + reason, limit_numbers(tables, cell))
+def _barred(tables: Tables, cell: Cell, wanted: Limit) -> Bar:
+    others = set(limits_of(cell.sealed)) - {wanted}
+    limit = next(limit for limit in Limit if limit in others)
+    more = {Limit.SERVER: ", so that its response time is that of a queue", Limit.UNKNOWN: _reason(cell.sealed)}
+    return Bar(limit.why_not + more.get(limit, ""), limit_numbers(tables, cell))
 
 
 def _reason(sealed: pd.DataFrame) -> str:
     """Return why the limit is unknown, as most of the verdicts say it before their numbers."""
-    reasons = sealed.loc[captions.limits(sealed) == "not told", "verdict_reason"]
+    reasons = sealed.loc[limits_of(sealed) == Limit.UNKNOWN, "verdict_reason"]
     heads = reasons[reasons.str.contains(": ")].str.split(r"[:,;(] ?", regex=True).str[0].str.strip()
     return f": {heads.mode().iloc[0]}" if len(heads) else ""
 

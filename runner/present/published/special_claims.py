@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers.standings import times
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look import captions, style
 from runner.present.published import counterparts
 from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, Outcome
@@ -44,7 +45,7 @@ def no_failed_requests(tables: Tables) -> Outcome:
 
 
 def _failures(server: str, trials: pd.DataFrame) -> str:
-    out = int((trials["status"] != "sealed").sum())
+    out = int((~is_sealed(trials)).sum())
     left = f", of which {out} did not count otherwise" if out else ""
     total = f"{trials['failed'].sum():,.0f} of {trials['requests'].sum():,.0f} requests failed"
     return f"{server}: {total} in {captions.plural(len(trials), 'trial')}{left}."
@@ -53,14 +54,14 @@ def _failures(server: str, trials: pd.DataFrame) -> str:
 def postgres_not_the_limit(tables: Tables) -> Outcome:
     """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU was full."""
     trials = pd.concat([closed(tables, "postgres-insert"), offered(tables, "postgres-insert")])
-    sealed = trials[trials["status"].eq("sealed") & trials["server"].isin(GNET_AND_AXUM)]
+    sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
         return Outcome(UNDECIDED, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
     share = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     place = captions.database_place(tables.manifest)
     seen = (
-        f"What limited {captions.plural(len(sealed), 'trial')}: {captions.limit_words(sealed)}.",
+        f"What limited {captions.plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
         f"CPU of PostgreSQL, median: {style.number(share.median)} % of what it was given, at most "
         f"{style.number(share.high)} %.",
         *([place] if place else []),
@@ -69,8 +70,8 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 
 
 def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
-    limits = captions.limits(sealed)
-    cells = limits.eq("database").groupby([sealed["load"], sealed["server"]], sort=False)
+    limits = limits_of(sealed)
+    cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
     often = cells.mean()[cells.size() >= FEWEST]
     if often.empty:
         return Outcome(UNDECIDED, f"not enough trials: no cell has {FEWEST}")
@@ -81,7 +82,7 @@ def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
     missing = [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]
     if missing:
         return Outcome(UNDECIDED, f"this run has no inserts of {' and '.join(missing)}")
-    count = int(limits.isin(("database", "not told")).sum())
+    count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if count or not highest_pct < BUSY:
         why = (
             f"in {count} of {captions.plural(len(sealed), 'trial')} the limit was the database or is unknown, and its "
@@ -97,7 +98,7 @@ def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     rows = published[published["load"].map(counterparts.threads_of).notna() & published["connections"].notna()]
     commands = [(int(row["connections"]), counterparts.threads_of(row["load"]) or 1) for row in rows.to_dict("records")]
     trials = closed(tables, "count")
-    ours = trials[trials["status"].eq("sealed") & trials["threads"].notna()]
+    ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:
         return Outcome(UNDECIDED, "this run has no trial of GET /count by wrk that records its threads")
     found = {(number, threads): counterparts.opened(number, threads) for number, threads in sorted(set(commands))}
@@ -207,7 +208,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> list[str]:
 def rows_and_answers(tables: Tables, _cells: Cells) -> list[str]:
     """Say whether the database has as many rows as there were answers."""
     trials = offered(tables, "postgres-insert")
-    words = captions.rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & trials["status"].eq("sealed")])
+    words = captions.rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)])
     return [words] if words else []
 
 
