@@ -31,6 +31,8 @@ Idle = Literal["polling", "system"]
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
+CALIBRATION: Tier = "calibration"
+"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 

@@ -94,6 +94,7 @@ def fault(root: Path, name: str) -> None:
 
 def run(root: Path, campaign: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], Any]:
     """Run a campaign with plain processes: what happened, and what `--json` printed."""
+    real_lab.must_be_alone()
     done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
     return done, json.loads(done.stdout) if done.stdout else None
 

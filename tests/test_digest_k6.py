@@ -175,6 +175,7 @@ def test_odd_file_names(tmp_path: Path) -> None:
     assert digest(write_lines(folder / "k6.json.gz", make_lines(1, 20)[0])).requests > 0
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """The digest in a process of its own keeps below 600 MB; its own use hardly grows with three times the lines."""
     program = (

@@ -263,6 +263,7 @@ def test_any_samples_of_the_sampler_and_the_probe(samples, tmp_path, data):
 COMMANDS = (("compare", "latest", "latest", "--json"), ("run", "--resume", "latest"), ("export", "latest"))
 
 
+@pytest.mark.long
 @pytest.mark.timed
 @pytest.mark.fault("any file of a run is changed at random", "each command works, or refuses in one sentence")
 @few

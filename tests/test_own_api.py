@@ -16,6 +16,7 @@ import pandas as pd
 import psutil
 import pytest
 import real_lab
+from marking import long_but
 from own_api import BRIEF, CLOSED, free_port, run, script, tiny, wait_for
 
 from runner.measure.tools import find_tool
@@ -269,9 +270,7 @@ STRAY = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", [how if how == "another address" else pytest.param(how, marks=pytest.mark.long) for how in STRAY]
-)
+@pytest.mark.parametrize("how", long_but(["another address"], STRAY))
 def test_a_script_reaches_no_other_host(root, how):
     elsewhere = Elsewhere()
     call = STRAY[how].replace("ELSEWHERE", elsewhere.url)

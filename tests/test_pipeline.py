@@ -12,6 +12,7 @@ import fake_lab
 import pandas as pd
 import pytest
 from fake_lab import ALONE, BENCH, CLOSE, K6, WRK, bench, records, run, trials_of, wait_for
+from marking import long_but
 from real_lab import standing
 
 from runner.digest.trial import digest_trial
@@ -74,6 +75,7 @@ def test_the_manifest_says_how_and_hides_the_machine(finished):
     assert os.environ.get("HOME", "/root") + "/" not in everything
 
 
+@pytest.mark.long
 def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished):
     root, result = finished
     path = Path(result["path"])
@@ -140,6 +142,7 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
     assert "the raw files now give other values than when sealed: rps" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "k6's samples cut off", "refused, or with `--salvage` every request before the cut counts, and the trial as failed"
 )
@@ -162,29 +165,30 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     assert (others["status"] == "sealed").all()
 
 
+FAULTS = [
+    ("server-dies-under-load", WRK, "exit code 3"),
+    ("server-counts-double", K6, "5 requests that the server counted"),
+    ("generator-exits-7", WRK, "wrk ended with exit code 1"),
+    ("k6-drops-a-line", K6, "k6.json.gz, line"),
+    ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
+    ("server-wrong-nonce", WRK, "its nonce is wrong"),
+    ("server-counts-double", WRK, "5 requests that the server counted"),
+    ("generator-exits-7", K6, "k6 ended with exit code 1"),
+    ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
+    ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
+    ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
+    ("k6-writes-rubbish", K6, "k6.json.gz, line"),
+    ("k6-summary-lies", K6, "4 quantiles from raw"),
+    ("k6-loses-an-iteration", K6, "1 iterations asked"),
+]
+"""What is asked for, the trial that it is seen in, and what its record says."""
+
+
 @pytest.mark.fault(
     "the server dies at its start or under load, answers or counts wrongly; a generator fails or writes what is not so",
     "the trial is failed with its reason, exit code 1, nothing is left running",
 )
-@pytest.mark.parametrize(
-    ("fault", "trial", "says"),
-    [
-        ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
-        ("server-wrong-nonce", WRK, "its nonce is wrong"),
-        ("server-dies-under-load", WRK, "exit code 3"),
-        ("server-counts-double", WRK, "5 requests that the server counted"),
-        ("server-counts-double", K6, "5 requests that the server counted"),
-        ("generator-exits-7", K6, "k6 ended with exit code 1"),
-        ("generator-exits-7", WRK, "wrk ended with exit code 1"),
-        ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
-        ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
-        ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
-        ("k6-drops-a-line", K6, "k6.json.gz, line"),
-        ("k6-writes-rubbish", K6, "k6.json.gz, line"),
-        ("k6-summary-lies", K6, "4 quantiles from raw"),
-        ("k6-loses-an-iteration", K6, "1 iterations asked"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "trial", "says"), long_but(FAULTS[:4], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
     campaign = fake_lab.make(tmp_path, campaign=ALONE[trial])
     fake_lab.fault(tmp_path, fault)
@@ -201,10 +205,7 @@ def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says
 
 
 @pytest.mark.fault("SIGINT, SIGTERM or SIGKILL in mid-campaign", "nothing is left running; the run goes on to its end")
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGKILL))],
-)
+@pytest.mark.parametrize("number", long_but([signal.SIGINT], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
     campaign = fake_lab.make(tmp_path, repeats=2)
     env = {**os.environ, "BENCH_ROOT": str(tmp_path)}
@@ -235,6 +236,7 @@ def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
     assert (trials["status"] == "sealed").sum() == 10
 
 
+@pytest.mark.long
 @pytest.mark.fault("a server cannot be built", "its trials fail, the others run")
 def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
     campaign = fake_lab.make(tmp_path)
@@ -249,56 +251,3 @@ def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
         states[record["cell"]["server"]].add(record["status"])
     assert states == {"fake": {"sealed"}, "broken": {"failed"}}
     assert "cannot be built without no-such-compiler: install no-such-compiler" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["run"], "Which campaign?"),
-        (["run", "nonsense"], "There is no campaign 'nonsense'"),
-        (["run", "no/such.toml"], "does not exist"),
-        (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
-        (["run", "quick", "--scale", "-1"], "--scale must be greater than 0"),
-        (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
-        (["report", "nothing"], "There is no run 'nothing'"),
-        (["report"], "There is no run yet"),
-        (["check", "nobody"], "There is no server 'nobody'"),
-        (["build", "nobody"], "There is no server 'nobody'"),
-    ],
-)
-def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, arguments, says):
-    fake_lab.make(tmp_path)
-    done = bench(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("tool", ["k6", "wrk"])
-def test_a_missing_tool_is_one_sentence_and_exit_code_2(tmp_path, tool):
-    campaign = fake_lab.make(tmp_path)
-    (tmp_path / ".tools" / tool).unlink()
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    env = {**os.environ, "BENCH_ROOT": str(tmp_path), "PATH": str(empty)}
-    done = subprocess.run(
-        [*BENCH, "run", str(campaign)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert f"{tool} is not installed" in done.stderr
-    assert not list(tmp_path.glob("data/runs/*"))
-
-
-def test_outside_a_lab_it_says_where_it_looked(tmp_path):
-    env = {key: value for key, value in os.environ.items() if key != "BENCH_ROOT"} | {"BENCH_ROOT": str(tmp_path)}
-    done = subprocess.run([*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "No lab in $BENCH_ROOT" in done.stderr
-
-
-def test_no_colour_codes_where_it_is_no_terminal(finished):
-    root, _ = finished
-    done = bench(root, "list")
-    assert done.returncode == 0
-    assert "\x1b[" not in done.stdout + done.stderr

@@ -117,6 +117,7 @@ def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     assert all(frame["ok"].all() for frame in frames)
 
 
+@pytest.mark.long
 def test_the_readmes_example_is_a_server_that_keeps_its_contract(tmp_path):
     root = real_lab.make(tmp_path)
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")

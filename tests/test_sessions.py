@@ -202,7 +202,10 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
 
 # --- a lab of scripts -------------------------------------------------------------------------------------
 
-pipeline = pytest.mark.timed
+
+def pipeline(test):
+    """Mark a test of the lab of scripts: `make test` has a real session instead (test_own_api.py)."""
+    return pytest.mark.timed(pytest.mark.long(test))
 
 
 @pytest.fixture(scope="module")
@@ -323,9 +326,7 @@ class Lab(hit_lab.Lab):
 
 
 @pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
-@pytest.mark.parametrize(
-    "state", ["load", *(pytest.param(each, marks=pytest.mark.long) for each in ("start", "warm-up", "digest"))]
-)
+@pytest.mark.parametrize("state", ["start", "warm-up", "load", "digest"])
 @pipeline
 def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     lab = Lab(tmp_path, state)
@@ -339,7 +340,6 @@ def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     "a server of a session is killed under load", "its trial failed, the session goes on with the others"
 )
 @pipeline
-@pytest.mark.long
 def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
     lab = Lab(tmp_path, "load")
     (paused, *_) = [line for line in (tmp_path / ".tools" / "paused.url").read_text().splitlines() if line]
@@ -371,7 +371,6 @@ def listening(process):
 )
 @pytest.mark.parametrize("word", ["runner.measure.sampler", "runner.measure.probe"])
 @pipeline
-@pytest.mark.long
 def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
     lab = Lab(tmp_path, "load")
     for each in lab.processes():

@@ -8,9 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.model import OWN_SCRIPT, LabError
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError
 from runner.present.frames import Tables, is_sealed
-from runner.present.look.palette import CALIBRATION
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from runner.columns import columns
 from runner.limits import Limit
-from runner.model import OWN_SCRIPT, LabError
-from runner.present.look.palette import CALIBRATION
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError
 from runner.store import RunFolder
 
 FRAMES = ("trials", "latency", "throughput", "resources")

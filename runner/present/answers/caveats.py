@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from runner.model import CALIBRATION
 from runner.present.frames import Tables, is_sealed, repeated
 from runner.present.look import captions
-from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import carried_quantile, mlperf_requests, tail_error_pct

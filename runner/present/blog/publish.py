@@ -12,11 +12,11 @@ from runner.columns import columns
 from runner.present.answers.summary import summarize
 from runner.present.blog.bundle import PROVENANCE, check_free, hashes, staged
 from runner.present.blog.plots import draw
-from runner.present.blog.post import Sheet, compose
-from runner.present.blog.post_html import post_html
-from runner.present.blog.post_markdown import post_markdown, table_markdown
+from runner.present.blog.post import compose
 from runner.present.blog.provenance import provenance
 from runner.present.frames import Tables, read_tables, sealed_trials
+from runner.present.look.content import Sheet
+from runner.present.look.markup import literal_table
 from runner.store import RunFolder, write_json
 
 LEFT_OUT = ("run_id", "status", "error")
@@ -48,8 +48,8 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
         post = compose(tables, plots)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.sheets, folder / "tables")
-        (folder / "post.md").write_text(post_markdown(post), encoding="utf-8")
-        (folder / "index.html").write_text(post_html(post, folder / "figures"), encoding="utf-8")
+        (folder / "post.md").write_text(post.markdown(), encoding="utf-8")
+        (folder / "index.html").write_text(post.html(), encoding="utf-8")
         shown = {plot.trial_id for plot in plots if plot.trial_id}
         write_json(folder / PROVENANCE, provenance(run, tables, shown, hashes(folder)))
     files = tuple(sorted(path for path in target.rglob("*") if path.is_file()))
@@ -60,7 +60,7 @@ def _write_tables(tables: Tables, sheets: tuple[Sheet, ...], folder: Path) -> No
     """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV."""
     folder.mkdir()
     for sheet in sheets:
-        (folder / f"{sheet.name}.md").write_text(table_markdown(sheet.frame) + "\n", encoding="utf-8")
+        (folder / f"{sheet.name}.md").write_text(literal_table(sheet.frame) + "\n", encoding="utf-8")
         _write_csv(sheet.frame, folder / f"{sheet.name}.csv")
     _write_csv(summarize(tables), folder / "summary.csv")
     _write_csv(_trials_to_publish(tables), folder / "trials.csv")

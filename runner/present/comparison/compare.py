@@ -12,8 +12,8 @@ import pandas as pd
 
 from runner.limits import Limit
 from runner.model import LabError
-from runner.present.answers import noise
-from runner.present.answers.standings import percent, times
+from runner.present.answers.ranking_text import percent, times
+from runner.present.answers.summary import noise_floor
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import captions, style
@@ -233,7 +233,7 @@ def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:
 
 
 def _floor(cell: _Cell, quantity: Quantity, *sides: Tables) -> float:
-    return max(noise.floor(side, cell.load, quantity.column) for side in sides)
+    return max(noise_floor(side, cell.load, quantity.column) for side in sides)
 
 
 def _compare(
@@ -298,7 +298,7 @@ def table(found: RunComparison, load: str) -> list[dict[str, str]]:
             "A": style.number(row.a.median),
             "B": style.number(row.b.median),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
-            "could tell": percent(row.detectable) if row.detectable else "–",
+            "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": f"{row.verdict}, regression" if row.regression else row.verdict,
         }
         for row in found.comparisons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -42,6 +43,11 @@ IDLE = {
 }
 """What a manifest says of idle CPUs -> in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def trial_counts(trials: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from runner.planning.toml_tables import read_table
-from runner.present.answers.standings import times
+from runner.present.answers.ranking_text import times
 from runner.present.published.counterparts import LOADS
 from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import Ratio

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from runner.model import LabError
+from runner.model import CALIBRATION, LabError
 from runner.present.frames import MODES, Tables, sealed_trials
-from runner.present.look.palette import CALIBRATION
 from runner.store import published_csv
 
 COLUMNS = ("source", "year", "scenario", "load", "server", "language", "mode", "connections", "metric", "value", "unit")

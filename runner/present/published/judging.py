@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from runner.limits import Limit
 from runner.model import LabError
-from runner.present.answers import noise
+from runner.present.answers.summary import noise_floor
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
@@ -200,7 +200,7 @@ def _values(question: Question) -> str:
 
 
 def _floor(tables: Tables, question: Question) -> float:
-    floors = [noise.floor(tables, each.load, question.column) for each in question.cells if question.column]
+    floors = [noise_floor(tables, each.load, question.column) for each in question.cells if question.column]
     return max(floors, default=1)
 
 

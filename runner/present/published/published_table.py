@@ -16,7 +16,7 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.frames import MODES, Tables, is_sealed, limits_of, server_bound
 from runner.present.look import captions, style
-from runner.present.look.markup import NOT_RANKED
+from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.published import counterparts
 from runner.present.published.counterparts import CLOSED, METRICS, Cell, closed, sizes

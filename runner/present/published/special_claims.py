@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.answers.standings import times
+from runner.present.answers.ranking_text import times
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look import captions, style
 from runner.present.published import counterparts

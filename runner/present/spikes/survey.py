@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runner.model import CALIBRATION
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, style
-from runner.present.look.palette import CALIBRATION
 from runner.present.spikes.found import track
 
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Who stands where on one load, in words: order, ratios with intervals, ties and what could not be told."""
+"""Who stands where on one load, in words: order, ratios with intervals, ties and which differences are undetectable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
     "How to read an order: × is the ratio to the server before, with its 95 % interval over trials; ≈ joins servers "
-    "that these trials do not tell apart (at most 5 % of such orders tell equal servers apart). What could not be told "
-    "would have been missed in more than one of five campaigns like this one."
+    "whose difference these trials do not show (at most 5 % of such orders separate equal servers). An undetectable "
+    "difference would have been missed in more than one of five campaigns like this one."
 )
 NOTHING = 1 + 1e-5
-"""Trials without any noise would tell smaller ratios than are worth a word."""
+"""Trials without any noise would show smaller ratios than are worth a word."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,31 @@ def standing(
 ) -> Standing:
     """Return how `servers` stand by a column of one load's trials; failed ones take no part.
 
-    `programs` tells which servers are one program under several labels (A/A): equal values are the same. Such labels
+    `programs` says which servers are one program under several labels (A/A): equal values are the same. Such labels
     differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
     sealed = sealed_trials(trials)
+    samples = samples_of(sealed, column, servers)
+    floor, labels = noise(samples, programs or {})
+    words = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
+    return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, words)
+
+
+def samples_of(sealed: pd.DataFrame, column: str, servers: Iterable[str]) -> dict[str, Sample]:
+    """Return the values of a column by server."""
     by_server = {server: sealed[sealed["server"] == server] for server in servers}
-    samples = {server: Sample.of(own[column], own["block"]) for server, own in by_server.items()}
-    floor, noise = _noise(samples, programs or {})
-    return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, noise)
+    return {server: Sample.of(trials[column], trials["block"]) for server, trials in by_server.items()}
 
 
-def _noise(samples: dict[str, Sample], programs: Mapping[str, Hashable]) -> tuple[float, str]:
+def noise(samples: Mapping[str, Sample], programs: Mapping[str, Hashable]) -> tuple[float, str]:
+    """Return the largest ratio (>= 1) that noise makes of one program under two labels, and which; 1 without any."""
     found = [
-        (noise_floor(of), f"{one} and {other}")
+        (noise_floor(between), f"{one} and {other}")
         for one, other in combinations(samples, 2)
         if programs.get(one, one) == programs.get(other, other)
-        for of in [ratio(samples[one], samples[other])]
-        if of is not None
+        and (between := ratio(samples[one], samples[other])) is not None
     ]
-    if not found:
-        return 1.0, ""
-    floor, names = max(found)
-    return floor, f"{names} are one server, so differences up to {percent(floor)} count as noise"
+    return max(found, default=(1.0, ""))
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -124,8 +127,8 @@ def _ties(ranking: Ranking) -> list[str]:
     ties = [pair for pair in ranking.pairs if not pair.told_apart]
     words = []
     if not ranking.transitive:
-        words.append("servers are told apart where they share no letter")
+        words.append("servers differ where they share no letter")
     least = max((pair.detectable for pair in ties), default=1.0)
     if least > NOTHING:
-        words.append(f"differences below {percent(least)} could not be told")
+        words.append(f"differences below {percent(least)} are undetectable")
     return words
