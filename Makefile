@@ -97,11 +97,10 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
-readme: setup ## Write the table of servers anew into README.md, that of columns into docs/data.md
-	@$(BIN)/bench list --markdown > .venv/.servers.md
-	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
-	@$(BIN)/bench list --columns > .venv/.columns.md
-	@sed -i -e '/^<!-- columns: begin/,/^<!-- columns: end/{//!d}' -e '/^<!-- columns: begin/r .venv/.columns.md' docs/data.md
+readme: setup ## Write the servers' table and the count of claims into README.md, the columns' into docs/data.md
+	@set -e; set -- servers --markdown README.md claims --claims README.md columns --columns docs/data.md; \
+	while [ $$# -gt 0 ]; do $(BIN)/bench list $$2 > .venv/.$$1.md; \
+	  sed -i -e "/^<!-- $$1: begin/,/^<!-- $$1: end/{//!d}" -e "/^<!-- $$1: begin/r .venv/.$$1.md" $$3; shift 3; done
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

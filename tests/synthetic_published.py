@@ -20,7 +20,6 @@ from scipy.stats import lognorm
 from synthetic_database import database_manifest
 from synthetic_run import NINE, SIGMA, Maker, histogram, write
 
-SERVERS = {name: NINE[name] for name in ("axum", "actix", "echo", "gin", "gnet", "nginx")}
 NOISE = 0.005
 RPS, P50, CPU_MS, CPU_PCT, RSS = 20_000.0, 10.0, 0.05, 40.0, 50e6
 SECONDS, PER_SECOND = 8, 1000
@@ -34,7 +33,7 @@ RAN = {
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
     **dict.fromkeys(("static", "insert", *OPEN), ("axum", "gnet")),
 }
-"""Load -> who ran under it."""
+"""Load -> who ran under it in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
 VERDICTS = {load: "offered" if load in OPEN else "server-bound" for load in LOADS}
 Key = tuple[str, str, str]
@@ -50,6 +49,8 @@ class World:
     reason: str = FULL
     without: tuple[tuple[str, str], ...] = ()
     """(server, load) that did not run."""
+    besides: tuple[tuple[str, str], ...] = ()
+    """(server, load) that ran besides `RAN`; any server of `synthetic_run.NINE`."""
     first_second: Mapping[str, float] = field(default_factory=dict)
     """Server -> factor of the response times in a ramp's first second."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
@@ -79,10 +80,10 @@ class Noise:
 def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
     """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return it."""
     world = world or World()
-    maker, noise = Maker(SERVERS, np.random.default_rng(4)), Noise()
+    maker, noise = Maker(NINE, np.random.default_rng(4)), Noise()
     for block in range(1, trials + 1):
         for load in LOADS:
-            for server in RAN[load]:
+            for server in (*RAN[load], *(name for name, where in world.besides if matches(("*", where), "", load))):
                 if not any(matches(gone, server, load) for gone in world.without):
                     add(maker, world, server, load, block, noise)
     write(folder, maker, "docker", **database_manifest())

@@ -14,8 +14,8 @@ from runner.present.answers import summary
 from runner.present.frames import Tables, read_tables
 from runner.present.look.markup import to_html, to_markdown
 from runner.present.look.style import number
-from runner.present.published import short as published_short
-from runner.present.published.numbers import read_published
+from runner.present.published import published_table
+from runner.present.published.counterparts import read_published
 from runner.present.statistics.stats import Spread, carried_quantile, histogram_quantile, sliding_mean, spread
 from runner.store import RunFolder
 
@@ -295,7 +295,7 @@ def test_rows_for_a_terminal_are_texts(tmp_path: Path) -> None:
 
 
 def test_matrix_beside_the_published_one(tables: Tables) -> None:
-    table = published_short.matrix_table(tables, read_published())
+    table = published_table.matrix_table(tables, read_published())
     row = table[(table["mode"] == "keep-alive") & (table["connections"] == "100")].iloc[0]
     assert row["axum, here"] == "78,000 [76,440–79,560]"
     assert row["axum, published"] == "206,835" and row["gin, published"] == "214,376"
@@ -307,7 +307,7 @@ def test_matrix_beside_the_published_one(tables: Tables) -> None:
 
 
 def test_experiments_beside_the_published_ones(tables: Tables) -> None:
-    table = published_short.experiments_table(tables, read_published())
+    table = published_table.experiments_table(tables, read_published())
     row = table[(table["load"] == "experiments, N = 3000") & (table["metric"] == "requests/s")].iloc[0]
     assert row["rust (Rust), published"] == "9,254; 9,500"
     assert row["echo (Go), published"] == "9,115"
@@ -316,8 +316,8 @@ def test_experiments_beside_the_published_ones(tables: Tables) -> None:
 
 def test_a_run_without_published_workloads_has_empty_tables(tmp_path: Path) -> None:
     other = read_tables(RunFolder(synthetic_run.build(tmp_path, k6=(), wrk=False)))
-    assert published_short.matrix_table(other, read_published()).empty
-    assert published_short.experiments_table(other, read_published()).empty
+    assert published_table.matrix_table(other, read_published()).empty
+    assert published_table.experiments_table(other, read_published()).empty
 
 
 def test_markup_escapes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import shutil
@@ -21,11 +22,10 @@ from runner.present.frames import Tables
 from runner.present.notebook import notebooks
 from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.notebook.published_page import evidence_words, open_published
-from runner.present.published import beside, claims_figure
-from runner.present.published import ratios as published_ratios
-from runner.present.published.claims import FAILS, HOLDS, UNTOLD, read_claims
-from runner.present.published.claims_registry import JUDGES, judge_all
-from runner.present.published.numbers import METRICS, read_published
+from runner.present.published import claims, claims_figure, published_ratios, published_table
+from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, read_claims
+from runner.present.published.counterparts import METRICS, read_published
+from runner.present.published.judging import judge_all
 
 
 def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None:
@@ -33,7 +33,7 @@ def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None
     for tables in (plain, sample):
         found = Counter(
             (row.source, row.scenario, row.published_server, row.mode, str(row.size), row.published)
-            for row in beside.rows(tables, published)
+            for row in published_table.rows(tables, published)
         )
         asked = {
             (row.source, row.scenario, row.server, row.mode, str(row.connections), row.value): len(METRICS[row.metric])
@@ -45,7 +45,7 @@ def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None
 
 
 def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
-    rows = beside.rows(plain, read_published())
+    rows = published_table.rows(plain, read_published())
     (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
     trials = plain.trials
     own = trials[
@@ -65,27 +65,27 @@ def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
 
 def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain: Tables) -> None:
     rows = [
-        row for row in beside.rows(plain, read_published())
+        row for row in published_table.rows(plain, read_published())
         if row.published_server == "rust" and row.scenario == "experiments-md5"
     ]  # fmt: skip
     assert [(row.server, row.metric) for row in rows] == [
         (server, f"CPU peak, %, over {window} here") for server in RUST for window in ("1 s", "100 ms")
     ]
-    assert set(beside.printable(rows)["server"]) == {"rust → axum", "rust → actix"}
+    assert set(published_table.printable(rows)["server"]) == {"rust → axum", "rust → actix"}
     assert rows[0].median == pytest.approx(1.2 * 40, rel=0.1) and rows[1].median == pytest.approx(1.3 * 40, rel=0.1)
 
 
 def test_few_trials_have_their_range_by_name(build: Build) -> None:
-    rows = beside.rows(build(trials=3), read_published())
+    rows = published_table.rows(build(trials=3), read_published())
     (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
     assert math.isnan(row.confidence) and row.n == 3
-    printed = beside.printable([row]).iloc[0]
+    printed = published_table.printable([row]).iloc[0]
     assert re.fullmatch(r"[\d,]+ \([\d,]+–[\d,]+\)", printed["here"]) and printed["trials"] == "3"
     assert re.fullmatch(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", printed["here / published"])
 
 
 def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: Tables) -> None:
-    (row,) = [r for r in beside.rows(plain, read_published()) if r.scenario == "static"]
+    (row,) = [r for r in published_table.rows(plain, read_published()) if r.scenario == "static"]
     assert row.server == "gnet" and row.load == "static, keep-alive, 64 connections"
     assert row.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
 
@@ -94,7 +94,7 @@ def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: 
 
 
 def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
-    rows = beside.rows(sample, read_published())
+    rows = published_table.rows(sample, read_published())
     assert all(row.n == 0 for row in rows if row.scenario in ("static", "postgres-insert"))
     own = [row for row in rows if row.scenario == "experiments" and row.server in ("axum", "actix", "echo")]
     assert own and all(row.n == 6 for row in own)
@@ -151,8 +151,8 @@ def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, p
     for each in judge_all(plain):
         assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
     counts = Counter(each.outcome.outcome for each in judge_all(plain))
-    assert f"Of {len(JUDGES)} published claims {counts[HOLDS]} hold" in plainly
-    for outcome in (HOLDS, FAILS, UNTOLD):
+    assert f"Of {len(read_claims())} published claims {counts[HOLDS]} hold" in plainly
+    for outcome in (HOLDS, FAILS, UNDECIDED):
         assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
     assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
     assert {path.name for path in figures.iterdir()} == {f"{n}.{k}" for n in PUBLISHED_FIGURES for k in ("png", "svg")}
@@ -166,7 +166,9 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     assert all("\n" not in source for source in code[2:])
     named = [re.search(r'"claims", "(.+)"', source) for source in code]
     parts = [found[1].lower() for found in named if found]
-    assert all(sum(part in claim.source.lower() for part in parts) == 1 for claim in read_claims())
+    sources = set(read_published()["source"])
+    assert all(sum(part in source.lower() for part in parts) == 1 for source in sources)
+    assert 'page.show_part("claims")' in code  # shows the claims of no such source
 
 
 def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
@@ -176,6 +178,23 @@ def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
         opened_page.show_figure("nope")
     with pytest.raises(LabError, match="No claim has a source with 'nope'"):
         opened_page.show_part("claims", "nope")
+
+
+def test_a_claim_without_a_published_source_is_on_the_page(
+    plain: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plain.folder is not None
+    sources = set(read_published()["source"])
+    known = tuple(claim for claim in read_claims() if claim.source in sources)
+    monkeypatch.setattr(claims, "read_claims", lambda: known)
+    open_published(str(plain.folder.path)).show_part("claims")
+    assert capsys.readouterr().out == ""
+    own = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
+    monkeypatch.setattr(claims, "read_claims", lambda: (*known, own))
+    open_published(str(plain.folder.path)).show_part("claims")
+    said = capsys.readouterr().out
+    assert "<h2>Claim by claim: others</h2>" in said and "Mine (does not hold)" in said
+    assert said.count("<h3>") == 1
 
 
 def test_what_is_told_of_a_claim(plain: Tables) -> None:

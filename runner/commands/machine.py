@@ -12,6 +12,7 @@ from runner.commands.options import EngineOption, JsonFlag, Servers, emit, engin
 from runner.console import Console
 from runner.model import LabError
 from runner.planning import catalog
+from runner.store import find_run
 
 
 def doctor(json_: JsonFlag = False) -> None:
@@ -35,8 +36,17 @@ def list_(
     json_: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
     columns: Annotated[bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")] = False,
+    claims: Annotated[bool, typer.Option("--claims", help="Print the README's count of claims.")] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
+    if claims:
+        from runner.present.frames import read_tables
+        from runner.present.published.claims import count_words
+        from runner.present.published.judging import judge_all
+
+        judged = judge_all(read_tables(find_run("sample")))
+        sys.stdout.write(count_words([each.outcome for each in judged]) + "\n")
+        return
     if columns:
         from runner.columns import markdown as columns_markdown
 

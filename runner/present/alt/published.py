@@ -10,9 +10,9 @@ from runner.present.alt.sentences import Form, fit, nothing
 from runner.present.comparison.compare import RunComparison
 from runner.present.frames import Tables
 from runner.present.published.claims import OUTCOMES
-from runner.present.published.claims_registry import judge_all
-from runner.present.published.numbers import read_published
-from runner.present.published.ratios import pairs
+from runner.present.published.counterparts import read_published
+from runner.present.published.judging import judge_all
+from runner.present.published.published_ratios import pairs
 
 
 def ratios(tables: Tables) -> str:

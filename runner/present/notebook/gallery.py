@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from runner.present.case import Case, probed
 from runner.present.figures import clients, cpu, latency, objectives, pool_sweep, ramp, rates, throughput, wrk_matrix
 from runner.present.frames import Tables
-from runner.present.published import claims_figure
-from runner.present.published import ratios as published_ratios
+from runner.present.published import claims_figure, published_ratios
 from runner.present.published.counterparts import repeats
 from runner.present.spikes.survey import has_samples
 from runner.present.statistics.inference import FEWEST

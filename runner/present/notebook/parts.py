@@ -15,8 +15,8 @@ from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, Sheet
 from runner.present.notebook.gallery import RATES_FIGURES, has_loads
-from runner.present.published.numbers import read_published
-from runner.present.published.short import experiments_table, matrix_table
+from runner.present.published.counterparts import read_published
+from runner.present.published.published_table import experiments_table, matrix_table
 
 ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
 

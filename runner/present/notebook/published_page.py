@@ -15,11 +15,10 @@ from runner.present.notebook import page
 from runner.present.notebook.page import TEXT, check_parameters
 from runner.present.notebook.parts import ELSEWHERE
 from runner.present.notebook.run_page import RunPage, run_page
-from runner.present.published import beside, claims
+from runner.present.published import claims, published_table
 from runner.present.published.claims import Part
-from runner.present.published.claims_registry import Judged, judge_all
-from runner.present.published.counterparts import WHY_STAND_INS
-from runner.present.published.numbers import read_published
+from runner.present.published.counterparts import WHY_STAND_INS, read_published
+from runner.present.published.judging import Judged, judge_all
 from runner.store import find_run
 
 
@@ -35,8 +34,8 @@ def open_published(run: str) -> RunPage:
 
 
 @lru_cache(maxsize=1)
-def _rows(tables: Tables) -> list[beside.Beside]:
-    return beside.rows(tables, read_published())
+def _rows(tables: Tables) -> list[published_table.Row]:
+    return published_table.rows(tables, read_published())
 
 
 def answer(tables: Tables) -> Iterator[Block]:
@@ -53,24 +52,31 @@ def answer(tables: Tables) -> Iterator[Block]:
 
 def numbers(tables: Tables) -> Iterator[Block]:
     """Yield every published number beside ours, one table per source and scenario."""
-    yield Paragraph(f"{beside.INTERVALS} {DAGGER}")
+    yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
     rows = _rows(tables)
     for kind in dict.fromkeys((row.source, row.scenario, row.published_load) for row in rows):
         alike = [row for row in rows if (row.source, row.scenario, row.published_load) == kind]
-        yield Sheet(beside.printable(alike), beside.heading(alike))
-        if remark := beside.remark_of_all(alike):
+        yield Sheet(published_table.printable(alike), published_table.heading(alike))
+        if remark := published_table.remark_of_all(alike):
             yield Paragraph(remark)
 
 
-def claims_of(tables: Tables, source: str) -> Iterator[Block]:
+def claims_of(tables: Tables, source: str = "") -> Iterator[Block]:
     """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and found.
 
+    Without `source` the claims of no source that has a published number, under a heading; nothing where there are none.
     LabError where no source has such a name.
     """
-    found = [each for each in judge_all(tables) if source.lower() in each.claim.source.lower()]
-    if not found:
-        raise LabError(f"No claim has a source with {source!r} in its name.")
+    if source:
+        found = [each for each in judge_all(tables) if source.lower() in each.claim.source.lower()]
+        if not found:
+            raise LabError(f"No claim has a source with {source!r} in its name.")
+    else:
+        published = set(read_published()["source"])
+        found = [each for each in judge_all(tables) if each.claim.source not in published]
+        if found:
+            yield Heading("Claim by claim: others")
     for each in found:
         yield Heading(f"{each.claim.short} ({each.outcome.outcome})", rank=3)
         yield Paragraph(each.claim.says)
@@ -97,4 +103,4 @@ def _seen(parts: Sequence[Part]) -> Iterator[str]:
         if nothing:
             yield f"{'; '.join(part.words for part in found)}: {why}."
         else:
-            yield from (part.told for part in found)
+            yield from (part.sentence for part in found)

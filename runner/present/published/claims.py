@@ -1,36 +1,114 @@
-"""What was claimed of the published measurements, and how a claim comes out in a run."""
+"""The published claims, read from claims.toml, and how a claim comes out in a run."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from runner.planning.toml_tables import Table, read_table, text
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from runner.planning.toml_tables import read_table
 from runner.present.answers.ranking_text import times
+from runner.present.published.counterparts import LOADS
+from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import Ratio
 
-HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told here"
-OUTCOMES = (HOLDS, FAILS, UNTOLD)
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "cannot be told here"
+OUTCOMES = (HOLDS, FAILS, UNDECIDED)
 FILE = Path(__file__).with_name("claims.toml")
+
+
+def _one_of(known: Collection[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"{name!r} is none of {', '.join(known)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Text = Annotated[str, Field(pattern=r"\S")]
+Border = Annotated[float, Field(gt=0, strict=True)]
+QuantityName = Annotated[str, _one_of(QUANTITIES)]
+LoadName = Annotated[str, _one_of(("count", *LOADS))]
+Numbers = tuple[Annotated[int, Field(gt=0)], ...]
+
+
+@dataclass(frozen=True)
+class Against:
+    """What the divisor of a ratio has otherwise than the dividend; empty where it has the same."""
+
+    quantity: QuantityName | None = None
+    load: Literal["experiments", "experiments-md5"] | None = None
+    connections: Numbers = ()
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ratios that a claim is about, one per load: the first server's quantity divided by the second's.
+
+    The keys are explained at the head of claims.toml.
+    """
+
+    quantity: QuantityName
+    load: LoadName
+    servers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=2)]
+    modes: tuple[Literal["keepalive", "close"], ...] = ()
+    connections: Numbers = ()
+    against: Against = Against()
+    words: str = ""
+    names: tuple[Text, ...] = ()
+    reading: str = ""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        """ValueError for what does not go together."""
+        if (self.load == "count") != bool(self.modes and self.connections):
+            raise ValueError("modes and connections belong to load = 'count', which needs both")
+        if len(self.servers) == 1 and self.against == Against():
+            raise ValueError("a single server needs `against`")
+        if self.against.load and not self.load.startswith("experiments"):
+            raise ValueError("only experiments and experiments-md5 can be divided by another load")
+        if self.against.connections and len(self.against.connections) != len(self.connections):
+            raise ValueError("`against` needs as many numbers of connections")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One published claim in our words, and the range of a ratio in which it holds (open: 0 and infinity)."""
+    """One claim in our words, and the range of a ratio in which it holds (open: 0 and infinity).
 
-    name: str
-    source: str
-    """As in data/published.csv."""
-    short: str
-    """A few words to know it by."""
-    says: str
-    looks_at: str
-    at_least: float
-    at_most: float
+    It has the comparisons that decide it, or the name of a function in special_claims.py that does. The keys are
+    explained at the head of claims.toml.
+    """
+
+    name: Text
+    short: Text
+    says: Text
+    looks_at: Text
+    source: str = ""
+    compare: tuple[Comparison, ...] = ()
+    judge: str = ""
+    at_least: Border = 0.0
+    at_most: Border = math.inf
+    combine: Literal["all", "any"] = "all"
+    depends_on: str = ""
+    also: tuple[str, ...] = ()
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        """ValueError for what does not go together."""
+        if bool(self.compare) == bool(self.judge):
+            raise ValueError("a claim needs either `compare` or `judge`")
+        if bool(self.compare) != bool(self.range_words) or self.at_least >= self.at_most:
+            raise ValueError("`compare` needs a range: at_least, at_most, or both with at_least below at_most")
 
     @property
     def range_words(self) -> str:
@@ -39,6 +117,25 @@ class Claim:
         if low and high:
             return f"{self.at_least:g} to {self.at_most:g}"
         return f"above {self.at_least:g}" if low else f"below {self.at_most:g}" if high else ""
+
+
+def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
+    """Return the claims of claims.toml in their order; LabError with file and line for one that is not whole."""
+    top, adapter, found = read_table(path), TypeAdapter(Claim), []
+    for group, source in ((top.table(name), top.table(name).values.get("source", "")) for name in top.values):
+        for name in (key for key in group.values if key != "source"):
+            entry = replace(group.table(name), header=f"{group.header[:-1]}.{name}]")
+            try:
+                found.append(adapter.validate_python({"source": source, **entry.values, "name": name}))
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                message = first["msg"].removeprefix("Value error, ")
+                raise entry.error(place.split(".")[0], f"claim {name}: {place and f'{place}: '}{message}") from None
+    return tuple(found)
+
+
+# --- how a claim comes out --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,7 +155,7 @@ class Part:
     numbers: str = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The whole of it: values, ratio with its interval, outcome and why."""
         seen = "; ".join(part for part in (self.values, times(self.ratio) if self.ratio else "") if part)
         why = f"{self.why} ({self.numbers})" if self.numbers else self.why
@@ -75,63 +172,24 @@ class Outcome:
     seen: tuple[str, ...] = ()
 
 
-def read_claims() -> tuple[Claim, ...]:
-    """Return the claims of claims.toml in their order; LabError with file and line for one that is not whole."""
-    top = read_table(FILE)
-    top.allow("claim")
-    entries = [
-        Table(FILE, top.text, "[[claim]]", number, dict(values)) for number, values in enumerate(top.values["claim"])
-    ]
-    return tuple(_claim(entry) for entry in entries)
+def claimed(ratio: Ratio, claim: Claim) -> str:
+    """Return whether a measured ratio lies within what is claimed, beyond it, or on its border."""
+    if claim.at_least < ratio.low and ratio.high < claim.at_most:
+        return HOLDS
+    return FAILS if ratio.high < claim.at_least or ratio.low > claim.at_most else UNDECIDED
 
 
-def _claim(entry: Table) -> Claim:
-    entry.allow("name", "source", "short", "says", "looks_at", "at_least", "at_most")
-    words = {key: entry.get(key, text) for key in ("name", "source", "short", "says", "looks_at")}
-    at_least, at_most = entry.get("at_least", positive, 0.0), entry.get("at_most", positive, math.inf)
-    return Claim(**words, at_least=at_least, at_most=at_most)
+def combined(parts: Sequence[Part], seen: Sequence[str], combine: Literal["all", "any"]) -> Outcome:
+    """Put the parts of a claim together.
 
-
-def positive(value: Any) -> float | None:
-    """a number greater than 0"""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    return float(value) if good else None
-
-
-# --- putting parts together -------------------------------------------------------------------------------
-
-
-def all_of(parts: Sequence[Part], seen: Sequence[str] = ()) -> Outcome:
-    """Judge a claim that says several things: it holds where all do, and not where one does not."""
-    for outcome in (FAILS, UNTOLD):
-        if decisive := [part for part in parts if part.outcome == outcome]:
-            return Outcome(outcome, _whys(decisive, len(parts)), tuple(parts), tuple(seen))
-    return Outcome(HOLDS, _whys(parts, len(parts)), tuple(parts), tuple(seen))
-
-
-def any_of(parts: Sequence[Part], seen: Sequence[str] = ()) -> Outcome:
-    """Judge a claim that says that something is so somewhere: it holds where one part does."""
-    for outcome in (HOLDS, UNTOLD):
-        if decisive := [part for part in parts if part.outcome == outcome]:
-            return Outcome(outcome, _whys(decisive, len(parts)), tuple(parts), tuple(seen))
-    return Outcome(FAILS, _whys(parts, len(parts)), tuple(parts), tuple(seen))
-
-
-def whichever(outcomes: Mapping[str, Outcome], unnamed: str) -> Outcome:
-    """Judge a claim that leaves open what it is about: as all readings come out, else it cannot be told.
-
-    `outcomes` has the readings by name; `unnamed` says what the source leaves open.
+    A claim about all of them holds where all do, and fails where one does not. A claim about any of them holds where
+    one does, and fails where none does.
     """
-    found = list(outcomes.values())
-    parts = tuple(part for each in found for part in each.parts)
-    seen = tuple(dict.fromkeys(sentence for each in found for sentence in each.seen))
-    if len({each.outcome for each in found}) == 1:
-        whys = dict.fromkeys(each.why for each in found)
-        if len(whys) == 1:
-            return Outcome(found[0].outcome, found[0].why, parts, seen)
-        return Outcome(found[0].outcome, "; ".join(f"{name}: {of.why}" for name, of in outcomes.items()), parts, seen)
-    each_said = "; ".join(f"{name}: {of.outcome} ({of.why})" for name, of in outcomes.items())
-    return Outcome(UNTOLD, f"{unnamed}: {each_said}", parts, seen)
+    first, last = (FAILS, HOLDS) if combine == "all" else (HOLDS, FAILS)
+    for outcome in (first, UNDECIDED):
+        if decisive := [part for part in parts if part.outcome == outcome]:
+            return Outcome(outcome, _whys(decisive, len(parts)), tuple(parts), tuple(seen))
+    return Outcome(last, _whys(parts, len(parts)), tuple(parts), tuple(seen))
 
 
 def _whys(decisive: Sequence[Part], total: int) -> str:
@@ -141,21 +199,32 @@ def _whys(decisive: Sequence[Part], total: int) -> str:
         return next(iter(counts))
     every = "both" if total == 2 else f"all {total}"
     each = {why: f"{count} of {total}" if count < total else every for why, count in counts.most_common()}
-    return "; ".join(f"{why} ({of} comparisons)" for why, of in each.items())
+    return "; ".join(f"{why} ({share} comparisons)" for why, share in each.items())
 
 
-def claimed(ratio: Ratio, claim: Claim) -> str:
-    """Return whether a measured ratio lies within what is claimed, beyond it, or on its border."""
-    if claim.at_least < ratio.low and ratio.high < claim.at_most:
-        return HOLDS
-    return FAILS if ratio.high < claim.at_least or ratio.low > claim.at_most else UNTOLD
+def whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
+    """Judge a claim that leaves open what it is about: as all its readings come out, else it is not decided.
+
+    `outcomes` has the readings by name; `depends_on` is what the source leaves open.
+    """
+    found = list(outcomes.values())
+    parts = tuple(part for each in found for part in each.parts)
+    seen = tuple(dict.fromkeys(sentence for each in found for sentence in each.seen))
+    if len({each.outcome for each in found}) == 1:
+        if len({each.why for each in found}) == 1:
+            return Outcome(found[0].outcome, found[0].why, parts, seen)
+        whys = "; ".join(f"{name}: {each.why}" for name, each in outcomes.items())
+        return Outcome(found[0].outcome, whys, parts, seen)
+    each_said = "; ".join(f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items())
+    why = f"it depends on {depends_on}, which the source does not name: {each_said}"
+    return Outcome(UNDECIDED, why, parts, seen)
 
 
 def count_words(outcomes: Sequence[Outcome]) -> str:
-    """Say how many claims came out how: `Of 28 claims 3 hold here, 5 do not hold, 20 cannot be told here.`"""
+    """Say how many claims came out how: `Of 28 published claims 3 hold here, 5 do not, and 20 cannot be told here.`"""
     counts = Counter(each.outcome for each in outcomes)
-    hold, fail, untold = (counts[outcome] for outcome in OUTCOMES)
+    hold, fail, undecided = (counts[outcome] for outcome in OUTCOMES)
     return (
         f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} do{'es' * (fail == 1)} not, "
-        f"and {untold} cannot be told here."
+        f"and {undecided} cannot be told here."
     )

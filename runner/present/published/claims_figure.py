@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 from runner.present.figures import forest
 from runner.present.frames import Tables
 from runner.present.look import captions, style
-from runner.present.published.claims import FAILS, HOLDS, OUTCOMES, UNTOLD, Part
-from runner.present.published.claims_registry import Judged, judge_all
+from runner.present.published.claims import FAILS, HOLDS, OUTCOMES, UNDECIDED, Part
 from runner.present.published.counterparts import CLOSED, OPEN
+from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
 TITLE = "What was claimed, and what was measured"
-LOOKS = {HOLDS: (style.INK, "o", False), FAILS: (style.INK, "X", False), UNTOLD: (style.GREY, "o", True)}
+LOOKS = {HOLDS: (style.INK, "o", False), FAILS: (style.INK, "X", False), UNDECIDED: (style.GREY, "o", True)}
 """Outcome -> colour, marker, and whether it is hollow."""
 
 

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
-from runner.present.published.beside import counterpart, standing_in
-from runner.present.published.claims_evidence import sample
-from runner.present.published.counterparts import CLOSED, sizes
-from runner.present.published.numbers import METRICS, read_published
+from runner.present.published.counterparts import CLOSED, METRICS, read_published, sizes
+from runner.present.published.published_table import counterpart, standing_in
+from runner.present.published.quantities import in_column
 from runner.present.statistics.inference import Ratio, ratio
 
 TITLE = "Go / Rust: the published ratios, and ours"
@@ -78,7 +77,7 @@ def _pair(tables: Tables, rows: Mapping[str, Mapping[Any, Any]], words: str, col
     absent = next((each.absence for each in cells if each.absence), "")
     if absent:
         return Pair(load, named, said, math.nan, None, own=False, why=absent)
-    samples = [sample(each, column) for each in cells]
+    samples = [in_column(each, column) for each in cells]
     # CPU is the server's own, whatever was the limit.
     own = column.startswith("server_cpu") or all(server_bound(each.sealed) for each in cells)
     ours = samples[0].median / samples[1].median
