@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import BATCH, DamageError, Tally, connect, spool_points
+from runner.digest.k6_raw import BATCH, DamageError, Tally, connect, rebatched, spool_points
 from runner.model import LabError
 from runner.store import read_json, replacing
 
@@ -312,11 +312,11 @@ def _write_tables(
     database.view("requests").project(
         f"*, end_ns - {points.first_start_ns} AS since_ns, {column} AS latency_ms"
     ).create_view("answers")
-    rows = database.sql(_REQUESTS).to_arrow_reader(BATCH // 8)
+    rows = database.sql(_REQUESTS).to_arrow_reader(BATCH)
     doubles = [each.name for each in rows.schema if pa.types.is_float64(each.type)]
     encoding: dict[str, Any] = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": doubles}
     with pq.ParquetWriter(requests, rows.schema, compression="zstd", compression_level=1, **encoding) as writer:
-        for batch in rows:
+        for batch in rebatched(rows, BATCH // 8):
             writer.write_batch(batch)
     database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type="arrow")
     histogram = database.sql(_LATENCY).fetchnumpy()

@@ -1,9 +1,8 @@
 """A raw file of k6 (`--out json=FILE`, plain or .gz) -> one row per request on disk, or the line of its first fault.
 
-The file is read once. A thread inflates it, checks it and writes its lines into a pipe; DuckDB parses them and keeps
-their order; NumPy puts the points of a request into one row of a Parquet file. So memory does not grow with the file.
-DuckDB neither checks gzip's CRC nor says in which line a fault is: the thread does the first, and `LineReader`,
-which is slow, reads a damaged file again for the second.
+The file is read once. Python inflates it, checks gzip's CRC and splits it into lines; DuckDB parses them in parallel
+and keeps their order; NumPy puts the points of a request into one row of a Parquet file. So memory does not grow with
+the file. `LineReader`, which is slow, reads a damaged file again to name the line of the fault.
 
 A request's points are consecutive lines, because k6 writes one sample container at a time. So the request metrics,
 taken out of all lines, must repeat in exactly their order; anything else is damage, never a guess.
@@ -13,12 +12,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -77,9 +74,9 @@ BATCH = 4 * 122_880
 """Lines per batch: enough for Parquet row groups of a good size, little enough for memory."""
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 
-_CHUNK = 1 << 20
+_CHUNK = 4 << 20
 _LINE_LIMIT = 16 << 20
-"""Longest line that DuckDB accepts (maximum_object_size)."""
+"""A line is longer only where a file is none of k6's."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _INFINITE = re.compile(rb'"value":[+-]Inf,"tags"')
 
@@ -121,34 +118,30 @@ def spool_points(raw: Path, folder: Path, *, memory_mb: int, threads: int, salva
     DamageError names the line of the first fault. With `salvage` a missing end is no fault, and its lines are `lost`.
     DuckDB gets `memory_mb`, and spills into `folder`.
     """
-    tally, problem = Tally(), None
-    source, sink = os.pipe()
-    with ThreadPoolExecutor(1) as pool:
-        pouring = pool.submit(_pour, raw, sink)
-        try:
-            with connect(folder, memory_mb, threads) as connection:
-                _pair(connection.sql(_lines_of(source)).to_arrow_reader(BATCH), folder, tally)
-        except (*_SUSPECT, _MisalignedError) as error:
-            problem = str(error).splitlines()[0]
-        finally:
-            os.close(source)
-        lines, damage = pouring.result()
+    tally, problem, lines = Tally(), None, _Lines(raw)
+    batches = iter(lines)
+    try:
+        with connect(folder, memory_mb, threads) as connection:
+            connection.register("lines", pa.RecordBatchReader.from_batches(_LINE, batches))
+            _pair(connection.sql(_POINTS_OF_LINES).to_arrow_reader(BATCH), folder, tally)
+    except (OSError, pa.ArrowInvalid, _MisalignedError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        problem = str(error).splitlines()[0]
+        deque(batches, maxlen=0)  # whether the stream is whole explains more than a line
+    damage = lines.damage
     if damage is not None and not damage.cut:
         raise damage
-    if problem or tally.bad_lines or tally.lines != lines:
+    if problem or tally.bad_lines or tally.lines != lines.count:
         _explain(raw, tally, problem)
     tally.lost = tally.incomplete + (damage is not None)
     if damage is None and tally.incomplete:
-        damage = DamageError(lines, "the points of the last request are incomplete", cut=True)
+        damage = DamageError(lines.count, "the points of the last request are incomplete", cut=True)
     if damage is not None and not salvage:
         raise damage
     if tally.requests == 0:
-        raise damage or DamageError(lines, "there is no complete request up to here")
+        raise damage or DamageError(lines.count, "there is no complete request up to here")
     return tally
-
-
-_SUSPECT = (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException, pa.ArrowInvalid)
-"""Errors about what is read; others, such as a lack of memory, say nothing about the file."""
 
 
 def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
@@ -179,29 +172,29 @@ def _explain(raw: Path, tally: Tally, problem: str | None) -> None:
     tally.points.update(reader.infinite)
 
 
-# --- from the file to a pipe ------------------------------------------------------------------------------
+# --- from the file to lines -------------------------------------------------------------------------------
+
+_LINE = pa.schema([("line", pa.string())])
 
 
-def _pour(raw: Path, sink: int) -> tuple[int, DamageError | None]:
-    """Write the complete lines of `raw` into a pipe and close it; return their number, and what ended them early.
+@dataclass
+class _Lines:
+    """The complete lines of a file as Arrow batches (_LINE); at the end, their number and what ended them early."""
 
-    Where nobody reads the pipe any more, the rest of the file is only checked.
-    """
-    lines, is_read = 0, True
-    try:
-        for block in _blocks(raw):
-            lines += block.count(b"\n")
-            left = memoryview(block)
-            while left and is_read:
-                try:
-                    left = left[os.write(sink, left) :]
-                except BrokenPipeError:
-                    is_read = False
-    except DamageError as damage:
-        return lines, damage
-    finally:
-        os.close(sink)
-    return lines, None
+    raw: Path
+    count: int = 0
+    damage: DamageError | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            for block in _blocks(self.raw):
+                ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+                offsets = np.concatenate([[0], ends + 1]).astype(np.int32)
+                self.count += ends.size
+                lines = pa.StringArray.from_buffers(ends.size, pa.py_buffer(offsets), pa.py_buffer(block))
+                yield pa.record_batch([lines], schema=_LINE)
+        except DamageError as damage:
+            self.damage = damage
 
 
 def _blocks(raw: Path) -> Iterator[bytes]:
@@ -238,7 +231,7 @@ def _chunks(raw: Path) -> Iterator[bytes]:
                 yield data
             return
         decoder = zlib.decompressobj(wbits=31)
-        while data := handle.read(_CHUNK // 4):
+        while data := handle.read(_CHUNK // 16):
             while data:
                 if decoder.eof:
                     decoder = zlib.decompressobj(wbits=31)
@@ -250,27 +243,24 @@ def _chunks(raw: Path) -> Iterator[bytes]:
             raise EOFError
 
 
-# --- from the pipe to rows --------------------------------------------------------------------------------
+# --- from lines to rows -----------------------------------------------------------------------------------
 
-
-def _lines_of(source: int) -> str:
-    """Return the query for one row per line. A cast to ENUM looks names up by hash: a CASE of names costs more."""
-    return f"""
-        SELECT CASE WHEN type = 'Point' AND value IS NOT NULL AND time IS NOT NULL AND metric <> ''
-                    THEN coalesce(known, {_USERS})
-                    WHEN type = 'Metric' AND metric IS NOT NULL THEN {_METRIC} ELSE {_BAD} END::UTINYINT AS code,
-               value,
-               CASE WHEN code = {_USERS} THEN metric END AS users_metric,
-               CASE WHEN code IN (0, {_POINTS - 1}, {_ITERATION}) THEN time END AS time,
-               CASE WHEN code = 0 THEN tags.status END AS status,
-               CASE WHEN code = 0 THEN tags.error_code END AS error_code
-        FROM (SELECT enum_code(TRY_CAST(metric AS ENUM {_KNOWN})) AS known, metric, type,
-                     data.time AS time, data.value AS value, data.tags AS tags
-              FROM read_json('/dev/fd/{source}', format = 'newline_delimited', compression = 'none',
-                   ignore_errors = true,
-                   columns = {{metric: 'VARCHAR', type: 'VARCHAR', data: 'STRUCT("time" VARCHAR,
-                              "value" DOUBLE, tags STRUCT(status VARCHAR, error_code VARCHAR))'}}))
-    """  # noqa: S608 - built of this module's constants and a number
+_RECORD = """{"metric": "VARCHAR", "type": "VARCHAR", "data": {
+    "time": "VARCHAR", "value": "DOUBLE", "tags": {"status": "VARCHAR", "error_code": "VARCHAR"}}}"""
+_POINTS_OF_LINES = f"""
+    SELECT CASE WHEN type = 'Point' AND value IS NOT NULL AND time IS NOT NULL AND metric <> ''
+                THEN coalesce(known, {_USERS})
+                WHEN type = 'Metric' AND metric IS NOT NULL THEN {_METRIC} ELSE {_BAD} END::UTINYINT AS code,
+           value,
+           CASE WHEN code = {_USERS} THEN metric END AS users_metric,
+           CASE WHEN code IN (0, {_POINTS - 1}, {_ITERATION}) THEN time END AS time,
+           CASE WHEN code = 0 THEN tags.status END AS status,
+           CASE WHEN code = 0 THEN tags.error_code END AS error_code
+    FROM (SELECT enum_code(TRY_CAST(record.metric AS ENUM {_KNOWN})) AS known, record.metric AS metric,
+                 record.type AS type, record.data.time AS time, record.data.value AS value, record.data.tags AS tags
+          FROM (SELECT TRY(json_transform(line, '{_RECORD}')) AS record FROM lines))
+"""  # noqa: S608 - built of this module's constants only
+"""One row per line. A cast to ENUM looks names up by hash: a CASE of names costs half as much as parsing JSON."""
 
 
 def _pair(batches: Iterable[Any], folder: Path, tally: Tally) -> None:
@@ -280,7 +270,7 @@ def _pair(batches: Iterable[Any], folder: Path, tally: Tally) -> None:
         pq.ParquetWriter(folder / "requests.parquet", REQUESTS, **_PLAIN) as requests,
         pq.ParquetWriter(folder / "iterations.parquet", ITERATIONS, **_PLAIN) as iterations,
     ):
-        for batch in batches:
+        for batch in rebatched(batches, BATCH):
             points, ended = _count(batch, tally)
             iterations.write_batch(ended)
             if waiting is not None:
@@ -291,6 +281,21 @@ def _pair(batches: Iterable[Any], folder: Path, tally: Tally) -> None:
                 requests.write_batch(_requests(points.slice(0, whole)))
                 tally.requests += whole // _POINTS
     tally.incomplete = 0 if waiting is None else waiting.num_rows
+
+
+def rebatched(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Yield the same rows in batches of exactly so many, the last one fewer; DuckDB's depend on how its threads ran."""
+    waiting: list[Any] = []
+    size = 0
+    for batch in batches:
+        left = batch
+        while size + left.num_rows >= rows:
+            yield pa.concat_batches([*waiting, left.slice(0, rows - size)])
+            left, waiting, size = left.slice(rows - size), [], 0
+        waiting.append(left)
+        size += left.num_rows
+    if size:
+        yield pa.concat_batches(waiting)
 
 
 def _count(batch: Any, tally: Tally) -> tuple[Any, Any]:

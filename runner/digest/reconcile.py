@@ -26,7 +26,7 @@ SETTLED_S = 0.1
 """A generator goes to its CPUs as it begins: taskset becomes the program."""
 PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
-"""Share of its requests that the probe may send late by its fault; 3 % was seen at most, while CPU was stolen."""
+"""Share of the probe's requests that it may send late by its fault; seen at most: 3 %, as the hypervisor took CPU."""
 KERNEL_DROPS = "the kernel dropped no packets"
 CLOCK = "the clock was not stepped"
 LIVED = "the server lived through the load"

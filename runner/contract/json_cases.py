@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Expected = Literal["accepted", "rejected", "open"]
+Expectation = Literal["accepted", "rejected", "open"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Case:
 
     name: str
     body: bytes
-    expected: Expected
+    expected: Expectation
     field: str | None = None
 
 
@@ -35,6 +35,29 @@ def rejected(name: str, field: str | None, body: bytes) -> Case:
 def left_open(name: str, body: bytes) -> Case:
     """Return a case that may be accepted or answered with 400."""
     return Case(name, body, "open")
+
+
+WRONG_TYPES: tuple[tuple[str, object], ...] = (
+    ("null", None),
+    ("a number", 5),
+    ("a string", "x"),
+    ("a bool", True),
+    ("a list", ["x"]),
+    ("an object", {"name": "x"}),
+)
+CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
+"""A limit in characters is not one in bytes, nor in UTF-16 units."""
+
+
+def text_cases(name: str, field: str, most: int, body: Callable[[object], bytes]) -> Iterator[Case]:
+    """Yield what a field of 1 to `most` characters takes and refuses; `body` makes an object with that value."""
+    for label, letter in CHARACTERS:
+        yield accepted(f"{name} of 1 {label} character", body(letter))
+        yield accepted(f"{name} of {most} {label} characters", body(letter * most))
+        yield rejected(f"{name} of {most + 1} {label} characters", field, body(letter * (most + 1)))
+    for label, value in WRONG_TYPES:
+        if not isinstance(value, str):
+            yield rejected(f"{name} {label}", field, body(value))
 
 
 def with_field(body: bytes, value: bytes) -> bytes:
@@ -77,9 +100,12 @@ INVALID_VALUES = (
 """Values that JSON does not know, each as the value of an unknown field: ignored, it must still be JSON."""
 
 
+BEYOND_DOUBLES = ("1e999", "-1e999", "1e-999")
+
+
 def malformed(body: bytes, text: bytes) -> Iterator[Case]:
     """Yield what must be answered with 400; `text` is a string that `body`, a valid object, contains."""
-    whole = {
+    bodies = {
         "empty body": b"",
         "only white space": b"  \n",
         "cut off": body[:-2],
@@ -101,48 +127,43 @@ def malformed(body: bytes, text: bytes) -> Iterator[Case]:
         "the object in an array": b"[" + body + b"]",
         "20,000 open brackets": b"[" * 20_000,
         "20,000 open objects": b'{"a":' * 10_000,
+        **{name: body.replace(text, string) for name, string in INVALID_STRINGS.items()},
+        **{f"{value.decode()} as a value": with_field(body, value) for value in INVALID_VALUES},
+        **{f"invalid UTF-8: {name}": body.replace(text, string) for name, string in INVALID_UTF8.items()},
+        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
+        "invalid UTF-8 in an unknown field": with_field(body, b'"\xff"'),
+        "invalid UTF-8 in the key of an unknown field": body[:-1] + b',"\xff":1}',
     }
-    for name, broken in whole.items():
-        yield rejected(name, None, broken)
-    for name, string in INVALID_STRINGS.items():
-        yield rejected(name, None, body.replace(text, string))
-    for value in INVALID_VALUES:
-        yield rejected(f"{value.decode()} as a value", None, with_field(body, value))
-    for name, string in INVALID_UTF8.items():
-        yield rejected(f"invalid UTF-8: {name}", None, body.replace(text, string))
-    # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
-    yield rejected("invalid UTF-8 in an unknown field", None, with_field(body, b'"\xff"'))
-    yield rejected("invalid UTF-8 in the key of an unknown field", None, body[:-1] + b',"\xff":1}')
+    return (rejected(name, None, broken) for name, broken in bodies.items())
 
 
 def either(body: bytes, text: bytes) -> Iterator[Case]:
     """Yield what JSON libraries judge differently: accepted or 400, but neither a crash nor a hang nor a 500."""
-    for levels in (101, 1000, 20_000):
-        yield left_open(f"{levels:,} levels", _nested(body, levels))
-    yield left_open("10,000 levels of objects", with_field(body, b'{"a":' * 10_000 + b"1" + b"}" * 10_000))
-    yield left_open("1e999 in an unknown field", with_field(body, b"1e999"))
-    yield left_open("-1e999 in an unknown field", with_field(body, b"-1e999"))
-    yield left_open("1e-999 in an unknown field", with_field(body, b"1e-999"))
-    yield left_open("an exponent of 20 digits", with_field(body, b"1e" + b"9" * 20))
-    yield left_open("a number of 30,000 digits", with_field(body, b"9" * 30_000))
-    yield left_open("a fraction of 30,000 digits", with_field(body, b"0." + b"9" * 30_000))
-    yield left_open("a duplicate unknown key", with_field(with_field(body, b"1"), b"2"))
-    yield left_open("half a surrogate pair", body.replace(text, b"\\ud83d"))
-    yield left_open("a surrogate pair the wrong way round", body.replace(text, b"\\ude00\\ud83d"))
-    yield left_open("a byte order mark", b"\xef\xbb\xbf" + body)
+    bodies = {
+        **{f"{levels:,} levels": _nested(body, levels) for levels in (101, 1000, 20_000)},
+        "10,000 levels of objects": with_field(body, b'{"a":' * 10_000 + b"1" + b"}" * 10_000),
+        **{f"{number} in an unknown field": with_field(body, number.encode()) for number in BEYOND_DOUBLES},
+        "an exponent of 20 digits": with_field(body, b"1e" + b"9" * 20),
+        "a number of 30,000 digits": with_field(body, b"9" * 30_000),
+        "a fraction of 30,000 digits": with_field(body, b"0." + b"9" * 30_000),
+        "a duplicate unknown key": with_field(with_field(body, b"1"), b"2"),
+        "half a surrogate pair": body.replace(text, b"\\ud83d"),
+        "a surrogate pair the wrong way round": body.replace(text, b"\\ude00\\ud83d"),
+        "a byte order mark": b"\xef\xbb\xbf" + body,
+    }
+    return (left_open(name, made) for name, made in bodies.items())
 
 
 def unusual(body: bytes, text: bytes) -> Iterator[Case]:
     """Yield what is valid JSON, if rarely seen."""
-    yield accepted("100 levels", _nested(body, 100))
-    yield accepted(
-        "unknown fields of every type", with_field(body, b'[null,true,-1.5e-7,"",{},[]],"\\u00e9":{"name":5}')
-    )
-    yield accepted("an empty key", body[:-1] + b',"":0}')
-    yield accepted("a null in the key of an unknown field", body[:-1] + b',"\\u0000":0}')
-    yield accepted("escaped letters", body.replace(text, b'\\u0041\\u00e9\\ud83D\\uDe00\\/\\b\\f\\n\\r\\t\\\\\\"'))
-    yield accepted("U+007F and noncharacters", body.replace(text, "\x7f\ufffe\uffff\U0010ffff".encode()))
-    yield accepted(
-        "white space everywhere", b" \r\n\t" + body.replace(b'":', b'"\t:\r\n ').replace(b",", b" ,\n") + b"\n "
-    )
-    yield accepted("a body of exactly 64 KiB", body.ljust(64 * 1024))
+    bodies = {
+        "100 levels": _nested(body, 100),
+        "unknown fields of every type": with_field(body, b'[null,true,-1.5e-7,"",{},[]],"\\u00e9":{"name":5}'),
+        "an empty key": body[:-1] + b',"":0}',
+        "a null in the key of an unknown field": body[:-1] + b',"\\u0000":0}',
+        "escaped letters": body.replace(text, b'\\u0041\\u00e9\\ud83D\\uDe00\\/\\b\\f\\n\\r\\t\\\\\\"'),
+        "U+007F and noncharacters": body.replace(text, "\x7f\ufffe\uffff\U0010ffff".encode()),
+        "white space everywhere": b" \r\n\t" + body.replace(b'":', b'"\t:\r\n ').replace(b",", b" ,\n") + b"\n ",
+        "a body of exactly 64 KiB": body.ljust(64 * 1024),
+    }
+    return (accepted(name, made) for name, made in bodies.items())
