@@ -26,8 +26,8 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test test-all
-test: setup ## Run the tests that a change must pass before its commit (eight minutes on two cores)
-test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser, faults too
+test: setup ## Run the tests that a change must pass before its commit (all but the long ones)
+test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
 test: ONLY := not long and
 # Tests that measure run alone, after all others, which share the CPUs.
 test test-all:
