@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
@@ -87,12 +86,6 @@ class DatabaseUse:
     before: DatabaseCounters
     after: DatabaseCounters
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
-        """Rebuild from plain JSON types."""
-        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
-        return cls(data["tag"], data["version"], before, after)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts:
@@ -123,23 +116,6 @@ class Slice(LoadFacts):
 
     place: int
     position: int
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Slice:
-        """Rebuild from plain JSON types."""
-        return cls(**_typed(data))
-
-
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of LoadFacts, rebuilt from plain JSON types; others as they are."""
-    return {
-        **data,
-        "argv": tuple(data["argv"]),
-        "generator_env": tuple((k, v) for k, v in data["generator_env"]),
-        "counters_before": Counters(**data["counters_before"]),
-        "counters_after": Counters(**data["counters_after"]),
-        "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,15 +159,3 @@ class Measurement(LoadFacts):
             return (self,)
         names = [each.name for each in fields(LoadFacts)]
         return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; the inverse of `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measurement:
-        """Rebuild from `to_json`'s output as read back from trial.json."""
-        placement = Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()})
-        slices = tuple(Slice.from_json(each) for each in data.get("slices", ()))
-        others = tuple((begin, end) for begin, end in data.get("others_loaded", ()))
-        return cls(**{**_typed(data), "placement": placement, "slices": slices, "others_loaded": others})

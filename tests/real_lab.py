@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """Every series of k6 that the lab drives: a folder each."""
+BENCH = [sys.executable, "-m", "runner.cli"]
 KNOWN = """[server]
 language = "Python"
 framework = "asyncio"
@@ -62,18 +63,19 @@ def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "runner.cli", *arguments],
-        cwd=root,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=280, check=False
     )
+
+
+def must_be_alone() -> None:
+    """AssertionError where pytest-xdist runs other tests at the same time."""
+    alone = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1"
+    assert alone, "a campaign runs alone: mark the test `load` or `timed`"
 
 
 def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
     """Write a campaign, run it and return what happened with the table of its trials."""
+    must_be_alone()
     path = root / "test.toml"
     path.write_text(campaign)
     done = bench(root, "run", str(path), "--json", *more)

@@ -19,7 +19,7 @@ from runner.present.alt.courses import Wording, clauses, course, hollow
 from runner.present.alt.sentences import Form, fit, said
 from runner.present.case import Case, choose
 from runner.present.frames import read_tables
-from runner.present.notebook import notebooks, session
+from runner.present.notebook import notebooks, page, run_page
 from runner.present.notebook.gallery import (
     RATES_FIGURES,
 )
@@ -102,7 +102,7 @@ def alts(page: Path) -> list[str]:
 def test_a_text_with_special_characters_reaches_the_page_as_it_is(tmp_path: Path) -> None:
     text = 'Dot plot of “p99 <= 10 ms”, a "quoted" name & an <img src=x onerror=alert(1)>.'
     output = nbformat.v4.new_output("display_data", {"image/png": PNG}, metadata={"image/png": {"alt": text}})
-    cell = nbformat.v4.new_code_cell("report.show()", outputs=[output])
+    cell = nbformat.v4.new_code_cell("report.show_figure()", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "executed.ipynb")
     notebooks.export_html(tmp_path / "executed.ipynb", tmp_path / "page.html")
     assert alts(tmp_path / "page.html") == [text]
@@ -113,10 +113,11 @@ def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
         cells = json.loads(path.read_text())["cells"]
         texts = ["".join(cell["source"]) for cell in cells]
         heads = {line.lstrip("# ") for text in texts for line in text.splitlines() if line.startswith("#")}
-        shown = {name for text in texts for name in re.findall(r'report\.show\("([a-z0-9-]+)"\)', text)}
+        shown = {name for text in texts for name in re.findall(r'report\.show_figure\("([a-z0-9-]+)"\)', text)}
         assert {alt.TABLES[name] for name in shown & set(alt.TABLES)} <= heads, path.name
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_carries_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("servers", "notebooks"):
         (tmp_path / folder).mkdir()
@@ -137,11 +138,12 @@ def test_a_figure_of_one_trial_is_described_by_that_trial(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Image] = []
-    monkeypatch.setattr(session, "display", shown.append)
+    monkeypatch.setattr(page, "display", shown.append)
     assert case.tables.folder is not None
-    report = session.Report(case.tables.folder, case.tables, tmp_path, case)
+    report = run_page.run_page(case.tables.folder, case.tables, case)
+    report.figures = tmp_path
     for name in ("verdict-cpu", "cpu-peaks"):
-        report.show(name)
+        report.show_figure(name)
     assert [image._repr_png_()[1]["alt"] for image in shown] == [
         on_page("verdict-cpu", case),
         on_page("cpu-peaks", case.tables),

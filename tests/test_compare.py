@@ -281,6 +281,7 @@ def test_wrong_usage_is_exit_code_two(arguments: tuple[str, ...], words: str, ma
     assert (code, out) == (2, "") and words in err
 
 
+@pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_five_percent(make: Make, bench: Any) -> None:
     """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most pairs name one."""
     names = [make(f"run{number}") for number in range(9)]
@@ -300,7 +301,7 @@ def test_the_table_fits_a_terminal_of_100_columns(make: Make, bench: Any, monkey
     _, out, _ = bench(make("one"), make("two", worse), "--fail-above", "1")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in out.splitlines()]
     assert max(len(line) for line in lines) <= 100
-    heading = re.compile(r"server +quantity +A +B +B/A \[95 %\] +could tell +verdict")
+    heading = re.compile(r"server +quantity +A +B +B/A \[95 %\] +detectable +verdict")
     assert any(heading.search(line) for line in lines)
     row = re.compile(r"axum +requests/s +[\d,]+ +[\d,]+ +×0\.\d{3} \[0\.\d{3}–0\.\d{3}\] +[\d.]+ % +worse, regression$")
     assert any(row.search(line) for line in lines)

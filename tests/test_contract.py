@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from contract_faulty_server import NONCE
+from marking import long_but
 
-from runner.measure.contract import cases, check_contract
-from runner.measure.contract.wire import Target, fetch
+from runner.contract import check_contract, experiments
+from runner.contract.connection import Target, fetch, request
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
 
@@ -42,7 +43,7 @@ def build_where_missing(name: str) -> tuple[Server, list[str]]:
     return server, [word.replace("{artifact}", str(artifact)) for word in server.run_command]
 
 
-@pytest.fixture(params=server_names())
+@pytest.fixture(params=long_but(["axum", "gin"], server_names()))
 def built_server(request: pytest.FixtureRequest) -> tuple[Server, list[str]]:
     return build_where_missing(request.param)
 
@@ -102,18 +103,19 @@ def asked_of_all() -> list[tuple[str, str, bytes | None]]:
     # writes as -0.
     worded = ("characters", "101 variants", "variants empty", "percentage of -0.01", "100.01", "sum of")
     escaped = ("control characters", "U+007F", "escaped letters", "U+0000", "-0.0")
-    plain = [case for case in cases.VALID_CASES if not any(word in case.name for word in escaped)]
-    plain += [case for case in cases.INVALID_CASES if any(word in case.name for word in worded)]
+    plain = [case for case in experiments.VALID_CASES if not any(word in case.name for word in escaped)]
+    plain += [case for case in experiments.INVALID_CASES if any(word in case.name for word in worded)]
     return [
         ("GET", "/count", None),
         ("GET", "/devices", None),
         ("GET", "/no-such-path", None),
         ("PUT", "/count", None),
-        ("POST", "/experiments", cases.TOO_LARGE.body),
+        ("POST", "/experiments", experiments.TOO_LARGE.body),
         *(("POST", "/experiments", case.body) for case in plain),
     ]
 
 
+@pytest.mark.long
 def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
     asked = asked_of_all()
     bodies = {}
@@ -122,7 +124,7 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
             server, command = build_where_missing(name)
             port = free_port()
             with started(server.folder, command, port, tmp_path):
-                bodies[name] = [fetch(Target("127.0.0.1", port), *request).body for request in asked]
+                bodies[name] = [fetch(Target("127.0.0.1", port), request(*each)).body for each in asked]
     first = next(iter(bodies.values()))
     differing = [
         (request, name, answered[number], first[number])

@@ -11,21 +11,19 @@ import pytest
 from contract_database import MemoryDatabase
 from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, faulty_server, server_record
 
-from runner.measure.contract import check_contract, endurance, outage
-from runner.measure.contract.bodies import check_bodies
-from runner.measure.contract.connections import check_connections
-from runner.measure.contract.counting import check_counting, counted
-from runner.measure.contract.crowd import check_crowd
-from runner.measure.contract.devices import check_devices_insert, check_without_database
-from runner.measure.contract.endpoints import check_endpoints
-from runner.measure.contract.endurance import check_endurance
-from runner.measure.contract.experiments import check_experiments
-from runner.measure.contract.heads import check_heads
-from runner.measure.contract.outage import check_outage
-from runner.measure.contract.pipelining import check_pipelining
-from runner.measure.contract.random_checks import check_random
-from runner.measure.contract.smuggling import check_smuggling
-from runner.measure.contract.wire import Target
+from runner.contract import check_contract, endurance, parallel_inserts
+from runner.contract.bodies import body_rows
+from runner.contract.checking import Rows, check_rows
+from runner.contract.connection import Target
+from runner.contract.connections import connection_rows, pipelining_rows
+from runner.contract.counting import counted, counting_rows
+from runner.contract.devices import device_rows, rows_without_database
+from runner.contract.endpoints import endpoint_rows
+from runner.contract.endurance import endurance_rows
+from runner.contract.experiments import experiment_rows
+from runner.contract.heads import head_rows, smuggling_rows
+from runner.contract.parallel_inserts import outage_rows, parallel_rows
+from runner.contract.random_experiments import random_rows
 from runner.model import Check, Server
 
 pytestmark = pytest.mark.timed
@@ -34,25 +32,25 @@ SEED = 20261121
 AT_ONCE = 8
 """Servers that are checked in parallel, each in a process of its own: most of the time is waiting."""
 
-Section = Callable[[Target, Server, FaultyServer, MemoryDatabase], Iterable[Check]]
+Section = Callable[[Server, FaultyServer, MemoryDatabase], Rows]
 SECTIONS: dict[str, Section] = {
-    "endpoints": lambda target, server, _f, _d: check_endpoints(target, server, NONCE),
-    "experiments": lambda target, server, _f, _d: check_experiments(target, server),
-    "random": lambda target, server, _f, _d: check_random(target, server, SEED, 100),
-    "connections": lambda target, server, _f, _d: check_connections(target, server),
-    "pipelining": lambda target, server, _f, _d: check_pipelining(target, server, SEED),
-    "heads": lambda target, _s, _f, _d: check_heads(target),
-    "bodies": lambda target, server, _f, _d: check_bodies(target, server),
-    "smuggling": lambda target, server, _f, _d: check_smuggling(target, server),
-    "counting": lambda target, server, _f, _d: check_counting(target, server),
-    "counted": lambda target, server, _f, _d: counted(target, server, "count", check_connections(target, server)),
-    "endurance": lambda target, server, faulty, _d: check_endurance(
-        target, server, lambda: 50_000_000 + faulty.leaked_bytes, lambda: 10 + faulty.leaked_files
+    "endpoints": lambda server, _f, _d: endpoint_rows(server, NONCE),
+    "experiments": lambda server, _f, _d: experiment_rows(server),
+    "random": lambda server, _f, _d: random_rows(server, SEED, 100),
+    "connections": lambda server, _f, _d: connection_rows(server),
+    "pipelining": lambda server, _f, _d: pipelining_rows(server, SEED),
+    "heads": lambda _s, _f, _d: head_rows(),
+    "bodies": lambda server, _f, _d: body_rows(server),
+    "smuggling": lambda server, _f, _d: smuggling_rows(server),
+    "counting": lambda server, _f, _d: counting_rows(server),
+    "counted": lambda server, _f, _d: connection_rows(server),
+    "endurance": lambda server, faulty, _d: endurance_rows(
+        server, lambda: 50_000_000 + faulty.leaked_bytes, lambda: 10 + faulty.leaked_files
     ),
-    "devices": lambda target, _s, _f, database: check_devices_insert(target, database),
-    "crowd": lambda target, _s, _f, database: check_crowd(target, database, POOL_SIZE),
-    "outage": lambda target, server, _f, database: check_outage(target, server, database, POOL_SIZE),
-    "without database": lambda target, _s, _f, _d: check_without_database(target),
+    "devices": lambda _s, _f, database: device_rows(database),
+    "parallel inserts": lambda _s, _f, database: parallel_rows(database, POOL_SIZE),
+    "outage": lambda server, _f, database: outage_rows(server, database, POOL_SIZE),
+    "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
 FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the contract allows it
@@ -195,7 +193,7 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
         "no limit": ["devices-insert: a body of 64 KiB and 1 byte"],
         "inserts are listed": ["devices-insert: GET /devices is as before"],
     },
-    "crowd": {
+    "parallel inserts": {
         "pool of another size": ["pool: size as configured"],
         "idle counts too much": ["pool: *", "devices-insert: 32 clients*"],
         "a connection stays in use": ["pool: at rest*"],
@@ -231,7 +229,9 @@ def failed(checks: Iterable[Check]) -> dict[str, str]:
 def run_section(section: str, fault: str) -> tuple[dict[str, str], int]:
     database = None if section == "without database" else MemoryDatabase()
     with faulty_server(fault, database) as server:
-        checks = list(SECTIONS[section](Target("127.0.0.1", server.port), server_record(), server, database))
+        target, record = Target("127.0.0.1", server.port), server_record()
+        made = check_rows(target, SECTIONS[section](record, server, database))
+        checks = list(counted(target, record, "count", made) if section == "counted" else made)
     return failed(checks), len(checks)
 
 
@@ -241,7 +241,7 @@ def short_rounds() -> Iterable[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(endurance, "REQUESTS", 400)
     patch.setattr(endurance, "ABANDONED", 100)
-    patch.setattr(outage, "RECOVER_WITHIN_S", 1.5)
+    patch.setattr(parallel_inserts, "RECOVER_WITHIN_S", 1.5)
     yield
     patch.undo()
 
@@ -306,7 +306,8 @@ def test_only_what_is_implemented_is_checked() -> None:
 def test_unreadable_memory_is_told() -> None:
     few = server_record(("health", "count", "fallback"))
     with faulty_server() as server:
-        broken = failed(check_endurance(Target("127.0.0.1", server.port), few, lambda: None, None))
+        rows = endurance_rows(few, lambda: None, None)
+        broken = failed(check_rows(Target("127.0.0.1", server.port), rows))
     assert list(broken) == ["memory does not grow with every round"]
     assert "could not be read" in broken["memory does not grow with every round"]
 
@@ -314,6 +315,8 @@ def test_unreadable_memory_is_told() -> None:
 def test_a_seed_repeats_the_random_bodies() -> None:
     with faulty_server("numbers lose a bit") as server:
         target = Target("127.0.0.1", server.port)
-        first, again = (failed(check_random(target, server_record(("experiments",)), 7, 50)) for _ in range(2))
+        first, again = (
+            failed(check_rows(target, random_rows(server_record(("experiments",)), 7, 50))) for _ in range(2)
+        )
     assert first == again
     assert all("seed 7, body " in detail for detail in first.values())

@@ -8,7 +8,7 @@ import pytest
 from contract_database import MemoryDatabase
 from contract_faulty_server import NONCE, faulty_server, server_record
 
-from runner.measure.contract import quick_check
+from runner.contract import quick_check
 from runner.model import Check, LabError
 
 pytestmark = pytest.mark.timed

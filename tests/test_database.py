@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import psycopg
 import pytest
-from test_pipeline import BENCH, records, run, wait_for
+from fake_lab import BENCH, records, run, wait_for
 
 from runner.digest.reconcile import Sent, database_checks
 from runner.measure.database import scram_verifier, serving, try_database
@@ -24,6 +24,7 @@ from runner.measure.tools import find_program
 from runner.measurement import DatabaseCounters, DatabaseUse
 from runner.model import LabError
 
+pytestmark = pytest.mark.timed
 needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
 
 CAMPAIGN = """title = "inserts"
@@ -178,6 +179,7 @@ def test_rows_are_the_inserts_that_were_answered(tmp_path):
     assert b"postgres://" not in everything
 
 
+@pytest.mark.long
 @needs_postgres
 @pytest.mark.parametrize(("fault", "rows"), [("server-loses-inserts", 0), ("server-inserts-twice", 80)])
 def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, fault, rows):
@@ -191,6 +193,7 @@ def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, fault, row
     assert f"6 rows inserted = successful inserts ({rows} rows, 40 inserts answered" in record["error"]
 
 
+@pytest.mark.long
 def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
     campaign = fake_lab.make(tmp_path)
     campaign.write_text(campaign.read_text() + CAMPAIGN[CAMPAIGN.index("[[load]]") :])
@@ -206,6 +209,7 @@ def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
     assert set(states.values()) == {"sealed"}
 
 
+@pytest.mark.long
 @pytest.mark.fault("a run with PostgreSQL is killed", "no database and no cluster is left")
 @needs_postgres
 def test_a_killed_run_leaves_no_database(tmp_path):
@@ -258,6 +262,7 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
     assert str(rows) in check.detail
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "PostgreSQL is killed in the warm-up or under load", "the trial is failed and says so; nothing is left"
 )

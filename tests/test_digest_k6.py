@@ -175,6 +175,7 @@ def test_odd_file_names(tmp_path: Path) -> None:
     assert digest(write_lines(folder / "k6.json.gz", make_lines(1, 20)[0])).requests > 0
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """The digest in a process of its own keeps below 600 MB; its own use hardly grows with three times the lines."""
     program = (
@@ -260,6 +261,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
 @pytest.mark.parametrize(("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)])
 def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tags: str | None) -> None:

@@ -10,7 +10,7 @@ import mistune
 import pandas as pd
 import pytest
 import synthetic_run
-from test_pipeline import bench
+from fake_lab import bench
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
 TEXTS = ("framework", "language", "error", "verdict_reason")
@@ -69,6 +69,7 @@ def lab(tmp_path_factory):
     return root
 
 
+@pytest.mark.long
 @pytest.mark.fault("a foreign run's texts are HTML, script, links, Markdown or LaTeX", "they are shown as text")
 def test_hostile_texts_stay_texts_in_a_report(lab, monkeypatch):
     done = bench(lab, "report", "hostile", "--json")
@@ -81,6 +82,7 @@ def test_hostile_texts_stay_texts_in_a_report(lab, monkeypatch):
     assert "<script>alert(1)</script>" in read(Path(made["html"]).read_text(encoding="utf-8")).words
 
 
+@pytest.mark.long
 @pytest.mark.fault("the same run is published", "text still, in the page and in the post")
 def test_hostile_texts_stay_texts_in_a_post(lab, tmp_path):
     done = bench(lab, "publish", "hostile", "--out", str(tmp_path / "post"))

@@ -11,7 +11,7 @@ import pytest
 import synthetic_rates
 import synthetic_run
 
-from runner.present.answers.headline import Headline, doubled, headlines, printable, untold
+from runner.present.answers.headline import Headline, doubled, headlines, printable, undecided
 from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
@@ -44,13 +44,13 @@ def test_the_leader_the_lead_and_the_trials_are_named(six: Tables) -> None:
     assert least == pytest.approx(1 / 0.94, rel=0.01) and most == pytest.approx(1 / 0.94, rel=0.01)
     assert least <= most
     assert rate.sureness.startswith("6 trials each; p ≤ 0.0")
-    assert "4 of 10 loads cannot tell: the load generator was the limit (4)" in rate.untold
+    assert "4 of 10 loads are undecided: the generator was the limit (4)" in rate.undecided
 
 
 def test_cpu_per_request_counts_every_load(six: Tables) -> None:
     cost = of(headlines(six), "Least CPU")
     assert cost.answer.startswith("nginx on 9 of 10 loads")
-    assert cost.untold == ""
+    assert cost.undecided == ""
 
 
 def test_swapped_servers_swap_the_answer(six: Tables) -> None:
@@ -69,8 +69,8 @@ def test_equal_servers_are_a_tie(six: Tables) -> None:
 def test_too_few_trials_rank_nobody_and_say_so(tmp_path: Path) -> None:
     found = headlines(read(synthetic_run.build(tmp_path / "run", trials=3)))
     assert {each.answer for each in found} == {"nobody"}
-    assert "fewer than 5 trials" in of(found, "Least CPU").untold
-    assert len(untold(found)) == len(found) == len(printable(found))
+    assert "fewer than 5 trials" in of(found, "Least CPU").undecided
+    assert len(undecided(found)) == len(found) == len(printable(found))
 
 
 def test_open_loads_ask_for_response_times_and_objectives(tmp_path: Path) -> None:

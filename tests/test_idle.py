@@ -78,6 +78,7 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
     assert device.read_bytes() == bytes(4)
 
 
+@pytest.mark.long
 @needs_device
 @pytest.mark.timed
 @pytest.mark.fault("the runner is killed while it keeps idle CPUs awake", "they may sleep again at once")

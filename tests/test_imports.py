@@ -42,6 +42,8 @@ def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
             assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"
 
 
+BASE = {"frames": (), "case": ("frames",)}
+"""The modules of `present` that every room may look into, each with those that it may look into itself."""
 ROOMS = {
     "look": (),
     "statistics": (),
@@ -63,11 +65,18 @@ def test_the_rooms_of_present_are_known():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_look_one_way(room):
-    allowed = {room, *ROOMS[room], "frames", "case"}
+    allowed = {room, *ROOMS[room], *BASE}
     for path in modules(PACKAGE / "present" / room):
         for name in imported(path):
             if name.startswith("runner.present."):
                 assert name.split(".")[2] in allowed, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("module", BASE)
+def test_what_all_rooms_look_into_looks_into_none(module):
+    found = imported(PACKAGE / "present" / f"{module}.py")
+    ours = {name.split(".")[2] for name in found if name.startswith("runner.present.")}
+    assert ours <= set(BASE[module]), ours
 
 
 @pytest.mark.parametrize("wing", WINGS)
@@ -83,7 +92,7 @@ def test_planning_looks_at_the_model_and_the_store_only():
 
 
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "measurement.py"):
+    for module in ("model.py", "limits.py", "measurement.py"):
         assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)

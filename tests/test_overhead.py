@@ -31,7 +31,7 @@ def observations(variants, blocks=8, noise=0.01, seed=1):
 def test_a_known_cost_comes_back_as_a_ratio_whatever_the_machine_does_from_block_to_block():
     lab, free, slow = costs(observations({"lab": 1000.0, "no probe": 1000.0, "stock k6": 900.0}))
     assert (lab.variant, lab.in_words, lab.sampler_cpu_pct) == ("lab", "", 0.8)
-    assert "cannot be told from 1" in free.in_words
+    assert "not distinguishable from 1" in free.in_words
     assert slow.lab_to_variant.low <= 1000 / 900 <= slow.lab_to_variant.high
     assert slow.lab_to_variant.high - slow.lab_to_variant.low < 0.05
     assert slow.in_words.startswith("1.1")
@@ -43,6 +43,7 @@ def test_few_blocks_give_no_ratio():
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(tmp_path):
     root = real_lab.make(tmp_path)

@@ -6,56 +6,22 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
-from operator import itemgetter
 from pathlib import Path
 
 import fake_lab
 import pandas as pd
 import pytest
+from fake_lab import ALONE, BENCH, CLOSE, K6, WRK, bench, records, run, trials_of, wait_for
+from marking import long_but
 from real_lab import standing
 
 from runner.digest.trial import digest_trial
 from runner.measurement import Measurement
 from runner.model import Cell, Trial
 from runner.present.look.captions import manifest_rows
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 pytestmark = pytest.mark.timed
-
-BENCH = [sys.executable, "-m", "runner.cli"]
-
-
-def bench(root, *arguments, **options):
-    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
-    return subprocess.run(
-        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=240, check=False, **options
-    )
-
-
-def run(root, campaign, *more):
-    done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
-    return done, json.loads(done.stdout) if done.stdout else None
-
-
-def records(path):
-    """What is kept of each trial's last attempt, by the trial's name."""
-    found = [json.loads(file.read_text()) for file in Path(path).glob("trials/*/trial.json")]
-    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
-
-
-def trials_of(path):
-    return standing(pd.read_parquet(Path(path) / "tables" / "trials.parquet"))
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("lab")
-    campaign = fake_lab.make(root, repeats=2)
-    done, result = run(root, campaign)
-    assert done.returncode == 0, done.stderr
-    return root, result
 
 
 def test_all_trials_are_sealed_and_the_journal_tells_their_story(finished):
@@ -109,6 +75,7 @@ def test_the_manifest_says_how_and_hides_the_machine(finished):
     assert os.environ.get("HOME", "/root") + "/" not in everything
 
 
+@pytest.mark.long
 def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished):
     root, result = finished
     path = Path(result["path"])
@@ -136,7 +103,7 @@ def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_pa
     frame.loc[host, "steal_ns"] = (frame["mono_ns"][host] - frame["mono_ns"].min()) * share
     frame.to_parquet(samples)
     trial = Trial(record["trial_id"], record["order"], record["block"], Cell(**record["cell"]), record["attempt"])
-    digest = digest_trial(copy, trial, Measurement.from_json(record["measurement"]))
+    digest = digest_trial(copy, trial, decode(Measurement, record["measurement"], "the measurement"))
     assert digest.metrics["host_steal_pct"] == pytest.approx(100 * share, abs=0.1)
     assert ("the hypervisor took" in digest.verdict.reason) is (stolen_pct > 5)
 
@@ -175,6 +142,7 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
     assert "the raw files now give other values than when sealed: rps" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "k6's samples cut off", "refused, or with `--salvage` every request before the cut counts, and the trial as failed"
 )
@@ -197,41 +165,33 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     assert (others["status"] == "sealed").all()
 
 
-K6 = "b01-fake-experiments-vus2"
-WRK = "b01-fake-wrk-matrix-c4-keepalive"
-CLOSE = "b01-fake-wrk-matrix-c4-close"
+FAULTS = [
+    ("server-dies-under-load", WRK, "exit code 3"),
+    ("server-counts-double", K6, "5 requests that the server counted"),
+    ("generator-exits-7", WRK, "wrk ended with exit code 1"),
+    ("k6-drops-a-line", K6, "k6.json.gz, line"),
+    ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
+    ("server-wrong-nonce", WRK, "its nonce is wrong"),
+    ("server-counts-double", WRK, "5 requests that the server counted"),
+    ("generator-exits-7", K6, "k6 ended with exit code 1"),
+    ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
+    ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
+    ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
+    ("k6-writes-rubbish", K6, "k6.json.gz, line"),
+    ("k6-summary-lies", K6, "4 quantiles from raw"),
+    ("k6-loses-an-iteration", K6, "1 iterations asked"),
+]
+"""What is asked for, the trial that it is seen in, and what its record says."""
 
 
 @pytest.mark.fault(
     "the server dies at its start or under load, answers or counts wrongly; a generator fails or writes what is not so",
     "the trial is failed with its reason, exit code 1, nothing is left running",
 )
-@pytest.mark.parametrize(
-    ("fault", "trial", "says"),
-    [
-        ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
-        ("server-wrong-nonce", WRK, "its nonce is wrong"),
-        ("server-dies-under-load", WRK, "exit code 3"),
-        ("server-counts-double", WRK, "5 requests that the server counted"),
-        ("server-counts-double", K6, "5 requests that the server counted"),
-        ("generator-exits-7", K6, "k6 ended with exit code 1"),
-        ("generator-exits-7", WRK, "wrk ended with exit code 1"),
-        ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
-        ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
-        ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
-        ("k6-drops-a-line", K6, "k6.json.gz, line"),
-        ("k6-writes-rubbish", K6, "k6.json.gz, line"),
-        ("k6-summary-lies", K6, "4 quantiles from raw"),
-        ("k6-loses-an-iteration", K6, "1 iterations asked"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "trial", "says"), long_but(FAULTS[:4], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
-    campaign = fake_lab.make(tmp_path)
+    campaign = fake_lab.make(tmp_path, campaign=ALONE[trial])
     fake_lab.fault(tmp_path, fault)
-    if fault == "server-wrong-nonce":
-        # Each trial would wait for its deadline: one is enough.
-        text = campaign.read_text().replace("[1, 4]", "[4]").replace('"keepalive", "close"', '"keepalive"')
-        campaign.write_text(text.replace(text[text.index("[[load]]") : text.rindex("[[load]]")], ""))
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -244,15 +204,8 @@ def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says
     assert not list((tmp_path / "data" / ".live").iterdir())
 
 
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()
-
-
 @pytest.mark.fault("SIGINT, SIGTERM or SIGKILL in mid-campaign", "nothing is left running; the run goes on to its end")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", long_but([signal.SIGINT], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
     campaign = fake_lab.make(tmp_path, repeats=2)
     env = {**os.environ, "BENCH_ROOT": str(tmp_path)}
@@ -283,6 +236,7 @@ def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
     assert (trials["status"] == "sealed").sum() == 10
 
 
+@pytest.mark.long
 @pytest.mark.fault("a server cannot be built", "its trials fail, the others run")
 def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
     campaign = fake_lab.make(tmp_path)
@@ -297,56 +251,3 @@ def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
         states[record["cell"]["server"]].add(record["status"])
     assert states == {"fake": {"sealed"}, "broken": {"failed"}}
     assert "cannot be built without no-such-compiler: install no-such-compiler" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["run"], "Which campaign?"),
-        (["run", "nonsense"], "There is no campaign 'nonsense'"),
-        (["run", "no/such.toml"], "does not exist"),
-        (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
-        (["run", "quick", "--scale", "-1"], "--scale must be greater than 0"),
-        (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
-        (["report", "nothing"], "There is no run 'nothing'"),
-        (["report"], "There is no run yet"),
-        (["check", "nobody"], "There is no server 'nobody'"),
-        (["build", "nobody"], "There is no server 'nobody'"),
-    ],
-)
-def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, arguments, says):
-    fake_lab.make(tmp_path)
-    done = bench(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("tool", ["k6", "wrk"])
-def test_a_missing_tool_is_one_sentence_and_exit_code_2(tmp_path, tool):
-    campaign = fake_lab.make(tmp_path)
-    (tmp_path / ".tools" / tool).unlink()
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    env = {**os.environ, "BENCH_ROOT": str(tmp_path), "PATH": str(empty)}
-    done = subprocess.run(
-        [*BENCH, "run", str(campaign)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert f"{tool} is not installed" in done.stderr
-    assert not list(tmp_path.glob("data/runs/*"))
-
-
-def test_outside_a_lab_it_says_where_it_looked(tmp_path):
-    env = {key: value for key, value in os.environ.items() if key != "BENCH_ROOT"} | {"BENCH_ROOT": str(tmp_path)}
-    done = subprocess.run([*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "No lab in $BENCH_ROOT" in done.stderr
-
-
-def test_no_colour_codes_where_it_is_no_terminal(finished):
-    root, _ = finished
-    done = bench(root, "list")
-    assert done.returncode == 0
-    assert "\x1b[" not in done.stdout + done.stderr

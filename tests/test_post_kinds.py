@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, takewhile
 from pathlib import Path
 
 import figure_checks
@@ -16,6 +17,7 @@ from runner.present.blog.post import Post, compose
 from runner.present.figures import wrk_matrix
 from runner.present.frames import read_tables
 from runner.present.look import style
+from runner.present.look.content import Block, Bullets, Heading, Paragraph, Sheet
 from runner.store import RunFolder
 
 
@@ -23,27 +25,42 @@ def composed(folder: Path) -> Post:
     return compose(read_tables(RunFolder(folder)), ())
 
 
+def section(post: Post, title: str) -> list[Block]:
+    """The blocks under a heading of the second rank."""
+    ranks = [block.text if isinstance(block, Heading) and block.rank == 2 else "" for block in post.blocks]
+    start = ranks.index(title) + 1
+    return [*takewhile(lambda block: not isinstance(block, Heading), post.blocks[start:])]
+
+
+def sentences(blocks: list[Block]) -> list[str]:
+    lists = [block.sentences for block in blocks if isinstance(block, Bullets)]
+    return [*(block.text for block in blocks if isinstance(block, Paragraph)), *chain.from_iterable(lists)]
+
+
 def test_a_post_about_inserts(tmp_path: Path) -> None:
     found = composed(synthetic_database.build(tmp_path, synthetic_database.THREE, trials=2))
     assert "postgresql" in found.tags
     assert "inserts" in {sheet.name for sheet in found.sheets}
-    assert any("rows were in the database" in sentence for sentence in found.findings)
-    assert any("In an open loop" in sentence for sentence in found.method)
-    machine = dict(zip(found.machine["what"], found.machine["value"], strict=True))
+    assert any("rows were in the database" in sentence for sentence in sentences(section(found, "Load by load")))
+    assert any("In an open loop" in sentence for sentence in sentences(section(found, "Method and verdicts")))
+    (frame,) = [block.frame for block in section(found, "Machine and provenance") if isinstance(block, Sheet)]
+    machine = dict(zip(frame["what"], frame["value"], strict=True))
     assert "synchronous_commit off" in machine["Database"]
 
 
 def test_a_post_about_rates(tmp_path: Path) -> None:
     found = composed(synthetic_rates.build(tmp_path, blocks=3))
     assert {"objectives", "rates"} <= {sheet.name for sheet in found.sheets}
-    assert any("probe" in sentence for sentence in found.method)
+    assert any("probe" in sentence for sentence in sentences(section(found, "Method and verdicts")))
     assert not {"inserts"} & {sheet.name for sheet in found.sheets}
 
 
 def test_a_title_counts_many_servers(tmp_path: Path) -> None:
     found = composed(synthetic_run.build(tmp_path, synthetic_run.NINE, k6=(), trials=1))
     assert found.title == "9 web API servers under wrk"
-    assert not any("probe" in sentence or "open loop" in sentence for sentence in found.method)
+    assert not any(
+        "probe" in sentence or "open loop" in sentence for sentence in sentences(section(found, "Method and verdicts"))
+    )
 
 
 def test_a_figure_without_its_caption_keeps_the_size_of_its_panels(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.compare import RunComparison, compare_runs
 from runner.present.look.palette import identities
 from runner.present.notebook import notebooks
-from runner.present.notebook.compare_session import open_comparison
+from runner.present.notebook.compare_page import open_comparison
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +117,7 @@ def test_the_page_says_what_the_terminal_says(in_lab: Path, bench: Any, tmp_path
     assert (
         "worse by more than 10 % with the whole interval: 5." in text
     )  # axum at 10 to 1000 connections, but for the open loop
-    assert raw.count('alt="Forest plot of') == 1 and "could tell" in text
+    assert raw.count('alt="Forest plot of') == 1 and "detectable" in text
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["compare-ratios"]
     assert {path.name for path in (in_lab / "figures" / "one--two").iterdir()} == {
         "compare-ratios.png",

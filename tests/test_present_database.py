@@ -21,10 +21,10 @@ from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
 from runner.present.figures import pool_sweep, ramp
 from runner.present.figures.offered import kept_rps
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
 from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, has_loads
-from runner.present.notebook.session import open_report
+from runner.present.notebook.run_page import open_report
 from runner.present.statistics.stats import window_means
 from runner.store import RunFolder
 
@@ -187,7 +187,7 @@ def test_the_answer_ranks_only_servers_that_were_the_limit(six: Tables) -> None:
     assert "> axum 6,090 (×0.968 [0.968–0.968]) >" in first and text.splitlines()[0].startswith("How to read an order")
     assert "Server CPU, of a core: hyper 97.0 %, axum 97.0 %" in first
     assert "Not ranked: echo (generator-bound 6 of 6); gnet (generator-bound 6 of 6)." in first
-    assert "Rates that rank nobody: devices-insert, keep-alive, 512 connections, pool of 4 (limit: pool)." in text
+    assert "Rates that are not ranked: devices-insert, keep-alive, 512 connections, pool of 4 (limit: pool)." in text
     assert f"{RAMP_LOAD}: kept to its end in every trial by actix, axum, hyper, gnet, nethttp;" in text
     assert "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: server)" in text
     assert "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
@@ -222,7 +222,7 @@ def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart(si
 )
 def test_no_rank_by_rate_where_the_server_was_not_the_limit(tables: Tables, verdict: str, reason: str) -> None:
     text = findings(with_verdict(tables, verdict, reason))
-    assert "Inserts per second rank nobody" in text
+    assert "Inserts per second are not ranked" in text
     assert ">" not in text  # the sign that joins ranked rates
     table = inserts.printable(with_verdict(tables, verdict, reason))
     assert table["requests/s"].str.endswith("†").all()
@@ -250,10 +250,10 @@ def test_unequal_rows_are_said(tables: Tables) -> None:
 def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
     said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.3, False, 0.9)))
     trials = pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])
-    assert captions.limit_words(trials) == "pool"
+    assert limit_words(trials) == "pool"
     busy = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.95, False, 0.9)))
     trials = pd.DataFrame([{"verdict": busy.verdict, "verdict_reason": busy.reason}])
-    assert captions.limit_words(trials) == "database"
+    assert limit_words(trials) == "database"
 
 
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
@@ -269,7 +269,7 @@ def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
     assert set(tables.of("k6")["workload"]) == {"devices-insert-k6"}
     assert set(tables.of("wrk")["workload"]) == {"static"}
     text = "\n".join(summary.answer(tables).findings)
-    assert f"{RAMP_LOAD}: the rate was set, and ranks nobody; dropped (median of the trials): echo" in text
+    assert f"{RAMP_LOAD}: the rate was set, so it is not ranked; dropped (median of the trials): echo" in text
     compared = next(line for line in text.splitlines() if line.startswith("Response times may be compared on"))
     assert f"{RAMP_LOAD} (actix, axum, hyper, gnet, nethttp)" in compared
     assert "static, keep-alive, 64 connections: requests/s where the server was the limit, not enough" in text
@@ -329,9 +329,9 @@ def test_a_run_without_a_database_says_so_and_draws_nothing(
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     report = open_report(str(synthetic_run.build(tmp_path / "run", trials=1)))
-    report.inserts()
+    report.show_part("inserts")
     for name in MINE:
-        report.show(name)
+        report.show_figure(name)
     assert capsys.readouterr().out.count("<p>") == 1
     assert report.shown == [] and not (tmp_path / "figures").exists()
     assert not any(has_loads(report.tables, name) for name in MINE)
@@ -365,4 +365,4 @@ def test_files_are_byte_stable_across_processes(run: RunFolder, tmp_path: Path) 
 
 def test_the_notebook_shows_every_figure_one_line_a_cell() -> None:
     source = (ROOT / "notebooks" / "postgres.ipynb").read_text()
-    assert sorted(re.findall(r'"report\.show\(\\"([a-z0-9-]+)\\"\)"', source)) == sorted(MINE)
+    assert sorted(re.findall(r'"report\.show_figure\(\\"([a-z0-9-]+)\\"\)"', source)) == sorted(MINE)

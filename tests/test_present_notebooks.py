@@ -21,7 +21,7 @@ from runner.model import LabError
 from runner.present.notebook import notebooks
 from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, SPIKE_FIGURE
 from runner.present.notebook.kernels import Kernels
-from runner.present.notebook.session import open_report
+from runner.present.notebook.run_page import open_report
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -77,8 +77,8 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
 
 def test_the_report_has_every_figure_one_line_a_cell() -> None:
     cells = nbformat.read(ROOT / "notebooks" / "report.ipynb", as_version=4).cells
-    shown = [cell.source for cell in cells if cell.cell_type == "code" and ".show(" in cell.source]
-    assert sorted(shown) == sorted(f'report.show("{name}")' for name in FIGURES)
+    shown = [cell.source for cell in cells if cell.cell_type == "code" and ".show_figure(" in cell.source]
+    assert sorted(shown) == sorted(f'report.show_figure("{name}")' for name in FIGURES)
 
 
 # --- papermill itself -------------------------------------------------------------------------------------
@@ -102,6 +102,7 @@ def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
     assert any("k6 ended with exit code 107." in text for text in texts)
 
 
+@pytest.mark.long
 def test_papermill_inside_notebooks_with_a_run(lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     done = papermill(lab / "notebooks", "report.ipynb", str(out), "-p", "run", "latest")
@@ -137,6 +138,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
 # --- through the lab --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
@@ -150,7 +152,7 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = report.html.read_text()
     assert not re.search(r"""(?:src|href|action)\s*=\s*["']?\s*(?:https?:)?//""", page)
     assert not re.search(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
-    assert "<script" not in page and "report.answer()" not in page
+    assert "<script" not in page and "report.show_part(" not in page
     assert "<title>Report of a run: sample</title>" in page
     assert page.count('alt="') == len(FIGURES) and 'alt="Line chart of response time' in page
     assert page.index("Not in containers") < page.index("data:image/png")
@@ -182,6 +184,7 @@ def test_a_kernel_that_died_is_told_at_once_and_none_is_left(in_lab: Path) -> No
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.long
 def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
     report = notebooks.build_report(find_run(run.name))
@@ -207,8 +210,8 @@ def test_the_notebook_about_inserts_on_a_run_without_a_database(in_lab: Path, tm
 def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic_run.build(tmp_path / "run", k6=(), wrk=False)
     report = open_report(str(folder))
-    for show in (report.answer, report.published, report.failures, report.verdicts, report.machine):
-        show()
+    for name in ("answer", "published", "failures", "verdicts", "machine"):
+        report.show_part(name)
     printed = capsys.readouterr().out
     assert "No trial of this run was sealed" in printed and "no workload that was published" in printed
 

@@ -16,6 +16,7 @@ import synthetic_rates
 from figure_checks import lines, readable, words
 from synthetic_rates import PROBE_MS, USERS
 
+from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
@@ -24,7 +25,7 @@ from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.gallery import FIGURES, RATES_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES
-from runner.present.notebook.session import VERDICT_PARTS
+from runner.present.notebook.parts import OF_A_TRIAL
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
@@ -212,7 +213,7 @@ def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(run: Run
 def test_every_verdict_of_the_lab_has_a_meaning() -> None:
     section = (ROOT / "docs" / "method.md").read_text().partition("\n## Verdicts\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `([a-z-]+)` \|", section, flags=re.MULTILINE)
-    assert listed and set(listed) == set(evidence.MEANINGS)
+    assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
 # --- without a probe --------------------------------------------------------------------------------------
@@ -267,6 +268,7 @@ def outputs(executed: Path) -> str:
     return "\n".join("".join(data.get("text/plain", "")) for data in found if "image/png" not in data)
 
 
+@pytest.mark.long
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
     pages = {page.name: page for page in report.pages}
@@ -280,6 +282,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
     assert "Verdict: generator-bound" in verdict
 
 
+@pytest.mark.long
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
@@ -293,9 +296,9 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "calls"),
     [
-        ("rates", [*(f'report.show("{name}")' for name in RATES_FIGURES), "report.rates()"]),
-        ("verdict", [*(f'report.show("{name}")' for name in VERDICT_FIGURES),
-                     *(f'report.tell("{part}")' for part in VERDICT_PARTS)]),
+        ("rates", [*(f'report.show_figure("{name}")' for name in RATES_FIGURES), 'report.show_part("rates")']),
+        ("verdict", [*(f'report.show_figure("{name}")' for name in VERDICT_FIGURES),
+                     *(f'report.show_part("{part}")' for part in OF_A_TRIAL)]),
     ],
 )  # fmt: skip
 def test_notebooks_show_everything_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
@@ -304,4 +307,4 @@ def test_notebooks_show_everything_one_line_a_cell_and_no_number_in_prose(name: 
     assert set(calls) <= set(code)
     prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))
-    assert not [verdict for verdict in evidence.MEANINGS if verdict != "offered" and verdict in prose]
+    assert not [limit for limit in Limit if limit != Limit.NONE and limit.verdict in prose]

@@ -26,7 +26,7 @@ from runner.digest.probe import (
 )
 from runner.digest.reconcile import may_hold, window_s
 from runner.digest.resources import Window
-from runner.measure.answers import Answer, parse_head
+from runner.http_response import ResponseReader, parse_head
 from runner.measure.probe import request_bytes
 from runner.measurement import PROBE_CONNECTIONS, Counters
 from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
@@ -223,32 +223,62 @@ WHOLE = {
 """Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and 9.3)."""
 
 
+def fed(wire, pieces=()):
+    """Feed a reader piece by piece; return what it answers to each: status and whether the connection is kept."""
+    reader = ResponseReader()
+    taken = []
+    for piece in pieces or (wire,):
+        reader.feed(piece)
+        response = reader.take()
+        taken.append(response and (response.status, response.kept))
+    return taken
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_ends_with_its_last_byte_and_not_before(name):
     wire, expected = WHOLE[name]
-    answer = Answer()
-    assert [answer.take(wire[at : at + 1]) for at in range(len(wire))] == [None] * (len(wire) - 1) + [expected]
-    assert Answer().take(wire) == expected
+    assert fed(wire, [wire[at : at + 1] for at in range(len(wire))]) == [None] * (len(wire) - 1) + [expected]
+    assert fed(wire) == [expected]
 
 
 def test_an_answer_of_no_known_length_ends_with_its_connection():
-    answer = Answer()
-    assert answer.take(b"HTTP/1.1 200 OK\r\n\r\n") is None
-    assert answer.take(b"some") is None
-    assert answer.take(b"") == (200, False)
+    assert fed(b"", [b"HTTP/1.1 200 OK\r\n\r\n", b"some", b""]) == [None, None, (200, False)]
 
 
 @pytest.mark.parametrize("short", [ANSWER[:-1], CHUNKED + b"2\r\nok\r\n", b"HTTP/1.1 200"])
 def test_an_answer_that_is_cut_off_is_none(short):
-    answer = Answer()
-    assert answer.take(short) is None
+    reader = ResponseReader()
+    reader.feed(short)
+    assert reader.take() is None
+    reader.feed(b"")
     with pytest.raises(ConnectionResetError):
-        answer.take(b"")
+        reader.take()
 
 
-def test_what_is_no_http_is_said_to_be():
-    with pytest.raises(ValueError, match="no answer of HTTP"):
-        Answer().take(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        CHUNKED + b"-1\r\nok\r\n",
+    ],
+)
+def test_what_is_no_http_is_said_to_be(wire):
+    with pytest.raises(ValueError, match=r"not a response of HTTP|Content-Length is|size of a chunk is"):
+        fed(wire)
+
+
+def test_responses_in_one_stream_come_one_by_one_with_their_bodies():
+    reader = ResponseReader()
+    reader.feed(WHOLE["early hints"][0] + WHOLE["chunks"][0] + WHOLE["trailers"][0] + ANSWER)
+    early = reader.take(interim=True)
+    assert (early.status, early.headers["link"], early.body) == (103, "</a>", b"")
+    assert [reader.take().body for _ in range(4)] == [b"ok", b"0\r\n\rok", b"0123456789", b"ok"]
+    assert reader.take() is None
+    reader.feed(ANSWER.replace(b"ok", b"") + ANSWER)
+    assert [reader.take(head_only=True).body, reader.take().body] == [b"", b"ok"]
+    assert reader.pending == b""
 
 
 def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():

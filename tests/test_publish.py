@@ -315,7 +315,7 @@ def test_an_error_half_way_leaves_what_was_there(
     def fail(*_: object) -> str:
         raise OSError("no space left")
 
-    monkeypatch.setattr("runner.present.blog.publish.post_html", fail)
+    monkeypatch.setattr("runner.present.blog.post.Post.html", fail)
     with pytest.raises(OSError, match="no space left"):
         publish(run, target, lambda _: None)
     assert contents(tmp_path) == before and [path.name for path in tmp_path.iterdir()] == ["bundle"]

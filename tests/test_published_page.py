@@ -20,7 +20,7 @@ from runner.present.alt import published as alt
 from runner.present.frames import Tables
 from runner.present.notebook import notebooks
 from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
-from runner.present.notebook.published_session import open_published, told
+from runner.present.notebook.published_page import evidence_words, open_published
 from runner.present.published import beside, claims_figure
 from runner.present.published import ratios as published_ratios
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, read_claims
@@ -164,7 +164,7 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     cells = nbformat.read(ROOT / "notebooks" / "published.ipynb", as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     assert all("\n" not in source for source in code[2:])
-    named = [re.search(r'claims\("(.+)"\)', source) for source in code]
+    named = [re.search(r'"claims", "(.+)"', source) for source in code]
     parts = [found[1].lower() for found in named if found]
     assert all(sum(part in claim.source.lower() for part in parts) == 1 for claim in read_claims())
 
@@ -173,14 +173,14 @@ def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
     assert plain.folder is not None
     opened_page = open_published(str(plain.folder.path))
     with pytest.raises(LabError, match="There is no figure 'nope'"):
-        opened_page.show("nope")
+        opened_page.show_figure("nope")
     with pytest.raises(LabError, match="No claim has a source with 'nope'"):
-        opened_page.claims("nope")
+        opened_page.show_part("claims", "nope")
 
 
 def test_what_is_told_of_a_claim(plain: Tables) -> None:
     each = next(each for each in judge_all(plain) if each.claim.name == "axum-grows-to-1000")
-    first, seen, place, why = told(each)
+    first, seen, place, why = evidence_words(each)
     assert first.startswith("Looked at: requests/s of axum") and first.endswith(" A ratio above 2 agrees.")
     assert re.match(r"axum requests/s, keep-alive, 1000/100: .*; ×\d\.\d{3} \[.*\]\. Does not hold: ", seen)
     assert "CPUs of their own" in place and why == f"Why: {each.outcome.why}."
@@ -189,7 +189,7 @@ def test_what_is_told_of_a_claim(plain: Tables) -> None:
 def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
     tables = build(World(without=(("actix", "*"),)))
     each = next(each for each in judge_all(tables) if each.claim.name == "actix-slower")
-    first, seen, _ = told(each)
+    first, seen, _ = evidence_words(each)
     assert "actix did not run" not in first
     assert seen.count("actix did not run under this load") == 1 and seen.count("actix/axum requests/s") == 4
 

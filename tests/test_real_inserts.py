@@ -51,6 +51,19 @@ warmup_s = 0.3
 """
 
 
+ONE = INSERTS[: INSERTS.index("[[load]]", INSERTS.index("[[load]]") + 1)].replace('["axum", "gin"]', '["gin"]')
+"""One server under wrk, with one pool."""
+
+
+def test_one_trial_of_inserts(tmp_path):
+    done, trials = real_lab.run(real_lab.make(tmp_path), ONE.replace("[4, 16]", "4"), "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    (row,) = trials.to_dict("records")
+    assert row["inserts"] > 100
+    assert 0 <= row["rows_inserted"] - row["inserts"] <= 32
+    assert row["pool_in_use_max"] <= 4
+
+
 @pytest.fixture(scope="module")
 def inserts(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("inserts"))
@@ -59,6 +72,7 @@ def inserts(tmp_path_factory):
     return root, trials.set_index("trial_id")
 
 
+@pytest.mark.long
 def test_rows_are_the_answered_inserts(inserts):
     _, trials = inserts
     assert len(trials) == 8
@@ -71,6 +85,7 @@ def test_rows_are_the_answered_inserts(inserts):
     assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
 
 
+@pytest.mark.long
 def test_a_ramp_is_offered_as_asked(inserts):
     root, trials = inserts
     ramps = trials[trials["workload"] == "devices-insert-ramp"]
@@ -85,6 +100,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
             assert by_second.reindex([0, 1, 2]).tolist() == pytest.approx([100, 200, 300], abs=25)
 
 
+@pytest.mark.long
 def test_the_pool_is_seen_from_inside(inserts):
     _, trials = inserts
     pools = trials[(trials["workload"] == "devices-insert") & (trials["pool_size"] == 4)]
@@ -107,6 +123,7 @@ warmup_s = 0.3
 """
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "a server is killed in mid-load over PostgreSQL", "the trial fails; the rows are those that were answered"
 )

@@ -102,6 +102,7 @@ warmup_s = 0.2
 """
 
 
+@pytest.mark.long
 def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     root = real_lab.make(tmp_path)
     done, trials = real_lab.run(root, REAL, "--engine", "process")
@@ -116,6 +117,7 @@ def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     assert all(frame["ok"].all() for frame in frames)
 
 
+@pytest.mark.long
 def test_the_readmes_example_is_a_server_that_keeps_its_contract(tmp_path):
     root = real_lab.make(tmp_path)
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
@@ -161,6 +163,7 @@ warmup_s = 0.2
 """
 
 
+@pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
 def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
     root = real_lab.make(tmp_path)

@@ -4,22 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-import fake_lab
 import pandas as pd
 import pytest
-from test_pipeline import CLOSE, K6, bench, records, run
+from fake_lab import CLOSE, K6, bench, records
 
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.timed
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("lab")
-    done, result = run(root, fake_lab.make(root, repeats=2))
-    assert done.returncode == 0, done.stderr
-    return root, result
 
 
 @pytest.fixture
@@ -58,6 +49,7 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(fini
     assert {states[record["trial_id"]] for record in records(result["path"]).values()} == {"sealed"}
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "the runner dies after it made a trial's folder",
     "the trial is repeated as a new attempt; sealed files keep their hashes",
@@ -172,6 +164,7 @@ def test_a_run_is_not_resumed_on_another_machine(finished, cut_off):
     assert "its machine is not the one that it began with" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault("the runner dies before it repeats a disturbed trial", "it is repeated, up to the third attempt")
 @pytest.mark.parametrize(("attempt", "goes_on"), [(1, True), (3, False)])
 def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(finished, copied, attempt, goes_on):
@@ -187,6 +180,7 @@ def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(fi
     assert repeated is goes_on, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.fault("a table cut off, or older than the run's trials", "it is made anew from the raw files")
 @pytest.mark.parametrize("harm", ["cut", "stale"])
 def test_tables_that_are_half_written_or_of_an_earlier_state_are_made_anew(finished, copied, tmp_path, harm):

@@ -12,7 +12,7 @@ import hit_lab
 import numpy as np
 import pandas as pd
 import pytest
-from test_pipeline import bench, records, run, trials_of
+from fake_lab import bench, records, run, trials_of
 
 from runner.digest import trial as trial_digest
 from runner.digest.resources import Counter, Window, stitched
@@ -23,7 +23,7 @@ from runner.measurement import Measurement, Placement
 from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -91,6 +91,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
     [
         ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
         ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
+        ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
         ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
         ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
         ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
@@ -201,7 +202,10 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
 
 # --- a lab of scripts -------------------------------------------------------------------------------------
 
-pipeline = pytest.mark.timed
+
+def pipeline(test):
+    """Mark a test of the lab of scripts: `make test` has a real session instead (test_own_api.py)."""
+    return pytest.mark.timed(pytest.mark.long(test))
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +265,7 @@ def session(finished, tmp_path):
         if record["block"] == 1:
             cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
             trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
-            found[trial] = Measurement.from_json(record["measurement"])
+            found[trial] = decode(Measurement, record["measurement"], "the measurement")
     return folder, found
 
 

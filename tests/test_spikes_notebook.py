@@ -20,7 +20,7 @@ from matplotlib.image import imread
 
 from runner.model import LabError
 from runner.present.notebook import notebooks
-from runner.present.notebook.spike_session import open_spikes
+from runner.present.notebook.spike_page import open_spikes
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +86,7 @@ def test_papermill_makes_a_page_without_widgets(lab: Path, tmp_path: Path) -> No
     )  # in the picture, in its words
 
 
+@pytest.mark.long
 def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     done = papermill(lab, out, "-p", "trial", AXUM, "-p", "start_s", "5", "-p", "stop_s", "7.5")
@@ -124,16 +125,17 @@ def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_
 
 def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = open_spikes("empty")
-    page.pick()
-    page.tell("trial")
-    page.tell("spikes")
-    page.show()
-    page.control()
+    page.show_controls()
+    page.show_part("trial")
+    page.show_part("spikes")
+    page.show_figure("cpu-spikes")
+    page.show_part("control")
     page.finish()
     printed = capsys.readouterr().out
     assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
 
 
+@pytest.mark.long
 def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert [page.name for page in report.pages] == ["cpu_spikes.html"]
@@ -164,7 +166,8 @@ def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
     return displayed
 
 
-OPEN = "from runner.present.notebook.spike_session import open_spikes\npage = open_spikes('sample')"
+OPEN = "from runner.present.notebook.spike_page import open_spikes\npage = open_spikes('sample')"
+CELLS = ("page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')")
 
 
 @pytest.fixture
@@ -177,15 +180,16 @@ def client(in_lab: Path) -> Any:
 
 def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
-    ask = "from runner.present.notebook.spike_session import asks_somebody\nasks_somebody()"
+    ask = "from runner.present.notebook.spike_page import has_reader\nhas_reader()"
     assert run_cells(client, ask, reader=True)[-1]["text/plain"] == "True"
     assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
 
 
+@pytest.mark.long
 def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
     shutil.rmtree(in_lab / "figures", ignore_errors=True)
-    first = run_cells(client, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    first = run_cells(client, OPEN, *CELLS, reader=True)
     assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
@@ -201,9 +205,10 @@ def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client:
     assert not (in_lab / "figures").exists()  # looking around changes no file
 
 
+@pytest.mark.long
 def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
     hide = "import sys\nsys.modules['ipywidgets'] = None"
-    found = run_cells(client, hide, OPEN, "page.pick()", "page.tell('trial')", "page.show()", reader=True)
+    found = run_cells(client, hide, OPEN, *CELLS, reader=True)
     assert not any(WIDGET in data for data in found)
     assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
     assert any("image/png" in data for data in found)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model import FIGURES, LabError
+from runner.model import STATS_COLUMNS, LabError
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Counter:
     foreign_cpus: Floats | None = None
     """How many CPUs the subject might use beside those it was given, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
-    """What the server said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
+    """What the server itself said in /stats, by column (STATS_COLUMNS); NaN in rows that no answer came before."""
     seams: tuple[float, ...] = ()
 
     def said(self, figure: str, begin_s: float, end_s: float) -> Floats:
@@ -111,7 +111,7 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
             "ran_s": _floats(table, "ran_ns") / 1e9,
             **{name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus")},
         }
-        figures = {name: _floats(table, name) for name in FIGURES}
+        figures = {name: _floats(table, name) for name in STATS_COLUMNS}
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     counters = {}

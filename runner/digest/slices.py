@@ -14,28 +14,6 @@ import pyarrow.parquet as pq
 from runner.digest.histogram import QUANTILES
 from runner.store import RunFolder, replacing
 
-SLICES = pa.schema(
-    [
-        ("trial_id", pa.string()),
-        ("session", pa.string()),
-        ("place", pa.int64()),
-        ("position", pa.int64()),
-        ("kept", pa.bool_()),
-        ("duration_s", pa.float64()),
-        ("requests", pa.int64()),
-        ("failed", pa.int64()),
-        ("dropped", pa.int64()),
-        ("rps", pa.float64()),
-        ("server_cpu_mean_pct", pa.float64()),
-        ("server_cpu_ms_per_request", pa.float64()),
-        ("server_throttled_pct", pa.float64()),
-        ("generator_cpu_mean_pct", pa.float64()),
-        ("host_steal_pct", pa.float64()),
-        ("others_cpu_mean_pct", pa.float64()),
-    ]
-)
-"""Columns of tables/slices.parquet: one row per slice."""
-
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
     """Return where a trial's part of a table lies until the parts are put together."""

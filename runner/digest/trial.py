@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.loads import Load, Metrics, read_load, together
 from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
-from runner.digest.slices import SLICES, LeftOut, left_out_places, part
+from runner.digest.slices import LeftOut, left_out_places, part
 from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
+from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
+from runner.model import OWN, Cell, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing
 
@@ -239,10 +241,10 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
             **used(counters, window.seconds, requests),
             "others_cpu_mean_pct": _others_pct(seen, trial.cell, counters, window.seconds),
         }
-        rows.append({name: _finite(row.get(name)) for name in SLICES.names})
+        rows.append({name: _finite(value) for name, value in row.items()})
     path = part(run, "slices", trial.trial_id)
     with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SLICES), temporary, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema_of("slices")), temporary, compression="zstd")
     return {"slices": len(rows), "slices_kept": len(kept)}
 
 

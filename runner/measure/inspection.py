@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.contract import check_contract
 from runner.measure import machine
 from runner.measure.build import build
-from runner.measure.contract import check_contract
 from runner.measure.database import Database, serving
 from runner.measure.engine import Engine, EngineChoice, Handed
 from runner.measure.lab import open_lab

@@ -23,13 +23,12 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from runner.measure.answers import Answer
+from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
 from runner.measure.precedence import take_precedence
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
 """Longer than the slowest answer that the contract allows."""
-CHUNK = 65_536
 END = "end"
 """Stands for a command where there is no more input."""
 
@@ -54,11 +53,11 @@ class Connection:
         self.is_connecting = code != 0
         self.row = -1
         """Number of the request under way."""
-        self._answer, self._waiting = Answer(), b""
+        self._reader, self._waiting = ResponseReader(), b""
 
     def send(self, row: int, request: bytes) -> None:
         """Send a request, or keep it until the connection is there; a few hundred bytes fit into its buffer."""
-        self.row, self._answer = row, Answer()
+        self.row, self._reader = row, ResponseReader()
         if self.is_connecting:
             self._waiting = request
         else:
@@ -72,16 +71,17 @@ class Connection:
         self.is_connecting = False
         self.channel.sendall(self._waiting)
 
-    def read(self) -> tuple[int, bool] | None:
-        """Take what has come; return the answer's status and whether the connection is kept, None while it is short.
+    def read(self) -> Response | None:
+        """Take what has come; return the response, None while some of it is missing.
 
-        OSError where the server has closed it, ValueError for what is no HTTP.
+        OSError where the server has closed the connection, ValueError for what is not HTTP.
         """
         try:
-            received = self.channel.recv(CHUNK)
+            received = self.channel.recv(RECEIVE_BYTES)
         except BlockingIOError:  # it was ready, and is not: the kernel dropped what did not check out
             return None
-        return self._answer.take(received)
+        self._reader.feed(received)
+        return self._reader.take()
 
 
 class Schedule:
@@ -173,8 +173,8 @@ class Schedule:
             if answer is None:
                 continue
             self.rows["received_ns"][connection.row] = time.monotonic_ns()
-            self.rows["status"][connection.row], kept = answer
-            if kept:
+            self.rows["status"][connection.row] = answer.status
+            if answer.kept:
                 self._idle[descriptor] = self._busy.pop(descriptor)
             else:
                 self._drop(connection.row)

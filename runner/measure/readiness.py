@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
+import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from runner.http_response import Response, ResponseReader, read_response
 from runner.measure.engine import Running
 from runner.measurement import ended
 from runner.model import LabError
@@ -19,42 +19,30 @@ DEADLINE_S = 15.0
 
 def get_json(port: int, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
     """GET a path on 127.0.0.1 over a fresh connection; None unless it answers 200 with a JSON object in time."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        response = connection.getresponse()
-        body = response.read(1 << 20)
-        value = json.loads(body) if response.status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError):
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as channel:
+            response = _get(channel, path, f"127.0.0.1:{port}")
+        value = json.loads(response.body) if response.status == 200 else None
+    except (OSError, ValueError):
         return None
-    finally:
-        connection.close()
     return value if isinstance(value, dict) else None
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What a GET was answered with: the status, and where a redirection leads to."""
-
-    status: int
-    location: str | None
-
-
-def ask(running: Running, path: str, timeout_s: float = 10.0) -> Reply | None:
-    """GET a path over a fresh connection, following no redirection; None where no HTTP came back.
+def ask(running: Running, path: str, timeout_s: float = 10.0) -> Response | None:
+    """GET a path over a fresh connection, without the body, following no redirection; None where no HTTP came back.
 
     OSError where no connection could be made.
     """
-    connection = http.client.HTTPConnection(running.address, running.port, timeout=timeout_s)
-    connection.connect()
-    try:
-        connection.request("GET", path, headers={"Host": running.origin.partition("//")[2], "Connection": "close"})
-        response = connection.getresponse()
-        return Reply(response.status, response.headers.get("Location"))
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
+    with socket.create_connection((running.address, running.port), timeout=timeout_s) as channel:
+        try:
+            return _get(channel, path, running.origin.partition("//")[2], head_only=True)
+        except (OSError, ValueError):
+            return None
+
+
+def _get(channel: socket.socket, path: str, host: str, *, head_only: bool = False) -> Response:
+    channel.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    return read_response(channel, ResponseReader(), head_only=head_only)
 
 
 def wait_answer(name: str, running: Running, path: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
@@ -85,8 +73,8 @@ def require_answer(name: str, running: Running, path: str) -> None:
         raise LabError(f"What listens at {url} does not answer HTTP: give the address of an HTTP server.")
     if 300 <= reply.status < 400:
         raise LabError(
-            f"{url} answers {reply.status} and leads to {reply.location}: the lab follows no redirection; give an "
-            "address, or a --probe-path, that answers 200."
+            f"{url} answers {reply.status} and leads to {reply.headers.get('location')}: the lab follows no "
+            "redirection; give an address, or a --probe-path, that answers 200."
         )
     if not 200 <= reply.status < 300:
         raise LabError(f"{url} answers {reply.status}: give an address, or a --probe-path, that answers 200.")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.contract import quick_check
 from runner.measure import generators, oom
-from runner.measure.contract import quick_check
 from runner.measure.counters import host_counters, passive_opens, read_counters, settle
 from runner.measure.database import Database, serving
 from runner.measure.engine import UNKNOWN_PID, Handed, Running

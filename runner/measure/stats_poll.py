@@ -7,7 +7,8 @@ import json
 import socket
 from typing import Any
 
-from runner.model import FIGURES
+from runner.http_response import RECEIVE_BYTES, ResponseReader
+from runner.model import STATS_COLUMNS
 
 EVERY_TICKS = 4
 """At 20 Hz: five questions a second, which are not counted as requests."""
@@ -25,7 +26,7 @@ class StatsPoll:
         with contextlib.suppress(OSError):  # a server that has just died is not the sampler's affair
             self._channel = socket.create_connection(("127.0.0.1", port), timeout=2.0)
             self._channel.setblocking(False)
-        self._received = b""
+        self._reader = ResponseReader()
         self._asked = False
         self._last_tick = -EVERY_TICKS
 
@@ -44,20 +45,20 @@ class StatsPoll:
         if self._channel is None or not self._asked:
             return None
         try:
-            data = self._channel.recv(MOST_BYTES)
+            received = self._channel.recv(RECEIVE_BYTES)
+            self._reader.feed(received)
+            response = self._reader.take()
         except BlockingIOError:
             return None
-        except OSError:
-            data = b""
-        self._received += data
-        if not data or len(self._received) > MOST_BYTES:
+        except (OSError, ValueError):
             self.close()
             return None
-        body = _body(self._received)
-        if body is None:
+        if not received or len(self._reader.pending) > MOST_BYTES:
+            self.close()
+        if response is None:
             return None
-        self._received, self._asked = b"", False
-        return _figures(body)
+        self._asked = False
+        return _figures(response.body)
 
     def close(self) -> None:
         """Ask no more."""
@@ -66,26 +67,13 @@ class StatsPoll:
         self._channel = None
 
 
-def _body(answer: bytes) -> bytes | None:
-    """Return the body of a complete HTTP answer that says its length, None while some of it is missing."""
-    head, blank, body = answer.partition(b"\r\n\r\n")
-    if not blank:
-        return None
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length" and value.strip().isdigit():
-            length = int(value)
-            return body[:length] if len(body) >= length else None
-    return b""
-
-
 def _figures(body: bytes) -> dict[str, float]:
     stats: Any = None
     with contextlib.suppress(ValueError):
         stats = json.loads(body)
     found: dict[str, float] = {}
     if isinstance(stats, dict):
-        for name in FIGURES:
+        for name in STATS_COLUMNS:
             group, _, key = name.partition("_")
             value = stats.get(group)
             if key:

@@ -21,7 +21,7 @@ from runner.present.alt.sentences import (
     unknown,
 )
 from runner.present.figures import cpu, latency, throughput
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number
@@ -130,7 +130,7 @@ def over_time(tables: Tables) -> str:
         levels = by_value({name: float(line.median()) for name, line in lines.items()}, rising=False)
         texts = {name: f"{number(level)}/s" for name, level in levels.items()}
         wide = {name: f"{text} ({_ends(lines[name])})" for name, text in texts.items()}
-        rest = f"; {pale({name: captions.server_bound(of_load[name]) for name in lines})}" if lines else ""
+        rest = f"; {pale({name: server_bound(of_load[name]) for name in lines})}" if lines else ""
         first, second, third = degrees("typical rate", "highest first", texts, wide, of_load)
         clauses[load] = (first + rest, second + rest, third + rest)
     head = (

@@ -9,7 +9,7 @@ import pandas as pd
 from runner.present.alt.courses import Course, Wording, clauses, course, hollow
 from runner.present.alt.sentences import Form, fit, nothing, scope, servers
 from runner.present.figures.wrk_matrix import always, panels
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number
@@ -23,7 +23,7 @@ def requests(tables: Tables) -> str:
     """Return the alt text of `wrk_matrix.requests`."""
     wording = Wording("highest rate", lambda rps: f"{number(rps)}/s", _at)
     key = "Hollow points do not rank: the server was not the limit in every trial."
-    return _matrix(tables, "requests per second", "rps", wording, key, captions.server_bound)
+    return _matrix(tables, "requests per second", "rps", wording, key, server_bound)
 
 
 def cpu_per_request(tables: Tables) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.alt.sentences import Form, by_value, degrees, fit, in_loads, listing, nothing, said, scope, within
 from runner.present.figures import multiples, objectives, rates
 from runner.present.figures.knee import Knee
@@ -65,7 +66,7 @@ def _swept(panel: Panel, words: Mapping[Any, str]) -> Swept:
     """Return what a panel shows; `words` is its row of `rates.knee_table`."""
     curve = rates.points(panel.trials)
     ms = curve[curve["series"] == rates.KNEE_OF].set_index("rate_rps")["median"]
-    generators = words["limit beyond the knee"].startswith(captions.LIMITS["generator-bound"])
+    generators = words["limit beyond the knee"].startswith(Limit.GENERATOR)
     return Swept(
         server=panel.server,
         ms=ms,

@@ -6,7 +6,7 @@ from runner.present.alt.courses import Course, Wording, clauses, course, hollow
 from runner.present.alt.sentences import Form, fit, nothing, scope, within
 from runner.present.figures import multiples, pool_sweep
 from runner.present.figures.multiples import Panel
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import spread
@@ -57,5 +57,5 @@ def _told(tables: Tables, what: str, column: str, wording: Wording, key: str) ->
 
 def _course(panel: Panel, column: str) -> Course:
     sizes = pool_sweep.carried(panel.trials).groupby("pool_size")
-    points = [(float(str(size)), spread(own[column]).median, captions.server_bound(own)) for size, own in sizes]
+    points = [(float(str(size)), spread(own[column]).median, server_bound(own)) for size, own in sizes]
     return course(panel.server, points)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.alt.courses import Course, Wording, clauses, course
 from runner.present.alt.sentences import Form, fit, listing, names_or_count, nothing, scope, within
 from runner.present.figures import multiples, seconds
 from runner.present.figures.multiples import Panel
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.frames import Tables
+from runner.present.frames import Tables, limit_words, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import spread
@@ -20,8 +21,7 @@ from runner.present.statistics.stats import spread
 Say = Callable[[Sequence[Panel], Tables], str]
 """The panels of one load -> a clause about them, or nothing."""
 
-LIMITS = {"none": "nobody", **{word: f"the {word}" for word in ("server", "generator", "database", "pool")}}
-"""What limited all trials of a server, as a sentence says it."""
+NOUNS = {str(limit): limit.noun for limit in Limit}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _told(tables: Tables, ramp: Ramp) -> str:
     what = f"{ramp.what} over a ramp of arrival rates"
     if not shown:
         return nothing(what, captions.unsealed(trials, "trial with rising rates"))
-    points = ramp.points(trials[trials["status"] == "sealed"], tables)
+    points = ramp.points(sealed_trials(trials), tables)
     if points.empty:
         return nothing(what, "The tables of this run have nothing of it.")
     wording = Wording(
@@ -151,9 +151,9 @@ def _course(panel: Panel, points: pd.DataFrame) -> Course:
 
 def _limits(own: Sequence[Panel]) -> str:
     """Say what limited whom: `nobody for axum and the server for gin and fiber`."""
-    words = [captions.limit_words(panel.trials) for panel in own]
+    words = [limit_words(panel.trials) for panel in own]
     groups = {word: [p.server for p, of in zip(own, words, strict=True) if of == word] for word in dict.fromkeys(words)}
-    return listing([f"{LIMITS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
+    return listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
 
 
 def _kept(own: Sequence[Panel], tables: Tables) -> str:

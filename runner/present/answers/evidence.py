@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import pandas as pd
 
+from runner.limits import Limit
+from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.little import little
 from runner.present.case import Case
 from runner.present.look import captions, style
-from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.stats import carried_quantile, spread
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."
@@ -23,14 +23,6 @@ TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
 TICKS_PCT = 20.0
 """Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
-MEANINGS = {
-    "server-bound": "the rate is what the server can do with the CPUs that it was given.",
-    "generator-bound": "rate and response times are the generator's; what the server can do was not seen.",
-    "database-bound": "the rate is that of the database, or of the connections to it.",
-    "offered": "the rate was kept and nobody was at the limit: the response times are the server's.",
-    "serial": "one request was under way at a time: the rate is 1 / (the time of one cycle).",
-    "inconclusive": "neither rate nor response times can be ascribed to one side.",
-}
 
 
 # --- what the clients said --------------------------------------------------------------------------------
@@ -156,32 +148,49 @@ def price_words(case: Case) -> str:
 
 def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
-    verdict = str(case.row["verdict"])
-    return f"Verdict: {verdict}: {MEANINGS.get(verdict, '')} Reason: {case.row['verdict_reason'] or 'not recorded'}."
+    verdict, reason = str(case.row["verdict"]), str(case.row["verdict_reason"])
+    return f"Verdict: {verdict}: {Limit.of(verdict, reason).meaning}. Reason: {reason or 'not recorded'}."
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
     """Return what a verdict weighs, as texts: name, value, what it says; what a run does not know is left out."""
-    row = case.row
     rows = [
         *(_used(case, subject) for subject in ("server", "generator", "database")),
         *(_wait(case, name) for name in ("p50", "p95", "p99")),
-        _known("server held back by its quota", row["server_throttled_pct"], "% of the time", _throttled),
-        _known("CPU time that the hypervisor took", row["host_steal_pct"], "% of a core", _stolen),
-        _known("CPU time that other programs took", row["others_cpu_mean_pct"], "% of a core", _others),
+        *(_weighed(case, name) for name in ("server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct")),
         _ceiling(case),
-        _known("requests not sent in time", row["dropped"], "", _dropped) if row["load_model"] == "open" else None,
-        _known("all connections of the pool in use", row["pool_exhausted_pct"], "% of the time", _exhausted),
-        _known("CPU of the probe", row["probe_cpu_mean_pct"], "% of a core", lambda _: "what asking cost"),
+        _weighed(case, "dropped") if case.row["load_model"] == "open" else None,
+        *(_weighed(case, name) for name in ("pool_exhausted_pct", "probe_cpu_mean_pct")),
     ]
     known = [each for each in rows if each is not None]
     return pd.DataFrame(known, columns=["evidence", "value", "what it says"])
 
 
-def _known(name: str, value: Any, unit: str, says: Callable[[float], str]) -> tuple[str, str, str] | None:
-    if not math.isfinite(float(value)):
+LACKED = "the run did not have that much"
+WEIGHED = {
+    "server_throttled_pct": (
+        "server held back by its quota", "% of the time", 0.0, "its quota was no limit", "it had used up its quota"
+    ),
+    "host_steal_pct": ("CPU time that the hypervisor took", "% of a core", 0.0, "none", LACKED),
+    "others_cpu_mean_pct": (
+        "CPU time that other programs took", "% of a core", TICKS_PCT, "less than the kernel's ticks resolve", LACKED
+    ),
+    "dropped": ("requests not sent in time", "", 0.0, "every request was sent", "the rate was not sustained"),
+    "pool_exhausted_pct": (
+        "all connections of the pool in use", "% of the time", 0.0,
+        "no request waited for one", "meanwhile requests waited for one",
+    ),
+    "probe_cpu_mean_pct": ("CPU of the probe", "% of a core", 0.0, *2 * ("what asking cost",)),
+}  # fmt: skip
+"""Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other."""
+
+
+def _weighed(case: Case, column: str) -> tuple[str, str, str] | None:
+    name, unit, limit, below, beyond = WEIGHED[column]
+    value = float(case.row[column])
+    if not math.isfinite(value):
         return None
-    return name, f"{style.number(float(value))} {unit}".strip(), says(float(value))
+    return name, f"{style.number(value)} {unit}".strip(), below if value == 0 or value < limit else beyond
 
 
 def _used(case: Case, subject: str) -> tuple[str, str, str] | None:
@@ -202,26 +211,6 @@ def _wait(case: Case, name: str) -> tuple[str, str, str] | None:
     if ours <= probes:
         return f"response time, {name}", value, "the probe waited as long, or longer"
     return f"response time, {name}", value, f"{100 * (1 - probes / ours):.1f} % of it the probe did not see"
-
-
-def _throttled(share_pct: float) -> str:
-    return "its quota was no limit" if share_pct == 0 else "it had used up its quota"
-
-
-def _stolen(share_pct: float) -> str:
-    return "none" if share_pct == 0 else "that much the run did not have"
-
-
-def _others(share_pct: float) -> str:
-    return "as little as the kernel's ticks can tell" if share_pct < TICKS_PCT else "that much the run did not have"
-
-
-def _exhausted(share_pct: float) -> str:
-    return "no request waited for one" if share_pct == 0 else "meanwhile requests waited for one"
-
-
-def _dropped(count: float) -> str:
-    return "every request was sent" if count == 0 else "the rate was not sustained"
 
 
 def _ceiling(case: Case) -> tuple[str, str, str] | None:

@@ -1,4 +1,4 @@
-"""The answer in a few lines: which server for what, by how much, how sure, and what could not be told."""
+"""The answer in a few lines: which server for what, by how much, how sure, and what is undecided."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.answers.standings import Standing, times
+from runner.limits import Limit
+from runner.model import CALIBRATION
+from runner.present.answers.ranking_text import Standing, times
 from runner.present.answers.summary import by_cpu, by_latency, by_throughput, programs, summarize
 from runner.present.figures import objectives
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed, limits_of
 from runner.present.look import captions
-from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.ranking import Pair, Ranking
 
 READING = (
-    "How to read this: a server is ahead on a load where its trials are told apart from those of every other server "
-    "(at most 5 % of such orders tell equal servers apart). × is the ratio to the next server with its 95 % interval, "
+    "How to read this: a server is ahead on a load where its trials differ from those of every other server "
+    "(at most 5 % of such orders separate equal servers). × is the ratio to the next server with its 95 % interval, "
     "from the load with the smallest lead to that with the largest."
 )
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 NONE = "nobody"
-UNTOLD = "–"
+UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Headline:
     """By how much it is ahead of the next, smallest and largest over the loads, with 95 % intervals."""
     sureness: str
     """Trials behind it, and the largest p of those that decided."""
-    untold: str
-    """Which loads could not tell, and why; empty where all could."""
+    undecided: str
+    """On how many loads it is undecided, and why; empty where on none."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Contest:
 
     @property
     def leaders(self) -> tuple[str, ...]:
-        """Those who are beaten by nobody: one, or several that are not told apart."""
+        """Those who are beaten by nobody: one, or several whose difference is not shown."""
         return tuple(sorted(place.name for place in self.ranking.places if place.rank == 1)) if self.ranking else ()
 
     @property
@@ -73,7 +74,7 @@ class Contest:
 
 def headlines(tables: Tables) -> tuple[Headline, ...]:
     """Return the run's answer: a headline for each question that it has loads for; none where no trial was sealed."""
-    if not tables.trials["status"].eq("sealed").any():
+    if not is_sealed(tables.trials).any():
         return ()
     table = summarize(tables)
     table = table[~table["server"].isin(second_labels(tables))]
@@ -108,17 +109,22 @@ def second_labels(tables: Tables) -> dict[str, str]:
 
 
 def printable(found: Iterable[Headline]) -> pd.DataFrame:
-    """Return the headlines as a table of texts, without what could not be told."""
+    """Return the headlines as a table of texts, without what is undecided."""
     rows = [
-        {"question": of.question, "answer": of.answer, "ahead of the next by": of.margin, "how sure": of.sureness}
-        for of in found
+        {
+            "question": each.question,
+            "answer": each.answer,
+            "ahead of the next by": each.margin,
+            "how sure": each.sureness,
+        }
+        for each in found
     ]
     return pd.DataFrame(rows)
 
 
-def untold(found: Iterable[Headline]) -> tuple[str, ...]:
-    """Return a sentence for each question that some loads could not tell."""
-    return tuple(f"{of.question}: {of.untold}." for of in found if of.untold)
+def undecided(found: Iterable[Headline]) -> tuple[str, ...]:
+    """Return a sentence for each question that is undecided on some loads."""
+    return tuple(f"{each.question}: {each.undecided}." for each in found if each.undecided)
 
 
 def doubled(tables: Tables) -> tuple[str, ...]:
@@ -138,20 +144,10 @@ def _by_rate(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
         return _contest(load, by_throughput(tables, rows), bound)
     if len(bound) == 1:
         return Contest(load, None, "only one server was the limit in all its trials")
-    trials = tables.trials[(tables.trials["load"] == load) & (tables.trials["status"] == "sealed")]
-    limits = Counter(limit for limit in captions.limits(trials) if limit != "server")
-    foremost = max(sorted(limits), key=lambda name: limits[name], default="")
-    return Contest(load, None, WHY.get(foremost, "no trial was sealed"))
-
-
-WHY = {
-    "generator": "the load generator was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool of connections was the limit",
-    "not told": "what the limit was is not told",
-    "none": "nobody was at a limit",
-}
-"""Limit of most trials -> why their rates rank nobody."""
+    trials = tables.trials[(tables.trials["load"] == load) & is_sealed(tables.trials)]
+    limits = Counter(limit for limit in limits_of(trials) if limit != Limit.SERVER)
+    foremost = max(sorted(limits), key=lambda limit: limits[limit], default=None)
+    return Contest(load, None, foremost.why_not if foremost else "no trial was sealed")
 
 
 def _by_cost(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
@@ -160,7 +156,7 @@ def _by_cost(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
 
 
 def _by_wait(tables: Tables, load: str, rows: pd.DataFrame, quantile: float) -> Contest:
-    kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+    kept = rows[rows["limit"] == Limit.NONE]
     if len(kept) < 2:
         return Contest(load, None, "not offered, kept and unlimited in all trials of two servers")
     found = by_latency(tables, kept, quantile)
@@ -182,19 +178,21 @@ def _contest(load: str, standing: Standing, rows: pd.DataFrame) -> Contest:
 
 
 def _headline(question: str, contests: Sequence[Contest]) -> Headline:
-    told = [contest for contest in contests if contest.ranking]
-    leads = [(contest, contest.lead) for contest in told]
+    decided = [contest for contest in contests if contest.ranking]
+    leads = [(contest, contest.lead) for contest in decided]
     won = [(contest, lead) for contest, lead in leads if lead is not None]
-    return Headline(question, _who(told), _margin(won), _sureness(told, [lead for _, lead in won]), _untold(contests))
+    return Headline(
+        question, _who(decided), _margin(won), _sureness(decided, [lead for _, lead in won]), _undecided(contests)
+    )
 
 
-def _who(told: Sequence[Contest]) -> str:
-    if not told:
+def _who(decided: Sequence[Contest]) -> str:
+    if not decided:
         return NONE
-    groups = Counter(contest.leaders for contest in told)
+    groups = Counter(contest.leaders for contest in decided)
     parts = []
     for leaders, count in sorted(groups.items(), key=lambda item: (len(item[0]) > 1, -item[1], item[0])):
-        share = "" if len(told) == 1 else f" on {count} of {captions.plural(len(told), 'load')}"
+        share = "" if len(decided) == 1 else f" on {count} of {captions.plural(len(decided), 'load')}"
         parts.append(f"{leaders[0] if len(leaders) == 1 else f'a tie of {_list(leaders)}'}{share}")
     return "; ".join(parts)
 
@@ -206,7 +204,7 @@ def _list(names: Sequence[str]) -> str:
 def _margin(won: Sequence[tuple[Contest, Pair]]) -> str:
     """Return the smallest and the largest lead; a ratio is that of the better to the next, above 1."""
     if not won:
-        return UNTOLD
+        return UNKNOWN
     ordered = sorted((_lead(contest, pair) for contest, pair in won), key=lambda item: item[0])
     (_, least), (_, most) = ordered[0], ordered[-1]
     return least if len(ordered) == 1 else f"{least} to {most}"
@@ -218,14 +216,14 @@ def _lead(contest: Contest, pair: Pair) -> tuple[float, str]:
     return (1 / pair.ratio.ratio if inverse else pair.ratio.ratio), f"{times(pair.ratio, inverse=inverse)}"
 
 
-def _sureness(told: Sequence[Contest], leads: Sequence[Pair]) -> str:
-    if not told:
-        return UNTOLD
-    counts = [place.n for contest in told if contest.ranking for place in contest.ranking.places]
+def _sureness(decided: Sequence[Contest], leads: Sequence[Pair]) -> str:
+    if not decided:
+        return UNKNOWN
+    counts = [place.n for contest in decided if contest.ranking for place in contest.ranking.places]
     low, high = min(counts), max(counts)
     each = f"{captions.plural(low, 'trial')} each" if low == high else f"{low} to {high} trials each"
     if not leads:
-        return f"{each}; no difference at the top told"
+        return f"{each}; no difference at the top found"
     return f"{each}; p ≤ {_rounded_up(max(lead.p for lead in leads))}"
 
 
@@ -234,13 +232,13 @@ def _rounded_up(p: float) -> str:
     return next(f"{bound:g}" for bound in (0.001, 0.01, ALPHA, 1) if p <= bound)
 
 
-def _untold(contests: Sequence[Contest]) -> str:
+def _undecided(contests: Sequence[Contest]) -> str:
     silent = [contest for contest in contests if contest.ranking is None]
     if not silent:
         return ""
     reasons = Counter(contest.reason for contest in silent)
     words = ", ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
-    return f"{len(silent)} of {captions.plural(len(contests), 'load')} cannot tell: {words}"
+    return f"{len(silent)} of {captions.plural(len(contests), 'load')} are undecided: {words}"
 
 
 # --- searches ---------------------------------------------------------------------------------------------
@@ -252,7 +250,7 @@ def _objectives(tables: Tables) -> list[Headline]:
 
 
 def _objective(search: str, rows: Sequence[Mapping[Any, Any]]) -> Headline:
-    """Return who keeps an objective to the highest rate: told where its interval lies above those of all others."""
+    """Return who keeps an objective to the highest rate: decided where its interval lies above those of all others."""
     question = f"Highest rate: {search}"
     ordered = sorted(rows, key=lambda row: (-row["kept_rps"], row["server"]))
     values = "; ".join(f"{row['server']} {objectives.words(row)}" for row in ordered)
@@ -262,7 +260,7 @@ def _objective(search: str, rows: Sequence[Mapping[Any, Any]]) -> Headline:
     searches = min(row["searches"] for row in ordered)
     sure = f"{searches} search{'es' * (searches != 1)} each"
     if ahead:
-        margin = f"×{first['kept_rps'] / others[0]['kept_rps']:.2f} (medians)" if others[0]["kept_rps"] else UNTOLD
+        margin = f"×{first['kept_rps'] / others[0]['kept_rps']:.2f} (medians)" if others[0]["kept_rps"] else UNKNOWN
         return Headline(question, str(first["server"]), margin, f"{sure}; 95 % intervals apart", values)
     why = objectives.FEW if few else "intervals overlap or are open at the top"
-    return Headline(question, NONE, UNTOLD, sure, f"{why}: {values}")
+    return Headline(question, NONE, UNKNOWN, sure, f"{why}: {values}")

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.limits import Limit
+from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.caveats import warnings_of
-from runner.present.answers.standings import NOTHING, READING, percent
+from runner.present.answers.ranking_text import NOTHING, READING, percent
 from runner.present.answers.summary import Answer
 from runner.present.figures.offered import kept_rps
 from runner.present.figures.pool_sweep import sweeps
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed, limit_words, limits_of, sealed_trials
 from runner.present.look import captions, style
-from runner.present.look.palette import CALIBRATION, identities
+from runner.present.look.palette import identities
 from runner.present.statistics.inference import FEWEST, Sample
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread
@@ -28,7 +30,7 @@ def answer(tables: Tables) -> Answer:
     """Return warnings and findings about a run's inserts as sentences, all computed."""
     whole = summary.summarize(tables)
     table = whole[whole["pool_size"].notna() & (whole["tier"] != CALIBRATION)]
-    sealed = tables.trials[tables.trials["pool_size"].notna() & (tables.trials["status"] == "sealed")]
+    sealed = tables.trials[tables.trials["pool_size"].notna() & is_sealed(tables.trials)]
     sealed = sealed[sealed["tier"] != CALIBRATION]
     if sealed.empty:
         left = captions.plural(int(table["left_out"].sum()), "trial")
@@ -48,7 +50,7 @@ def answer(tables: Tables) -> Answer:
 
 
 def printable(tables: Tables) -> pd.DataFrame:
-    """Return one row a load with a database and server, as texts."""
+    """Return one row per load with a database and server, as texts."""
     table = summary.summarize(tables)
     table = table[table["pool_size"].notna()]
     base = summary.printable(table).drop(columns="verdicts")
@@ -79,12 +81,12 @@ def _most(tables: Tables, table: pd.DataFrame) -> list[str]:
             sentences.append(f"Servers can be compared on these loads too, see the table: {others}.")
     elif loads:
         sentences.append(
-            "Inserts per second rank nobody: no closed loop has two servers that were the limit in each of their "
+            "Inserts per second are not ranked: no closed loop has two servers that were the limit in each of their "
             "trials."
         )
     if rest:
         words = "; ".join(f"{load} (limit: {_limit(rows)})" for load, rows in rest)
-        sentences.append(f"Rates that rank nobody: {words}.")
+        sentences.append(f"Rates that are not ranked: {words}.")
     return sentences
 
 
@@ -109,16 +111,8 @@ def _limit(rows: pd.DataFrame) -> str:
 
 def _limits(sealed: pd.DataFrame) -> str:
     """Say how often each side was the limit, over all trials with a database."""
-    words = {
-        "server": "the server",
-        "database": "the database",
-        "pool": "the pool of connections",
-        "generator": "the load generator",
-        "none": "nobody (the offered rate was kept)",
-        "not told": "not to be told",
-    }
-    counts = captions.limits(sealed).value_counts()
-    parts = [f"{text} in {counts[limit]}" for limit, text in words.items() if limit in counts]
+    counts = limits_of(sealed).value_counts()
+    parts = [f"{limit.noun} in {counts[limit]}" for limit in Limit if limit in counts]
     return f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {', '.join(parts)}."
 
 
@@ -128,7 +122,7 @@ def _limits(sealed: pd.DataFrame) -> str:
 def _ramps(tables: Tables) -> list[str]:
     """Say up to which rate each server kept up, and what was the limit where it did not."""
     trials = tables.ramps(database=True)
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     return [_ramp(str(load), own, tables) for load, own in sealed.groupby("load", sort=False)]
 
 
@@ -142,12 +136,12 @@ def _ramp(load: str, trials: pd.DataFrame, tables: Tables) -> str:
         if kept.low >= own["rate_rps"].iloc[0]:
             whole.append(server)
         else:
-            part.append(f"{server} {style.number(kept.median)}/s (limit: {captions.limit_words(own)})")
+            part.append(f"{server} {style.number(kept.median)}/s (limit: {limit_words(own)})")
     kept_by = f"kept to its end in every trial by {', '.join(whole)}" if whole else "kept to its end by nobody"
     text = f"{load}: {kept_by}"
     if part:
         text += f"; the last rate kept, median of the trials: {', '.join(part)}"
-        text += ". It tells of a server only where the server was the limit"
+        text += ". It says something of a server only where the server was the limit"
     return f"{text}."
 
 
@@ -168,7 +162,7 @@ def _database(table: pd.DataFrame) -> str:
         return ""
     busy = spread(table["database_cpu_pct"])
     return (
-        f"PostgreSQL's own cost: {style.number(cost.low)} to {style.number(cost.high)} CPU ms per insert, "
+        f"The cost of PostgreSQL: {style.number(cost.low)} to {style.number(cost.high)} CPU ms per insert, "
         f"{style.number(busy.low)} to {style.number(busy.high)} % of a core (medians by server and load)."
     )
 
@@ -185,43 +179,43 @@ def _pools(tables: Tables, table: pd.DataFrame) -> list[str]:
     ]
     sentences = [f"Every connection of the pool was in use most of the time on: {'; '.join(parts)}."] if parts else []
     trials = sweeps(tables)
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     return sentences + [_enough(str(loop), own, tables) for loop, own in sealed.groupby("loop", sort=False)]
 
 
 def _enough(loop: str, trials: pd.DataFrame, tables: Tables) -> str:
-    """Say which pool size is the smallest that is not told apart from the fastest size."""
+    """Say which pool size is the smallest that does not differ from the fastest size."""
     by_size: dict[float, list[str]] = {}
-    untold, detectable = [], 1.0
+    unknown, detectable = [], 1.0
     for server in identities(tables.trials):
         own = trials[trials["server"] == server]
         if own.empty:
             continue
         found = smallest_pool(own)
         if found is None:
-            untold.append(server)
+            unknown.append(server)
         else:
             by_size.setdefault(found.size, []).append(server)
             detectable = max(detectable, found.detectable)
     parts = [f"{size:.0f} for {', '.join(servers)}" for size, servers in sorted(by_size.items())]
-    why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is not told"
+    why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is unknown"
     if not parts:
         return f"{loop}: no pool size can be advised ({why})."
-    within = f" (differences below {percent(detectable)} could not be told)" if detectable > NOTHING else ""
-    rest = f"; not to be told: {', '.join(untold)} ({why})" if untold else ""
+    within = f" (differences below {percent(detectable)} are undetectable)" if detectable > NOTHING else ""
+    rest = f"; unknown: {', '.join(unknown)} ({why})" if unknown else ""
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
 @dataclass(frozen=True)
 class SmallestPool:
-    """A pool size, and the ratio by which the fastest size could be faster without being told apart from it."""
+    """A pool size, and the ratio by which the fastest size could be faster without a difference being found."""
 
     size: float
     detectable: float
 
 
 def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
-    """Return the smallest pool size whose rates are not told apart from those of the fastest size.
+    """Return the smallest pool size whose rates do not differ from those of the fastest size.
 
     `trials` are sealed ones of one server and loop. None where a size has too few trials, or the generator was the
     limit at the fastest size, or could have been: then a larger pool could have been faster.
@@ -231,7 +225,7 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name
-    if captions.limits(sizes[best]).isin(["generator", "not told"]).any():
+    if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
     even = [pair for pair in ranking.pairs if pair.first == best and not pair.told_apart]
     smallest = min(even, key=lambda pair: float(pair.second), default=None)

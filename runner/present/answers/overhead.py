@@ -27,14 +27,14 @@ class Cost:
 
     @property
     def in_words(self) -> str:
-        """The ratio as it may be said: with its interval, and whether it can be told from no cost at all."""
+        """The ratio as it may be said: with its interval, and whether it differs from no cost at all."""
         if self.variant == LAB:
             return ""
         found = self.lab_to_variant
         if found is None:
             return f"fewer than {FEWEST} blocks"
         said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
-        return f"{said}, cannot be told from 1" if found.low <= 1 <= found.high else said
+        return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
@@ -43,25 +43,23 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
     An observation has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct`, `probe_cpu_pct`.
     """
     names = dict.fromkeys([LAB, *sorted(str(row["variant"]) for row in observations)])
-    lab = _sample(observations, LAB)
-    return [_cost(name, [row for row in observations if row["variant"] == name], lab) for name in names]
-
-
-def _sample(observations: Sequence[Mapping[str, Any]], variant: str) -> Sample:
-    own = [row for row in observations if row["variant"] == variant]
-    return Sample.of([row["rps"] for row in own], [row["block"] for row in own])
-
-
-def _cost(name: str, own: Sequence[Mapping[str, Any]], lab: Sample) -> Cost:
-    return Cost(
-        variant=name,
-        trials=len(own),
-        rps=median(row["rps"] for row in own),
-        p50_ms=median(row["p50_ms"] for row in own),
-        lab_to_variant=None if name == LAB else ratio(lab, _sample(own, name)),
-        sampler_cpu_pct=_median(own, "sampler_cpu_pct"),
-        probe_cpu_pct=_median(own, "probe_cpu_pct"),
-    )
+    by_variant = {name: [row for row in observations if row["variant"] == name] for name in names}
+    samples = {
+        name: Sample.of([row["rps"] for row in rows], [row["block"] for row in rows])
+        for name, rows in by_variant.items()
+    }
+    return [
+        Cost(
+            variant=name,
+            trials=len(rows),
+            rps=median(row["rps"] for row in rows),
+            p50_ms=median(row["p50_ms"] for row in rows),
+            lab_to_variant=None if name == LAB else ratio(samples[LAB], samples[name]),
+            sampler_cpu_pct=_median(rows, "sampler_cpu_pct"),
+            probe_cpu_pct=_median(rows, "probe_cpu_pct"),
+        )
+        for name, rows in by_variant.items()
+    ]
 
 
 def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:

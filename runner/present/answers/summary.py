@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from runner.model import OWN_SCRIPT
+from runner.limits import Limit
+from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
-from runner.present.answers.standings import READING, Standing, standing, times
-from runner.present.frames import Tables, read_tables, repeated
+from runner.present.answers.ranking_text import READING, Standing, noise, samples_of, standing, times
+from runner.present.frames import Tables, is_sealed, limit_words, read_tables, repeated, sealed_trials, server_bound
 from runner.present.look import captions, style
-from runner.present.look.markup import NOT_RANKED
-from runner.present.look.palette import CALIBRATION, identities
+from runner.present.look.content import NOT_RANKED
+from runner.present.look.palette import identities
 from runner.present.statistics.stats import carried_quantile, spread
 from runner.store import RunFolder
 
@@ -38,7 +39,7 @@ RANK = "rank by requests/s (same letter: a tie)"
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row a load and server, in plain values.
+    """Return one row per load and server, in plain values.
 
     Columns are `COLUMNS`: trials counts sealed ones, left_out those of which no attempt counts; p99_ms is NaN where a
     trial has fewer than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every
@@ -77,7 +78,7 @@ def by_latency(tables: Tables, rows: pd.DataFrame, quantile: float) -> Standing 
     None where a trial has too few requests to carry it.
     """
     trials = tables.trials[tables.trials["load"].isin(rows["load"]) & tables.trials["server"].isin(rows["server"])]
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     if carried_quantile(float(sealed["requests"].min())) < quantile:
         return None
     return _standing(tables, rows, f"latency_p{100 * quantile:.0f}_ms", more_is_better=False)
@@ -99,14 +100,22 @@ def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, t
     return {server: (copies.get(server, server), *variables[server]) for server in servers}
 
 
+def noise_floor(tables: Tables, load: str, column: str) -> float:
+    """Return the largest ratio (>= 1) that noise makes of `column` under a load; 1 where no program has two labels."""
+    sealed = sealed_trials(tables.trials[tables.trials["load"] == load])
+    servers = [str(server) for server in sealed["server"].unique()]
+    given = programs(tables.manifest, servers)
+    return noise(samples_of(sealed, column, servers), given)[0] if len(set(given.values())) < len(servers) else 1.0
+
+
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
-    sealed, first = cell[cell["status"] == "sealed"], cell.iloc[0]
+    sealed, first = sealed_trials(cell), cell.iloc[0]
     rps, cpu = spread(sealed["rps"]), spread(sealed["server_cpu_ms_per_request"])
     carried = sealed[sealed["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)]
     whole = len(carried) == len(sealed)
     again = repeated(cell)
-    left_out = cell.loc[cell["status"].ne("sealed") & ~again, "status"].value_counts()
-    verdicts = [captions.verdict_counts(sealed)] if len(sealed) else []
+    left_out = cell.loc[~is_sealed(cell) & ~again, "status"].value_counts()
+    counted = [captions.verdict_counts(sealed)] if len(sealed) else []
     return {
         **{name: str(first[name]) for name in ("load", "workload", "tool", "server", "language")},
         "trials": len(sealed), "left_out": int(left_out.sum()),
@@ -114,10 +123,10 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "p50_ms": spread(sealed["latency_p50_ms"]).median,
         "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
         "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
-        "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": captions.server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
+        "verdicts": "; ".join([*counted, *(f"{count} {status}" for status, count in left_out.items())]),
+        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
         "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
-        "limit": captions.limit_words(sealed), "rank": "",
+        "limit": limit_words(sealed), "rank": "",
         **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
 
@@ -128,7 +137,7 @@ def summary_rows(run: RunFolder) -> list[dict[str, str]]:
 
 
 def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a summary as printable texts, one mapping of heading to text a row, for a terminal's table."""
+    """Return a summary as printable texts, one mapping of heading to text per row, for a terminal's table."""
     return [{str(k): str(v) for k, v in row.items()} for row in printable(table).to_dict("records")]
 
 
@@ -175,7 +184,7 @@ def _rate(row: dict[Any, Any]) -> str:
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row a load and one column a server."""
+    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column per server."""
     cells = {
         (row["load"], label(row)): _rate(row) if column == "rps" else style.number(row[column])
         for row in table.to_dict("records")
@@ -189,7 +198,7 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run says: warnings first, then a sentence or two a load."""
+    """What a run says: warnings first, then a sentence or two per load."""
 
     warnings: tuple[str, ...]
     findings: tuple[str, ...]
@@ -222,20 +231,21 @@ def _throughput(tables: Tables, load: object, rows: pd.DataFrame) -> str:
     if not rows["trials"].any():
         return f"{load}: no number, since no trial was sealed: {others}."
     if bound.empty:
-        return f"{load}: requests/s rank nobody, since no server was the limit in all its trials: {others}."
+        return f"{load}: requests/s are not ranked, since no server was the limit in all its trials: {others}."
     if len(bound) == 1:
         only = bound.iloc[0]
-        text = f"{load}: requests/s rank nobody; only {only['server']} was the limit ({style.number(only['rps'])})"
+        text = f"{load}: requests/s are not ranked; only {only['server']} was the limit ({style.number(only['rps'])})"
     else:
         text = f"{load}: {by_throughput(tables, bound).words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
-KEPT = "the rate was set, and ranks nobody; none was dropped"
+SET = "the rate was set, so it is not ranked"
+KEPT = f"{SET}; no request was dropped"
 
 
 def _offered(loads: list[tuple[str, pd.DataFrame]]) -> list[str]:
-    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and ranks nobody."""
+    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
     outcomes = {load: _outcome(rows) for load, rows in loads}
     kept = [load for load, outcome in outcomes.items() if outcome == KEPT]
     found = [f"{load}: {outcome}." for load, outcome in outcomes.items() if outcome != KEPT]
@@ -248,8 +258,8 @@ def _outcome(rows: pd.DataFrame) -> str:
         return "no number, since no trial was sealed"
     late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
     if known["dropped"].isna().any():
-        return "the rate was set, and ranks nobody"
-    return f"the rate was set, and ranks nobody; dropped (median of the trials): {', '.join(late)}" if late else KEPT
+        return SET
+    return f"{SET}; dropped (median of the trials): {', '.join(late)}" if late else KEPT
 
 
 def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
@@ -268,22 +278,22 @@ def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     """Say whether response times may be ranked: only under an offered rate that nobody saturated at."""
-    sealed = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
+    sealed = tables.trials[is_sealed(tables.trials) & (tables.trials["tier"] != CALIBRATION)]
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
     compared, orders = [], []
     for rows in loads:
-        kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+        kept = rows[rows["limit"] == Limit.NONE]
         if len(kept):
             compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept['server'])})")
             orders += _latency_order(tables, kept)
     if compared:
         return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered.", *orders]
     return [
-        "Response times rank nobody: every load was a closed loop, whose mean response time is N divided by "
+        "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
         "the throughput (Little's law) and shows the queue, not the server."
         if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all()
-        else "Response times rank nobody: on no load has a server the verdict offered in all its trials."
+        else "Response times are not ranked: on no load has a server the verdict offered in all its trials."
     ]
 
 

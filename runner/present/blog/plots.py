@@ -13,27 +13,13 @@ from runner.present.alt import describe
 from runner.present.case import choose
 from runner.present.frames import Tables
 from runner.present.look import style
+from runner.present.look.content import Picture
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
 from runner.present.notebook.gallery import OF_A_RUN, PUBLISHED_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES, has_loads
 from runner.present.spikes import figures as spike_figures
 from runner.present.spikes.survey import most_pronounced, survey, why
 from runner.present.spikes.view import view
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One figure of a post: `NAME.svg`, `NAME.png`, and the same with `-dark` behind the name."""
-
-    name: str
-    trial_id: str
-    """The trial that it is about; empty where it is about the run."""
-    caption: str
-    """What the figure is about, trials, verdicts, engine and machine, as one paragraph."""
-    alt: str
-    width_px: int
-    height_px: int
-    """CSS pixels; the PNG has twice as many."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +32,7 @@ class Drawing:
     trial_id: str = ""
 
 
-def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Plot, ...]:
+def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
     """Draw the run's figures into `folder` and return what stands beside them; `say` hears of each as it is written.
 
     A figure that could only say why there is nothing to see is left out.
@@ -61,7 +47,7 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Plot
         without_caption(figure)
         save_both(figure, folder, drawing.name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        plots.append(Plot(drawing.name, drawing.trial_id, caption, drawing.alt(), width, height))
+        plots.append(Picture(folder, drawing.name, drawing.alt(), caption, width, height, drawing.trial_id))
     return tuple(plots)
 
 

@@ -1,36 +1,25 @@
-"""What a post about a run says, each sentence computed: answer first, then figures, tables, method, machine."""
+"""A post about a run: answer first, then figures, tables, method, machine; all of it computed, as HTML or Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from runner.model import LabError
-from runner.present.answers import headline, inserts, summary
-from runner.present.answers.caveats import warnings_of
-from runner.present.blog.plots import Plot
+from runner.model import CALIBRATION, LabError
+from runner.present.answers import headline
 from runner.present.blog.provenance import allowed
-from runner.present.figures import objectives, rates
-from runner.present.frames import Tables
-from runner.present.look import captions
-from runner.present.look.markup import DAGGER, NOT_RANKED
-from runner.present.look.palette import CALIBRATION, identities
-from runner.present.published import short as published_short
-from runner.present.published.numbers import read_published
+from runner.present.frames import Tables, sealed_trials
+from runner.present.look import captions, markup
+from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, Sheet
+from runner.present.look.page import page
+from runner.present.look.palette import identities
+from runner.present.notebook import parts
 
 MOST_NAMED = 4
 """Servers that a title names; of more it says how many."""
-MEANING = {
-    "server-bound": "the server used its CPUs up while the load generator had room; only such rates are ranked",
-    "generator-bound": "the load generator was the limit, so the rate is the generator's",
-    "database-bound": "the database, or the pool of connections to it, was the limit",
-    "offered": "a rate that was asked for and kept while nobody was at a limit: its response times mean something",
-    "serial": "one request was under way at a time, so the rate is one divided by the time of a cycle",
-    "inconclusive": "what the limit was cannot be told, or a rate was asked for and not kept",
-}
-"""Verdict -> what it says."""
 TRIAL = (
     "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved agree; no "
     "figure and no table here has a value of any other. Values are the median of the trials."
@@ -45,68 +34,87 @@ OPEN = (
     "are compared only where the rate was kept and nobody was at a limit."
 )
 PROBE = (
-    "Beside each load a probe, a client of its own, sends the same request at a low rate: where a busy generator "
-    "measures its own queue, the two differ."
+    "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator measures "
+    "its own queue, the two differ."
 )
-ELSEWHERE = "Published numbers were taken on other machines: compare ratios, not rates."
-
-
-@dataclass(frozen=True, eq=False)
-class Sheet:
-    """One table of a post: texts as they are printed."""
-
-    name: str
-    """As in its files, NAME.md and NAME.csv."""
-    title: str
-    frame: pd.DataFrame
 
 
 @dataclass(frozen=True, eq=False)
 class Post:
-    """The content of a post, before Markdown or HTML."""
+    """The content of a post."""
 
     title: str
     started_at: str
     description: str
     tags: tuple[str, ...]
-    headlines: pd.DataFrame
-    reading: str
-    """How to read the headlines; empty where nothing needs it."""
-    untold: tuple[str, ...]
-    warnings: tuple[str, ...]
-    plots: tuple[Plot, ...]
-    findings: tuple[str, ...]
-    sheets: tuple[Sheet, ...]
-    notes: tuple[str, ...]
-    """Sentences below the tables."""
-    method: tuple[str, ...]
-    verdicts: pd.DataFrame
-    machine: pd.DataFrame
+    blocks: tuple[Block, ...]
+
+    @property
+    def sheets(self) -> tuple[Sheet, ...]:
+        """The tables that have files."""
+        return tuple(block for block in self.blocks if isinstance(block, Sheet) and block.name and block)
+
+    def html(self) -> str:
+        """Return the post as one page that needs no other file: each figure's SVG is inside, light and dark."""
+        top = (Heading(self.title, rank=1), Paragraph(self.description, "lead"))
+        return page(self.title, markup.html([*top, *self.blocks]), self.description)
+
+    def markdown(self) -> str:
+        """Return the post as Markdown with front matter, its figures and tables in files beside it.
+
+        It has no heading of the first rank: blogs write the front matter's title above a post. The front matter is
+        YAML, of which a string of JSON is one.
+        """
+        facts = {"title": self.title, "date": self.started_at, "description": self.description, "tags": self.tags}
+        lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items() if value)
+        return "\n".join(("---", *lines, "---", "", markup.markdown(self.blocks), ""))
 
 
-def compose(tables: Tables, plots: Sequence[Plot]) -> Post:
+def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     """Return the post about a run with these figures; LabError where no trial was sealed."""
-    sealed = tables.trials[tables.trials["status"] == "sealed"]
+    sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
-    answer, sheets = headline.headlines(tables), tuple(_sheets(tables))
+    found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]
+    blocks = (
+        Heading("The answer"),
+        *parts.answer(tables),
+        Heading("Figures"),
+        *figures,
+        Heading("Tables"),
+        *(block for block in found if isinstance(block, Sheet)),
+        *dict.fromkeys(block for block in found if isinstance(block, Paragraph) and block.kind == "note"),
+        Heading("Load by load"),
+        _findings(found),
+        Heading("Method and verdicts"),
+        *map(Paragraph, _method(tables, sealed)),
+        *parts.verdicts(tables),
+        Heading("Machine and provenance"),
+        *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
+        Downloads(),
+    )
     return Post(
         title=_title(tables, sealed),
         started_at=str(tables.manifest.get("started_at") or ""),
         description=_description(tables),
         tags=_tags(tables, sealed),
-        headlines=headline.printable(answer),
-        reading=headline.READING if any("×" in of.margin for of in answer) else "",
-        untold=(*headline.untold(answer), *headline.doubled(tables)),
-        warnings=tuple(warnings_of(tables, summary.summarize(tables))),
-        plots=tuple(plots),
-        findings=_findings(tables),
-        sheets=sheets,
-        notes=tuple(_notes(sheets)),
-        method=tuple(_method(tables, sealed)),
-        verdicts=_verdicts(sealed),
-        machine=pd.DataFrame(captions.manifest_rows(allowed(tables.manifest))),
+        blocks=blocks,
     )
+
+
+def _findings(blocks: Iterable[Block]) -> Bullets:
+    """Return what all loads say, each sentence once."""
+    lists = [block for block in blocks if isinstance(block, Bullets) and not block.warn]
+    return Bullets(tuple(dict.fromkeys(sentence for found in lists for sentence in found.sentences)))
+
+
+def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
+    """Return how the run's loads were measured and what therefore may be compared; nothing about loads it has not."""
+    models = set(sealed["load_model"])
+    said = [TRIAL, CLOSED if "closed" in models else "", OPEN if "open" in models else ""]
+    said.append(PROBE if sealed["probe_requests"].notna().any() else "")
+    said.append(captions.database_place(tables.manifest) if tables.has_database else "")
+    return [sentence for sentence in said if sentence]
 
 
 # --- front matter -----------------------------------------------------------------------------------------
@@ -116,9 +124,9 @@ def _title(tables: Tables, sealed: pd.DataFrame) -> str:
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])
     ranked -= headline.second_labels(tables).keys()
     servers = [server for server in identities(tables.trials) if server in ranked]
-    who = joined(servers) if len(servers) <= MOST_NAMED else f"{len(servers)} web API servers"
+    who = captions.joined(servers) if len(servers) <= MOST_NAMED else f"{len(servers)} web API servers"
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""
-    return f"{who} under {joined(sorted(set(sealed['tool'])))}{behind}"
+    return f"{who} under {captions.joined(sorted(set(sealed['tool'])))}{behind}"
 
 
 def _description(tables: Tables) -> str:
@@ -135,78 +143,3 @@ def _tags(tables: Tables, sealed: pd.DataFrame) -> tuple[str, ...]:
     database = ["postgresql"] if tables.has_database else []
     names = [*sorted(set(sealed["tool"])), *database, *sorted(set(sealed["language"])), *sorted(set(sealed["server"]))]
     return tuple(dict.fromkeys(name.lower() for name in names))
-
-
-def joined(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-# --- tables -----------------------------------------------------------------------------------------------
-
-
-def _findings(tables: Tables) -> tuple[str, ...]:
-    """Return what each load says, in sentences, each once."""
-    stored = inserts.answer(tables).findings if tables.has_database else ()
-    return tuple(dict.fromkeys([*summary.answer(tables).findings, *stored, *objectives.findings(tables)]))
-
-
-def _sheets(tables: Tables) -> Iterator[Sheet]:
-    """Yield the tables that the run has something for."""
-    table, known = summary.summarize(tables), read_published()
-    found = [sheet for tool, rows in table.groupby("tool", sort=False) for sheet in _of_tool(str(tool), rows)]
-    if tables.has_database:
-        found.append(Sheet("inserts", "Loads with a database", inserts.printable(tables)))
-    if not tables.searches().empty:
-        kept = objectives.printable(objectives.answers(tables))
-        found.append(Sheet("objectives", "The highest rate that keeps the objective", kept))
-    if not tables.sweeps().empty:
-        found.append(Sheet("rates", "Response times by offered rate", rates.knee_table(tables)))
-    beside = "Beside the published numbers"
-    counts, experiments = published_short.matrix_table(tables, known), published_short.experiments_table(tables, known)
-    found.append(Sheet("published-count", f"{beside}: GET /count with wrk, requests/s [minimum–maximum]", counts))
-    found.append(Sheet("published-experiments", f"{beside}: POST /experiments with k6", experiments))
-    yield from (sheet for sheet in found if not sheet.frame.empty)
-
-
-def _of_tool(tool: str, rows: pd.DataFrame) -> list[Sheet]:
-    if tool == "k6":
-        return [Sheet("k6-loads", "Loads with k6", summary.printable(rows))]
-    return [
-        Sheet(f"{tool}-requests", f"Requests/s with {tool}", summary.pivot(rows, "rps")),
-        Sheet(f"{tool}-cpu-per-request", f"CPU ms per request with {tool}", summary.pivot(rows, "cpu_ms_per_request")),
-    ]
-
-
-def _notes(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Yield what a reader of the tables must know."""
-    if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
-        yield DAGGER
-    if any(sheet.name.startswith("published") for sheet in sheets):
-        yield ELSEWHERE
-
-
-# --- method -----------------------------------------------------------------------------------------------
-
-
-def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
-    """Return how the run's loads were measured and what therefore may be compared; nothing about loads it has not."""
-    models = set(sealed["load_model"])
-    parts = [TRIAL, CLOSED if "closed" in models else "", OPEN if "open" in models else ""]
-    parts.append(PROBE if sealed["probe_requests"].notna().any() else "")
-    parts.append(captions.database_place(tables.manifest) if tables.has_database else "")
-    return [part for part in parts if part]
-
-
-def _verdicts(sealed: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a verdict and tool: how many trials have it, what it means, and the reason of the first."""
-    return pd.DataFrame(
-        {
-            "verdict": verdict,
-            "tool": tool,
-            "trials": str(len(of)),
-            "which means": MEANING.get(str(verdict), "–"),
-            "for example": of["verdict_reason"].iloc[0],
-        }
-        for (verdict, tool), of in sealed.groupby(["verdict", "tool"], sort=True)
-    )

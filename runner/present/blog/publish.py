@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner.columns import columns
 from runner.present.answers.summary import summarize
 from runner.present.blog.bundle import PROVENANCE, check_free, hashes, staged
 from runner.present.blog.plots import draw
-from runner.present.blog.post import Sheet, compose
-from runner.present.blog.post_html import post_html
-from runner.present.blog.post_markdown import post_markdown, table_markdown
+from runner.present.blog.post import compose
 from runner.present.blog.provenance import provenance
-from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, read_tables
+from runner.present.frames import Tables, read_tables, sealed_trials
+from runner.present.look.content import Sheet
+from runner.present.look.markup import literal_table
 from runner.store import RunFolder, write_json
 
-UNTOLD = ("run_id", "status", "error")
-"""Columns of the trials that say nothing of sealed trials of one run."""
+LEFT_OUT = ("run_id", "status", "error")
+"""Columns of the trials that are alike in all sealed trials of one run."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
         post = compose(tables, plots)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.sheets, folder / "tables")
-        (folder / "post.md").write_text(post_markdown(post), encoding="utf-8")
-        (folder / "index.html").write_text(post_html(post, folder / "figures"), encoding="utf-8")
+        (folder / "post.md").write_text(post.markdown(), encoding="utf-8")
+        (folder / "index.html").write_text(post.html(), encoding="utf-8")
         shown = {plot.trial_id for plot in plots if plot.trial_id}
         write_json(folder / PROVENANCE, provenance(run, tables, shown, hashes(folder)))
     files = tuple(sorted(path for path in target.rglob("*") if path.is_file()))
@@ -59,18 +60,17 @@ def _write_tables(tables: Tables, sheets: tuple[Sheet, ...], folder: Path) -> No
     """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV."""
     folder.mkdir()
     for sheet in sheets:
-        (folder / f"{sheet.name}.md").write_text(table_markdown(sheet.frame) + "\n", encoding="utf-8")
+        (folder / f"{sheet.name}.md").write_text(literal_table(sheet.frame) + "\n", encoding="utf-8")
         _write_csv(sheet.frame, folder / f"{sheet.name}.csv")
     _write_csv(summarize(tables), folder / "summary.csv")
-    _write_csv(sealed_trials(tables), folder / "trials.csv")
+    _write_csv(_trials_to_publish(tables), folder / "trials.csv")
 
 
-def sealed_trials(tables: Tables) -> pd.DataFrame:
+def _trials_to_publish(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials in the order of the run: the columns of docs/data.md that have a value, and the load."""
-    known = [*TEXT, *YOUNGER_TEXT["trials"], *NUMBERS, *YOUNGER["trials"]]
-    columns = ["load", *(name for name in known if name not in UNTOLD)]
-    sealed = tables.trials[tables.trials["status"] == "sealed"].sort_values("trial_order")
-    return sealed[columns].replace("", None).dropna(axis="columns", how="all")
+    shown = ["load", *(column.name for column in columns("trials") if column.name not in LEFT_OUT)]
+    sealed = sealed_trials(tables.trials).sort_values("trial_order")
+    return sealed[shown].replace("", None).dropna(axis="columns", how="all")
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import LabError
-from runner.present.answers import noise
-from runner.present.answers.standings import percent, times
+from runner.present.answers.ranking_text import percent, times
+from runner.present.answers.summary import noise_floor
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
 from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
@@ -37,13 +38,13 @@ class Quantity:
 
 
 def _ranked(sealed: pd.DataFrame) -> bool:
-    return captions.server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
+    return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
 
 
 def _offered(quantile: float) -> Callable[[pd.DataFrame], bool]:
     def allowed(sealed: pd.DataFrame) -> bool:
         carried = carried_quantile(float(sealed["requests"].min())) >= quantile
-        return carried and bool((sealed["verdict"] == "offered").all())
+        return carried and bool(limits_of(sealed).eq(Limit.NONE).all())
 
     return allowed
 
@@ -160,7 +161,7 @@ def compare_runs(
     if differences and not force:
         told = "; ".join(str(difference) for difference in differences)
         raise LabError(f"{names[0]} and {names[1]} differ in {told}: --force compares them all the same.")
-    sealed = {cell: (_sealed(cells_a[cell]), _sealed(cells_b[cell])) for cell in common}
+    sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
     whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
     rows = [
         _compare(cell, quantity, *sealed[cell], _floor(cell, quantity, left, right))
@@ -227,16 +228,12 @@ def _cells(tables: Tables) -> dict[_Cell, pd.DataFrame]:
     return found
 
 
-def _sealed(trials: pd.DataFrame) -> pd.DataFrame:
-    return trials[trials["status"] == "sealed"]
-
-
 def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:
     return quantity.column in sealed.columns and bool((pd.to_numeric(sealed[quantity.column]) > 0).any())
 
 
 def _floor(cell: _Cell, quantity: Quantity, *sides: Tables) -> float:
-    return max(noise.floor(side, cell.load, quantity.column) for side in sides)
+    return max(noise_floor(side, cell.load, quantity.column) for side in sides)
 
 
 def _compare(
@@ -301,7 +298,7 @@ def table(found: RunComparison, load: str) -> list[dict[str, str]]:
             "A": style.number(row.a.median),
             "B": style.number(row.b.median),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
-            "could tell": percent(row.detectable) if row.detectable else "–",
+            "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": f"{row.verdict}, regression" if row.regression else row.verdict,
         }
         for row in found.comparisons

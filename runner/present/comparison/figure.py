@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from runner.present.answers.standings import percent
+from runner.present.answers.ranking_text import percent
 from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, Comparison, RunComparison
 from runner.present.figures import forest
 from runner.present.look import captions, style
@@ -57,7 +57,7 @@ def _row(row: Comparison, look: Identity, fail_above_pct: float | None) -> fores
     if row.ratio is None:
         return forest.Row(words, verdict)
     of = row.ratio
-    told = f" (could tell {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
+    told = f" (detectable: {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
     limit = math.nan
     if fail_above_pct is not None:
         limit = 1 - fail_above_pct / 100 if row.more_is_better else 1 + fail_above_pct / 100

@@ -20,15 +20,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.limits import Limit
 from runner.planning.search import bracket
-from runner.present.frames import Tables
+from runner.present.frames import Tables, limits_of, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import DOTS, Identity, identities, pale
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import spread
 
 TITLE = "The highest rate that keeps the objective"
-OWN = ("server", "none")
+OWN = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
 RANGE_ENDS = "end of the search"
 FEW = "not enough trials"
@@ -36,13 +37,12 @@ COLUMNS = (
     *("search", "load_order", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
     *("limit", "probe_p95_ms"),
 )
-WHY = {
-    "generator": "k6 was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool was the limit",
-    "not told": "the limit is not told",
+WHY: dict[str, str] = {
+    **{limit: limit.why_not for limit in Limit},
+    Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
+"""Most frequent limit of the last steps -> why the server may keep more."""
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def outcome(steps: pd.DataFrame) -> Outcome:
     if found.broken_rps is None:
         return Outcome(low, math.inf, RANGE_ENDS, math.nan)
     ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
-    limit = str(captions.limits(ended).iloc[-1])
+    limit = str(limits_of(ended).iloc[-1])
     high = found.broken_rps if limit in OWN else math.inf
     return Outcome(low, high, limit, float(ended["probe_p95_ms"].median()))
 
@@ -80,7 +80,7 @@ def answers(tables: Tables) -> pd.DataFrame:
     is not known.
     """
     trials = tables.searches()
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     servers = list(identities(tables.trials))
     ordered = sealed.assign(rank=sealed["server"].map(servers.index))
     rows = [_answer(steps) for _, steps in ordered.groupby(["load_order", "rank"], sort=True)]
@@ -220,7 +220,7 @@ def _draw(
 ) -> None:
     present = [name for name in shown if name in set(table["server"])]
     rows = {str(row["server"]): row for row in table.to_dict("records")}
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     for place, server in enumerate(present):
         own = sealed[sealed["server"] == server]
         searches = [outcome(steps) for _, steps in own.groupby("block")]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from runner.present.figures import multiples
 from runner.present.figures.multiples import Panel
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import pale
 from runner.present.statistics.stats import Spread, carried_quantile, spread
@@ -96,9 +96,7 @@ def carried(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _points(trials: pd.DataFrame, column: str) -> Points:
-    found = [
-        (float(str(size)), spread(own[column]), captions.server_bound(own)) for size, own in trials.groupby("pool_size")
-    ]
+    found = [(float(str(size)), spread(own[column]), server_bound(own)) for size, own in trials.groupby("pool_size")]
     return [(size, of, bound) for size, of, bound in found if of.n]
 
 

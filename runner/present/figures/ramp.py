@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from runner.present.figures import multiples, seconds
 from runner.present.figures.multiples import Panel
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.statistics.stats import Floats, spread
 
@@ -116,7 +116,7 @@ def rows_inserted(tables: Tables) -> Figure:
         edges, rates = offered_steps(panel.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    words = "Inserts: answers with 2xx so far. " + captions.rows_equal_answers(trials[trials["status"] == "sealed"])
+    words = "Inserts: answers with 2xx so far. " + captions.rows_equal_answers(sealed_trials(trials))
     quantity = Quantity("Rows inserted", "inserts", seconds.inserted, words, "Dashed: what was offered.", total, rows)
     return _draw(tables, trials, quantity)
 
@@ -184,7 +184,7 @@ def _draw(tables: Tables, trials: pd.DataFrame, quantity: Quantity) -> Figure:
     shown = multiples.panels(tables, trials)
     if not shown:
         return style.no_data(quantity.title, captions.unsealed(trials, "trial with rising rates"))
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     points = quantity.points(sealed, tables)
     if points.empty:
         return style.no_data(quantity.title, "The tables of this run have nothing of it.")

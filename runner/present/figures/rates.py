@@ -12,10 +12,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.limits import Limit
 from runner.model import OWN_SCRIPT
 from runner.present.figures.knee import Knee, knee
 from runner.present.figures.multiples import Panel, lowest, panels
-from runner.present.frames import MODES, Tables, rate_unit
+from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.statistics.inference import median_interval
@@ -31,7 +32,6 @@ SERIES = {
     "probe p95": ("probe_p95_ms", None),
 }
 """Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
-LETTERS = {"server-bound": "S", "generator-bound": "G", "inconclusive": "?"}
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -74,12 +74,12 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return what became of each rate of one server and sweep, rising: rate_rps, sustained, offered, letter.
 
     sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent other
-    verdict (`LETTERS`), empty where there is none.
+    verdict, empty where there is none.
     """
     found = []
     for rate, own in trials.groupby("rate_rps"):
-        others = own.loc[own["verdict"] != "offered", "verdict"]
-        letter = LETTERS.get(str(others.mode().iloc[0]), "?") if len(others) else ""
+        others = own.loc[own["verdict"] != Limit.NONE.verdict, "verdict"]
+        letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
         found.append((float(str(rate)), bool((own["sustained"] == 1).mean() > 0.5), others.empty, letter))
     return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
@@ -144,7 +144,7 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
     if above.empty or math.isnan(rate_rps):
         return "–"
-    return captions.limit_words(trials[trials["rate_rps"] == above.min()])
+    return limit_words(trials[trials["rate_rps"] == above.min()])
 
 
 def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
@@ -152,7 +152,7 @@ def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
 
     A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
     """
-    limited = trials[(trials["rate_rps"] > rate_rps) & (trials["verdict"] != "offered")]
+    limited = trials[(trials["rate_rps"] > rate_rps) & (trials["verdict"] != Limit.NONE.verdict)]
     return _limit_above(trials if limited.empty else limited, rate_rps)
 
 
@@ -161,7 +161,7 @@ def _notes(trials: pd.DataFrame) -> list[str]:
     of, last = knee_of(trials), highest_sustained(outcomes(trials))
     beyond, rest = _first_limit_above(trials, of.rate_rps), _limit_above(trials, last)
     first = f"knee at {_rate(of.rate_rps)}/s" if math.isfinite(of.rate_rps) else f"knee: {of.why}"
-    if beyond.startswith(captions.LIMITS["generator-bound"]):
+    if beyond.startswith(Limit.GENERATOR):
         first += ", the generator's"
     if not math.isfinite(last):
         return [first, "not sustained at any rate"]
@@ -182,7 +182,7 @@ def latency(tables: Tables) -> Figure:
     if all(curve.empty for curve in curves):
         return style.no_data(TITLE, f"No rate of this run has {BEYOND} requests beyond a percentile.")
     figure, axes = _sheet(tables, trials, shown)
-    limits = _limits(trials[trials["status"] == "sealed"], curves)
+    limits = _limits(sealed_trials(trials), curves)
     for ax, panel, curve in zip(axes, shown, curves, strict=False):
         _draw_panel(ax, panel, curve, limits)
     for ax in axes[len(shown) :]:
@@ -194,7 +194,7 @@ def latency(tables: Tables) -> Figure:
 
 def _sheet(tables: Tables, trials: pd.DataFrame, shown: Sequence[Panel]) -> tuple[Figure, list[Axes]]:
     columns = 1 if len(shown) == 1 else 2
-    enough = trials[trials["status"] == "sealed"].groupby(["server", "load"]).size().min() >= 6
+    enough = sealed_trials(trials).groupby(["server", "load"]).size().min() >= 6
     bars = "95 % interval of the median" if enough else "minimum to maximum"
     words = (
         f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.present.figures import multiples
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities, pale
 
@@ -67,7 +67,7 @@ def over_time(tables: Tables) -> Figure:
 
 def _part(trials: pd.DataFrame, throughput: pd.DataFrame, looks: dict[str, Identity]) -> multiples.Curves:
     points = rates(trials, throughput)
-    bound = {server for server, own in trials.groupby("server") if captions.server_bound(own)}
+    bound = {server for server, own in trials.groupby("server") if server_bound(own)}
     by_server = dict(list(points.groupby("server")["rps"]))
     spreads = {
         server: own.groupby(points["t_s"]).agg(["median", "min", "max"])

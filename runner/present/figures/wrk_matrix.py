@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.present.figures import multiples
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales, style
-from runner.present.look.captions import server_bound
 from runner.present.look.palette import Identity, identities, pale
 from runner.present.statistics.stats import Spread, spread
 

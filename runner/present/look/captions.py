@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from runner.model import OWN_SCRIPT, POOL_EXHAUSTED
-from runner.present.frames import Tables, offered_words, repeated
+from runner.model import OWN_SCRIPT
+from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -42,49 +43,23 @@ IDLE = {
 }
 """What a manifest says of idle CPUs -> in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
-LIMITS = {
-    "server-bound": "server",
-    "generator-bound": "generator",
-    "database-bound": "database",
-    "offered": "none",
-    "serial": "one request at a time",
-    "inconclusive": "not told",
-}
 
 
-def limits(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
-    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_EXHAUSTED)
-    return trials["verdict"].map(LIMITS).mask(pooled, "pool")
-
-
-def limit_words(trials: pd.DataFrame) -> str:
-    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
-    counts = limits(trials).value_counts()
-    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
-    return ", ".join(str(word) if len(ordered) == 1 else f"{word} {count}" for word, count in ordered)
-
-
-def server_bound(trials: pd.DataFrame) -> bool:
-    """Whether every one of the trials was limited by its server: only then may throughput be ranked.
-
-    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
-    not how long a CPU takes to wake.
-    """
-    serial = (trials["verdict"] == "serial") & (trials["idle"] == "polling")
-    return bool(len(trials)) and bool(((trials["verdict"] == "server-bound") | serial).all())
+def joined(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
     low, high = int(cells.min()), int(cells.max())
     each = f"{low}" if low == high else f"{low} to {high}"
     text = f"{plural(len(sealed), 'trial')}, {each} per server and load"
     again = int(repeated(trials).sum())
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
-    out = trials[(trials["status"] != "sealed") & ~repeated(trials)]["status"].value_counts()
+    out = trials[~is_sealed(trials) & ~repeated(trials)]["status"].value_counts()
     return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
 
 
@@ -164,7 +139,7 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     stored = sealed["pool_size"].notna().any()
     parts = [
         words,

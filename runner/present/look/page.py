@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from html import escape
 from pathlib import Path
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-{description}<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
-"""The empty icon keeps a browser from asking a server for one."""
+from runner.present.look.markup import templates
+
 LABEL = re.compile(r'(<div class="table" role="region" aria-label=")([^"]*)(")')
 
 
 def page(title: str, body: str, description: str = "") -> str:
     """Return a whole page; `title` and `description` are text, `body` is HTML."""
-    about = f'<meta name="description" content="{escape(description)}">\n' if description else ""
-    return PAGE.format(title=escape(title), description=about, style=style_sheet(), body=_labels_apart(body))
+    return (
+        templates()
+        .get_template("page.html")
+        .render(title=title, description=description, style=style_sheet(), body=_labels_apart(body))
+    )
 
 
 def style_sheet() -> str:

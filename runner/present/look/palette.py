@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 
-CALIBRATION = "calibration"
-"""Tier of servers with a known behaviour: in no figure, in no ranking."""
+from runner.model import CALIBRATION
 
 SOLID: Any = "-"
 LONG: Any = (0, (5, 1.6))

@@ -22,7 +22,7 @@ from runner.store import lab_root
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 KERNEL = "python3"
-LOAD = "__import__('runner.present.notebook.session')"
+LOAD = "__import__('runner.present.notebook.run_page')"
 """Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half a second."""
 PATIENCE_S = 60.0
 """How long a kernel has to load modules, or to end by itself: it takes seconds."""

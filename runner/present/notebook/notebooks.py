@@ -41,7 +41,7 @@ from runner.present.notebook.gallery import (
     has_loads,
 )
 from runner.present.notebook.kernels import Kernels, at_once
-from runner.present.notebook.session import COMPLETE
+from runner.present.notebook.page import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
 LONGEST = ("report", "published")
@@ -59,11 +59,11 @@ NEEDED = {
 
 
 @dataclass(frozen=True)
-class Report:
+class BuiltReport:
     """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
 
     pages: tuple[Path, ...]
-    """One HTML page a notebook, the general report first."""
+    """One HTML page per notebook, the general report first."""
     figures: tuple[Path, ...]
     summary: pd.DataFrame
 
@@ -105,7 +105,7 @@ def execute_with(
     It is executed in `kernel`, which goes on, or else in one of its own.
 
     On failure the broken notebook stays at `output` and a LabError of one sentence is raised. The kernel
-    starts in the lab's root. That the last cell really ran is proven by the output of `Report.finish`, since
+    starts in the lab's root. That the last cell really ran is proven by the output of `Page.finish`, since
     a kernel that died leaves cells that look completed.
     """
     missing = sorted(set(given) - parameters(notebook))
@@ -190,10 +190,12 @@ def _rank(cell: nbformat.NotebookNode) -> int:
     return len(found[1]) if found else 0
 
 
-def build_report(run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None) -> Report:
+def build_report(
+    run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None
+) -> BuiltReport:
     """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
 
-    One that the run has nothing for is left out. `say` is told of each that is done; `kernels` may have been started
+    One that the run has nothing for is left out. `say` is called for each that is done; `kernels` may have been started
     for it already. LabError where there is no such notebook or one of them fails.
     """
     tables = read_tables(run)
@@ -209,7 +211,7 @@ def build_report(run: RunFolder, say: Callable[[str], None] = lambda _: None, ke
     pages = tuple(folder / f"{notebook.stem}.html" for notebook in notebooks)
     names = dict.fromkeys(name for notebook in notebooks for name in shown[notebook])
     figures = tuple(folder / f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    return Report(pages, figures, summarize(tables))
+    return BuiltReport(pages, figures, summarize(tables))
 
 
 def _execute_all(

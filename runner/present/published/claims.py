@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.planning.toml_tables import Table, read_table, text
-from runner.present.answers.standings import times
+from runner.present.answers.ranking_text import times
 from runner.present.statistics.inference import Ratio
 
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told here"

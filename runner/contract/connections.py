@@ -1,0 +1,206 @@
+"""Checks of what a server does with a connection: keeping, closing, clients that are slow, and pipelining."""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import partial
+from random import Random
+
+from runner.contract.checking import OK, End, Exchange, Expected, Result, Rows, json_body, shown
+from runner.contract.connection import (
+    HEALTH,
+    TIMEOUT_S,
+    UNKNOWN,
+    Answer,
+    Message,
+    Target,
+    chunked_request,
+    connect,
+    fetch,
+    joined,
+    raw,
+    request,
+)
+from runner.contract.counting import is_counting, read_count
+from runner.contract.endpoints import IS_DEVICES, IS_NOT_FOUND, NOT_FOUND
+from runner.contract.experiments import echo_of, experiment_body
+from runner.model import Server
+
+KEPT_REQUESTS = 100
+PIPELINED = 50
+CLOSE_OPTIONS = (
+    *("Connection: Close", "Connection: CLOSE", "Connection: keep-alive, close", "Connection: close, x-option"),
+    *("Connection: x-option,close", "Connection: keep-alive\r\nConnection: close", "cONNECTION:close"),
+)
+
+
+def connection_rows(server: Server) -> Rows:
+    """Return rows for keep-alive, closing, and clients that are slow, on the endpoints that every server has."""
+    kept = Expected("200, kept", lambda answer: answer.status == 200 and not answer.announces_close)
+    same = Expected("200 with the same header", lambda answer: answer.status == 200 and answer.announces_close)
+    closing = request("GET", "/health", headers=(("Connection", "close"),))
+    rows: Rows = {
+        "keep-alive: two requests on one connection": Exchange(HEALTH, kept, Exchange(HEALTH, kept)),
+        f"keep-alive: {KEPT_REQUESTS} requests on one connection": _repeated(UNKNOWN, IS_NOT_FOUND, KEPT_REQUESTS),
+        "close: Connection: close closes": Exchange(closing, same, End.CLOSED),
+        # RFC 9112, section 9.6: no further request of the connection is processed.
+        "close: nothing after it is answered": Exchange((closing + UNKNOWN).maybe_counted(), OK, End.CLOSED),
+        "HTTP/1.0 closes": Exchange(_health("", "HTTP/1.0"), OK, End.CLOSED),
+        "HTTP/1.0 with keep-alive": _try_http_1_0_keep_alive,
+        "HTTP/1.0 gets no chunks": Exchange(raw(b"GET /no-such-path HTTP/1.0\r\n\r\n", 1), IS_UNCHUNKED),
+        "header names in any case": Exchange(_health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED),
+        # RFC 9112, section 3.2.2: a server must accept it, also when it is no proxy.
+        "an absolute-form target": Exchange(
+            raw(b"GET http://lab/health HTTP/1.1\r\nHost: lab\r\n\r\n", 0, 0), IS_HEALTH
+        ),
+        "half-closed connection": _try_half_closed,
+        "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
+        # Twice: a parser that keeps its place must also find the beginning of the next request.
+        "slow client: byte by byte": Exchange((HEALTH + HEALTH).cut(1, 0.001), (OK, OK)),
+        "slow reader": partial(_try_slow_reader, server),
+    }
+    options = {option.replace("\r\n", ", "): _health(f"Host: lab\r\n{option}\r\n") for option in CLOSE_OPTIONS}
+    return {**rows, **{f"close: {name}": Exchange(sent, OK, End.CLOSED) for name, sent in options.items()}}
+
+
+def pipelining_rows(server: Server, seed: int) -> Rows:
+    """Return rows for many requests in one stream, of every kind that the server has; `seed` cuts one into pieces."""
+    sent, expected = zip(*mixed_requests(server, PIPELINED), strict=True)
+    return {
+        "pipelining: three requests at once": Exchange(HEALTH + UNKNOWN + HEALTH, (IS_HEALTH, IS_NOT_FOUND, IS_HEALTH)),
+        f"pipelining: {PIPELINED} mixed requests at once": Exchange(joined(sent), expected),
+        f"pipelining: {PIPELINED} mixed requests in random pieces": partial(_try_pieces, server, seed),
+    }
+
+
+Requests = list[tuple[Message, Expected]]
+"""Each with its answer."""
+
+
+def mixed_requests(server: Server, size: int) -> Requests:
+    """Return `size` counted requests of every kind that the server implements."""
+    made: Requests = []
+    for number in range(size):
+        body = experiment_body(f"page {number} " + "é" * (7 * number % 150))
+        echo, half = json_body(200, echo_of(body)), len(body) // 2
+        kinds = [(request("GET", f"/no-such-path/{number}"), IS_NOT_FOUND)]
+        if "experiments" in server.implements:
+            kinds.append((request("POST", "/experiments", body), echo))
+        # A raw engine may refuse chunks.
+        if "experiments" in server.implements and server.tier != "raw":
+            kinds.append((chunked_request("/experiments", body[:half], body[half:]), echo))
+        if "devices" in server.implements:
+            kinds.append((request("GET", "/devices"), IS_DEVICES))
+        made.append(kinds[number % len(kinds)])
+    return made
+
+
+def _repeated(sent: Message, expected: Expected, times: int) -> Exchange:
+    return Exchange(sent, expected, End.ANY if times == 1 else _repeated(sent, expected, times - 1))
+
+
+def _health(lines: str, version: str = "HTTP/1.1") -> Message:
+    return raw(f"GET /health {version}\r\n{lines}\r\n".encode(), 0, 0)
+
+
+def _is_health(answer: Answer) -> bool:
+    body = answer.json()
+    return answer.status == 200 and isinstance(body, dict) and body.get("status") == "ok"
+
+
+def _is_unchunked(answer: Answer) -> bool:
+    return answer.status == 200 and "transfer-encoding" not in answer.headers and answer.json() == NOT_FOUND
+
+
+IS_HEALTH = Expected("the health", _is_health)
+IS_UNCHUNKED = Expected(f"{NOT_FOUND} without Transfer-Encoding", _is_unchunked)
+
+
+def _try_http_1_0_keep_alive(target: Target) -> Result:
+    with connect(target) as connection:
+        connection.send(_health("Connection: keep-alive\r\n", "HTTP/1.0"))
+        answer = connection.read()
+        if answer.headers.get("connection", "").lower() == "keep-alive":
+            connection.send(_health("Connection: keep-alive\r\n", "HTTP/1.0"))
+            second = connection.read()
+            ok = (answer.status, second.status) == (200, 200)
+            return ok, f"sent HTTP/1.0 with keep-alive twice; expected 200 twice; got {shown([answer, second])}"
+        # A server may keep the connection only if it says so: otherwise the client waits for the end.
+        more, closed = connection.read_to_the_end()
+        ok = answer.status == 200 and not more and closed
+        return (
+            ok,
+            f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got {shown(more, closed)}",
+        )
+
+
+def _try_half_closed(target: Target) -> Result:
+    with connect(target) as connection:
+        connection.send(UNKNOWN.maybe_counted())
+        connection.channel.shutdown(socket.SHUT_WR)
+        answers, closed = connection.read_to_the_end(1.0)
+    # Servers may take the half-close for a client that left; what they may not do is hang.
+    ok = [answer.status for answer in answers] in ([], [200]) and closed
+    return ok, f"closed for writing; expected 200 or nothing, and the end; got {shown(answers, closed)}"
+
+
+def _try_slow_reader(server: Server, target: Target) -> Result:
+    """Ask for more than the sockets hold without reading: others are answered, and at last everything comes."""
+    sent, expected = UNKNOWN, IS_NOT_FOUND
+    if "devices" in server.implements:
+        sent, expected = request("GET", "/devices"), IS_DEVICES
+    # The requests must fit into the server's socket: a server that cannot write need not read.
+    times = 500
+    with connect(target, 2 * TIMEOUT_S, receive_bytes=4096) as connection:
+        connection.send(joined([sent] * times))
+        # Until the server has written all that it can.
+        time.sleep(0.2)
+        began = time.monotonic()
+        others = [fetch(target, HEALTH).status for _ in range(5)]
+        waited_s = time.monotonic() - began
+        for number in range(1, times + 1):
+            answer = connection.read()
+            if not expected.holds(answer):
+                return False, f"answer {number} of {times}: expected {expected.words}; got {answer.brief}"
+    ok = others == [200] * 5 and waited_s < TIMEOUT_S
+    return ok, f"read {times} answers late; meanwhile others got {others} in {waited_s:.2f} s; expected 200 at once"
+
+
+def _try_pieces(server: Server, seed: int, target: Target) -> Result:
+    """Send requests cut at random, over a further connection where the server announces that it closes.
+
+    Any answer may announce the end (RFC 9112, section 9.6), but what was sent behind it must then not be processed:
+    its client sends it again.
+    """
+    requests = mixed_requests(server, PIPELINED)
+    random = Random(seed)  # noqa: S311
+    before = read_count(target) if is_counting(server) else 0
+    connections = 0
+    while requests:
+        connections += 1
+        with connect(target) as connection:
+            # They are put into the tally by their answers.
+            connection.send(_in_pieces(joined(sent for sent, _ in requests).data, random))
+            announced = False
+            while requests and not announced:
+                target.count(1, 1)
+                answer, (_, expected) = connection.read(), requests.pop(0)
+                announced = answer.announces_close
+                if not expected.holds(answer):
+                    place = f"seed {seed}, {len(requests)} requests before the last"
+                    return False, f"{place}: expected {expected.words}; got {answer.brief}"
+            target.count(0, len(requests))
+    number = read_count(target) - before - 1 if is_counting(server) else PIPELINED
+    detail = f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} were counted"
+    return number == PIPELINED, detail
+
+
+def _in_pieces(data: bytes, random: Random) -> Message:
+    pieces = []
+    while data:
+        size = random.choice((1, 2, random.randint(1, 400)))
+        pieces.append(data[:size])
+        data = data[size:]
+    # Without a pause the kernel puts the pieces together again.
+    return Message(tuple(pieces), pause_s=0.0005)

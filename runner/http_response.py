@@ -1,0 +1,165 @@
+"""Responses of HTTP/1, read from bytes as they come in (RFC 9112): the only reader of them in the project.
+
+The readers of sockets feed it: the probe and the poll of /stats without waiting, the contract and the start with
+`read_response`, which waits.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+RECEIVE_BYTES = 65_536
+MOST_BYTES = 1 << 24
+"""A longer response is not read to its end: what the lab asks for itself is small."""
+_END = b"\r\n\r\n"
+_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
+_NO_BODY = (204, 304)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What the head of a response says of itself and of the body behind it."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case; of two lines with one name the last."""
+    kept: bool
+    """Whether the server keeps the connection."""
+    length: int | None
+    """Bytes of the body; None where chunks or the connection's end delimit it."""
+    chunked: bool
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response; header names are in lower case. `kept` says whether the server keeps the connection."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    kept: bool
+
+
+@lru_cache(16)
+def parse_head(text: bytes) -> Head:
+    """Read a head without the blank line that ends it; ValueError where it is not HTTP/1.
+
+    The last ones are cached: until its Date changes, every second, the responses of a server have one head.
+    """
+    first, *lines = text.decode("latin-1").split("\r\n")
+    matched = _STATUS_LINE.match(first)
+    if not matched:
+        raise ValueError(f"not a response of HTTP/1: {first[:80]!r}")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status, connection = int(matched[2]), headers.get("connection", "").lower()
+    chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
+    length = None if chunked else _length(headers.get("content-length"))
+    if status < 200 or status in _NO_BODY:
+        chunked, length = False, 0
+    kept = "keep-alive" in connection if matched[1] == "0" else "close" not in connection
+    return Head(status, headers, kept and (chunked or length is not None), length, chunked)
+
+
+def _length(text: str | None) -> int | None:
+    if text is not None and not (text.isascii() and text.isdigit()):
+        raise ValueError(f"the Content-Length is {text!r}")
+    return None if text is None else int(text)
+
+
+class ResponseReader:
+    """The responses of one connection: `feed` takes bytes, `take` returns a response once all of it is there."""
+
+    def __init__(self) -> None:
+        self.pending = b""
+        """What has come and is not part of a response that was returned."""
+        self._ended = False
+        self._head: Head | None = None
+        """Of the response whose body is on its way."""
+        self._chunks: list[bytes] = []
+        self._at = 0
+        """Where in the pending bytes the size of the next chunk stands."""
+
+    def feed(self, received: bytes) -> None:
+        """Take what has come; no bytes at all are the connection's end."""
+        self.pending += received
+        self._ended = not received
+
+    def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
+        """Return the next response, None while some of it is missing.
+
+        `head_only` is for the answer to HEAD, or where nobody reads the body. Responses with a status below 200
+        announce another one and are passed over, unless they are wanted: `interim`. ConnectionResetError where the
+        connection ended too early, ValueError for what is not HTTP.
+        """
+        while self._head is None:
+            text, end, rest = self.pending.partition(_END)
+            if not end:
+                self._require_open()
+                return None
+            head = parse_head(text)
+            self.pending = rest
+            if head.status >= 200:
+                self._head = head
+            elif interim:
+                return Response(head.status, head.headers, b"", head.kept)
+        head = self._head
+        body = b"" if head_only else self._body(head)
+        if body is None:
+            self._require_open()
+            return None
+        self._head = None
+        return Response(head.status, head.headers, body, head.kept)
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise ConnectionResetError(f"closed after {self.pending[:120]!r}, before the end of a response")
+
+    def _body(self, head: Head) -> bytes | None:
+        if head.chunked:
+            return self._joined_chunks()
+        if head.length is None:
+            return self._cut(len(self.pending)) if self._ended else None
+        return self._cut(head.length) if len(self.pending) >= head.length else None
+
+    def _cut(self, size: int) -> bytes:
+        part, self.pending = self.pending[:size], self.pending[size:]
+        return part
+
+    def _joined_chunks(self) -> bytes | None:
+        """Return the body once the last chunk, of size 0, and the fields and the blank line behind it have come."""
+        while (end := self.pending.find(b"\r\n", self._at)) >= 0:
+            digits = self.pending[self._at : end].partition(b";")[0].strip()
+            if not _CHUNK_SIZE.fullmatch(digits):
+                raise ValueError(f"the size of a chunk is {digits[:80]!r}")
+            begin, size = end + 2, int(digits, 16)
+            if size == 0:
+                return self._after_chunks(self.pending.find(_END, end))
+            if len(self.pending) < begin + size + 2:
+                return None
+            self._chunks.append(self.pending[begin : begin + size])
+            self._at = begin + size + 2
+        return None
+
+    def _after_chunks(self, end: int) -> bytes | None:
+        if end < 0:
+            return None
+        body = b"".join(self._chunks)
+        self.pending, self._chunks, self._at = self.pending[end + len(_END) :], [], 0
+        return body
+
+
+def read_response(
+    channel: socket.socket, reader: ResponseReader, *, head_only: bool = False, interim: bool = False
+) -> Response:
+    """Return the next response from a socket that waits; OSError, and ValueError as of ResponseReader or where it is
+    longer than MOST_BYTES."""
+    while (response := reader.take(head_only=head_only, interim=interim)) is None:
+        if len(reader.pending) > MOST_BYTES:
+            raise ValueError(f"a response of more than {MOST_BYTES} bytes")
+        reader.feed(channel.recv(RECEIVE_BYTES))
+    return response

@@ -1,0 +1,192 @@
+"""The parts of a run's report and post: each is a list of blocks, computed from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from runner.limits import Limit
+from runner.present.answers import caveats, evidence, headline, inserts, little, ratios, summary
+from runner.present.case import Case
+from runner.present.figures import objectives
+from runner.present.figures import rates as rates_figure
+from runner.present.frames import Tables, is_sealed, sealed_trials
+from runner.present.look import captions
+from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, Sheet
+from runner.present.notebook.gallery import RATES_FIGURES, has_loads
+from runner.present.published.numbers import read_published
+from runner.present.published.short import experiments_table, matrix_table
+
+ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
+
+
+def answer(tables: Tables) -> Iterator[Block]:
+    """Yield which server is ahead in what, by how much and how sure, what is not decided, and the warnings."""
+    found = headline.headlines(tables)
+    yield Sheet(headline.printable(found), about="The answer") if found else Paragraph(headline.NOTHING)
+    if any("×" in each.margin for each in found):
+        yield Paragraph(headline.READING)
+    yield Bullets((*headline.undecided(found), *headline.doubled(tables)))
+    yield Bullets(tuple(caveats.warnings_of(tables, summary.summarize(tables))), warn=True)
+
+
+def loads(tables: Tables) -> Iterator[Block]:
+    """Yield the medians of every load and server, and what they say in sentences."""
+    sheets = [sheet for tool, rows in _tools(tables) for sheet in _of_tool(tool, rows)]
+    yield from sheets
+    yield from _dagger(sheets)
+    yield Bullets(summary.answer(tables).findings)
+
+
+def _tools(tables: Tables) -> Iterator[tuple[str, pd.DataFrame]]:
+    for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
+        yield str(tool), rows
+
+
+def _of_tool(tool: str, rows: pd.DataFrame) -> list[Sheet]:
+    if tool == "k6":
+        return [Sheet(summary.printable(rows), "Loads with k6, median of the trials", name="k6-loads")]
+    rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
+    return [
+        Sheet(rates, f"Requests/s with {tool}, median of the trials", name=f"{tool}-requests"),
+        Sheet(cpu, f"CPU ms per request with {tool}, median of the trials", name=f"{tool}-cpu-per-request"),
+    ]
+
+
+def _dagger(sheets: list[Sheet]) -> Iterator[Block]:
+    """Yield what a dagger means, where a table has one."""
+    if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
+        yield Paragraph(DAGGER, "note")
+
+
+def ratios_of_servers(tables: Tables) -> Iterator[Block]:
+    """Yield every load's servers against each other, and whether shares of a core are linear, where known."""
+    found, linear = ratios.table(tables), ratios.linearity(tables)
+    if found.empty:
+        yield Paragraph("No load has two servers with five trials each, which a ratio with an interval takes.")
+        return
+    yield Sheet(found)
+    yield Paragraph(ratios.READING)
+    if not linear.empty:
+        yield Sheet(linear, "Requests/s per core on a share, beside the whole core")
+        yield Paragraph(ratios.LINEAR)
+
+
+def inserts_answer(tables: Tables) -> Iterator[Block]:
+    """Yield the answer about inserts into a database, or that the run has none."""
+    if not tables.has_database:
+        yield Paragraph(inserts.NO_DATABASE)
+        return
+    found = inserts.answer(tables)
+    sheet = Sheet(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
+    yield from (Bullets(found.warnings, warn=True), Bullets(found.findings), sheet)
+    yield from _dagger([sheet])
+
+
+def rates(tables: Tables) -> Iterator[Block]:
+    """Yield what open loads at constant rates say: the knees, and the highest rates that keep an objective."""
+    if not any(has_loads(tables, name) for name in RATES_FIGURES):
+        yield Paragraph("This run has no load at a constant arrival rate, and no search for an objective.")
+        return
+    yield Bullets(summary.answer(tables).warnings, warn=True)
+    yield Bullets(tuple(objectives.findings(tables)))
+    kept = objectives.printable(objectives.answers(tables))
+    yield Sheet(kept, "The highest rate that keeps the objective", name="objectives")
+    yield Sheet(rates_figure.knee_table(tables), "Response times by offered rate, medians of the trials", name="rates")
+
+
+def published(tables: Tables) -> Iterator[Block]:
+    """Yield our numbers beside the published ones, where the run has any of those workloads."""
+    known, beside = read_published(), "Beside the published numbers"
+    sheets = [
+        Sheet(
+            matrix_table(tables, known),
+            f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]",
+            name="published-count",
+        ),
+        Sheet(
+            experiments_table(tables, known),
+            f"{beside}: POST /experiments with k6, median of the trials",
+            name="published-experiments",
+        ),
+    ]
+    if not any(sheets):
+        yield Paragraph("This run has no workload that was published.")
+        return
+    yield from sheets
+    yield from _dagger(sheets)
+    yield Paragraph(ELSEWHERE, "note")
+
+
+def failures(tables: Tables) -> Iterator[Block]:
+    """Yield the trials that no figure has, with the reason of each."""
+    trials = tables.trials
+    out = trials[~is_sealed(trials)].sort_values("trial_order")
+    if out.empty:
+        yield Paragraph(f"None: all {captions.plural(len(trials), 'trial')} were sealed.")
+    columns = {"trial_id": "trial", "status": "status", "error": "reason"}
+    yield Sheet(out[list(columns)].rename(columns=columns))
+
+
+def verdicts(tables: Tables) -> Iterator[Block]:
+    """Yield how often each verdict was given, what it means, and an example of its reason."""
+    sealed = sealed_trials(tables.trials)
+    if sealed.empty:
+        yield Paragraph("No trial was sealed, so there is no verdict.")
+    rows = [
+        {
+            "verdict": verdict,
+            "tool": tool,
+            "trials": str(len(given)),
+            "which means": Limit.of(str(verdict)).meaning,
+            "for example": given["verdict_reason"].iloc[0],
+        }
+        for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
+    ]
+    yield Sheet(pd.DataFrame(rows), about="Verdicts")
+
+
+def machine(tables: Tables) -> Iterator[Block]:
+    """Yield where and how the run was made, from its manifest."""
+    yield Sheet(pd.DataFrame(captions.manifest_rows(tables.manifest)), about="Machine and run")
+
+
+OF_A_RUN = {
+    "answer": answer,
+    "loads": loads,
+    "ratios": ratios_of_servers,
+    "inserts": inserts_answer,
+    "rates": rates,
+    "published": published,
+    "failures": failures,
+    "verdicts": verdicts,
+    "machine": machine,
+}
+"""Name of a part of a run's pages -> what it shows."""
+OF_A_TRIAL = {
+    "trial": (evidence.trial_words,),
+    "generator": (evidence.generator_said,),
+    "probe": (evidence.probe_saw, evidence.percentile_table),
+    "law": (little.words,),
+    "cpu": (evidence.cpu_words,),
+    "servers": (evidence.servers_table, evidence.price_words),
+    "verdict": (evidence.verdict_words, evidence.evidence_table),
+}
+"""Name of a part about one trial -> what says it, in words and tables."""
+
+
+def of_a_trial(name: str, case: Case | None) -> Iterator[Block]:
+    """Yield a part about a trial; without one the first part says so."""
+    if case is None:
+        yield from [Paragraph(evidence.NOTHING)] if name == next(iter(OF_A_TRIAL)) else []
+        return
+    for say in OF_A_TRIAL[name]:
+        yield block(say(case))
+
+
+def block(said: str | tuple[str, ...] | pd.DataFrame) -> Block:
+    """Return words as a paragraph, several sentences as a list, a frame as a table."""
+    if isinstance(said, str):
+        return Paragraph(said)
+    return Bullets(said) if isinstance(said, tuple) else Sheet(said)

@@ -1,0 +1,275 @@
+"""A user's API as a campaign: where it is, whether it may be loaded, and with what."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from string import ascii_lowercase
+from urllib.parse import SplitResult, urlsplit
+
+from runner.measure import attached
+from runner.measure.k6_script import Script, read_script, require_same_script, store_script
+from runner.measure.readiness import require_answer
+from runner.measure.tools import need_tool
+from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
+from runner.planning.catalog import OWN_NAME, PACKAGE, WRAPPER, own_server
+from runner.store import RunFolder, lab_root
+
+RATE_RPS = 100
+DURATION_S = 15.0
+"""Where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs."""
+REPEATS = 3
+SESSIONS, SLICES = 6, 6
+"""Where servers are compared: so many sessions, and slices per server in each."""
+MOST_URLS = 8
+LEAST_USERS, MOST_USERS = 20, 400
+"""Virtual users that an open load gets where nobody says how many: one a request a second within these bounds."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of a user's API; what was not given is None, or empty."""
+
+    urls: tuple[str, ...] = ()
+    folder: str | None = None
+    script: str | None = None
+    vus: int | None = None
+    iterations: int | None = None
+    rates_rps: tuple[int, ...] = ()
+    duration_s: float | None = None
+    probe_path: str | None = None
+    owned_host: str | None = None
+    server_cpus: int | None = None
+    close: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was."""
+        return self != Asked()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The campaign that was asked for, and what its run keeps beside it."""
+
+    campaign: Campaign
+    script: Script | None
+    remarks: tuple[str, ...]
+    """What a reader of its numbers must know."""
+
+    def store(self, run: RunFolder) -> None:
+        """Write the script's copy into the run's folder."""
+        if self.script is not None:
+            store_script(run, self.script, PACKAGE / "workloads" / WRAPPER)
+
+
+def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
+    """Return the campaign for a user's server; LabError where it must not, or cannot, be loaded.
+
+    A server that runs already is asked here whether it answers.
+    """
+    owns = _at_urls(asked) if asked.urls else (_in_folder(asked),)
+    script = None
+    if asked.script is not None:
+        if "?" in owns[0].path:
+            raise LabError("A URL with a query is for a plain GET: with --script, let the script add it to BASE_URL.")
+        script = read_script(Path(asked.script), PACKAGE / "workloads" / WRAPPER, need_tool("k6").path)
+        digests = tuple((name, hashlib.sha256(data).hexdigest()) for name, data in sorted(script.files.items()))
+        owns = tuple(replace(own, script=script.name, files=digests) for own in owns)
+    where = " and ".join(str(own.url or own.folder) for own in owns)
+    load = _load(asked, repeats or (REPEATS if len(owns) == 1 else SESSIONS))
+    campaign = Campaign(
+        name=OWN_NAME,
+        title=f"{where}: {f'script {owns[0].script}' if script else f'GET {owns[0].path}'}",
+        servers=tuple(own_server(own).name for own in owns),
+        loads=(load if len(owns) == 1 else _in_slices(load),),
+        seed=seed or 1,
+        server_cpus=asked.server_cpus or 1,
+        sample_hz=20.0,
+        owns=owns,
+    )
+    return Planned(campaign, script, tuple(dict.fromkeys(said for own in owns for said in _remarks(own, script))))
+
+
+# --- where ------------------------------------------------------------------------------------------------
+
+
+def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
+    """Return the servers that run already: one, or several that are to be compared under the same requests."""
+    if len(set(asked.urls)) < len(asked.urls):
+        raise LabError("The same --url is given twice: name two servers to compare them.")
+    if len(asked.urls) > MOST_URLS:
+        raise LabError(f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}.")
+    owns = tuple(_at_url(asked, url) for url in asked.urls)
+    if len(owns) == 1:
+        return owns
+    if len({own.path for own in owns}) > 1:
+        raise LabError("The URLs have different paths: to be compared, all must be asked for the same path and query.")
+    return tuple(replace(own, name=f"url-{letter}") for own, letter in zip(owns, ascii_lowercase, strict=False))
+
+
+def _at_url(asked: Asked, url: str) -> UserApi:
+    """Return a server that runs already; LabError unless it answers and is this machine's, or said to be the user's."""
+    for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
+        if value is not None:
+            raise LabError(f"{name} is for a server that the lab starts: give it without --url.")
+    parts = _parse(url)
+    host, port = str(parts.hostname), parts.port or 80
+    address = _permitted(host, port, asked.owned_host)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if asked.probe_path is not None and not asked.script:
+        raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
+    own = UserApi(OWN_NAME, path, _probe_path(asked, path), url=url, address=address, port=port)
+    found = attached.find(own)
+    target = attached.target(own, found)
+    for each in dict.fromkeys((own.probe_path, *(() if asked.script else (path,)))):
+        require_answer("your server", target, each)
+    return replace(own, process=found.identity)
+
+
+def _parse(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise LabError(f"{url!r} is no URL: {error}.") from None
+    if parts.scheme == "https":
+        raise LabError(
+            "https:// is not supported, as the probe speaks plain HTTP only: give the http:// address of the server "
+            "itself, before what ends its TLS."
+        )
+    if parts.scheme != "http" or not parts.hostname or port == 0:
+        raise LabError(f"{url!r} is no address of an HTTP server: write one such as http://127.0.0.1:9000/.")
+    if parts.username is not None or parts.fragment:
+        raise LabError("A URL with a user, a password or a fragment is not supported: they would stand in the report.")
+    return parts
+
+
+def _probe_path(asked: Asked, path: str) -> str:
+    if asked.probe_path is not None and not asked.probe_path.startswith("/"):
+        raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
+    return asked.probe_path or path
+
+
+def _permitted(host: str, port: int, owned: str | None) -> str:
+    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's.
+
+    `owned` is the host that the user answers for.
+    """
+    if owned is not None and owned.lower() != host.lower():
+        raise LabError(f"--i-own-this-host names {owned}, and the URL another host, {host}: they must be the same.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise LabError(f"The host {host} has no address ({error}): check the URL.") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    elsewhere = [address for address in addresses if not _is_loopback(address)]
+    if elsewhere and owned is None:
+        raise LabError(
+            f"{host} is {elsewhere[0]}, which is not loopback: the lab loads this machine only, unless you say that "
+            f"the host is yours to load, by `--i-own-this-host {host}`."
+        )
+    # As k6 does: version 4 first, and of them the first that accepts.
+    ordered = sorted(dict.fromkeys(addresses), key=lambda address: ip_address(address.partition("%")[0]).version)
+    return next((address for address in ordered if _accepts(address, port)), ordered[0])
+
+
+def _is_loopback(address: str) -> bool:
+    parsed = ip_address(address.partition("%")[0])
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
+
+
+def _accepts(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _in_folder(asked: Asked) -> UserApi:
+    """Return a server that the lab starts from a folder; LabError where there is nothing to start it from."""
+    if asked.folder is None:
+        raise LabError("Loads and scripts of one's own need a server: give its --url, or a --folder to start it from.")
+    if asked.owned_host is not None:
+        raise LabError("--i-own-this-host is for a --url: what is started from a --folder runs on this machine.")
+    folder = Path(asked.folder)
+    if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
+        raise LabError(f"{folder} has neither a Dockerfile nor a server.toml: the lab cannot start a server from it.")
+    probe_path = _probe_path(asked, "/")
+    name = folder.resolve().name if (folder / "server.toml").is_file() else OWN_NAME
+    path = "/" if asked.script else probe_path
+    return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
+
+
+# --- what -------------------------------------------------------------------------------------------------
+
+
+def _load(asked: Asked, repeats: int) -> Load:
+    workload, users, duration_s = OWN_SCRIPT if asked.script else OWN_GET, asked.vus, asked.duration_s
+    modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
+    if users is not None and asked.iterations is not None and not asked.rates_rps and duration_s is None:
+        if asked.iterations < users:
+            raise LabError(f"{asked.iterations} iterations are fewer than {users} virtual users.")
+        return Load(workload, repeats, 1.0, modes, vus=(users,), iterations=asked.iterations)
+    if asked.iterations is not None or (users is not None and not asked.rates_rps):
+        raise LabError(
+            "A load is closed, --vus N --iterations M, or open, --rate R --duration S (where --vus are the most users "
+            "that it may have): give one of the two."
+        )
+    rates = tuple(map(float, dict.fromkeys(asked.rates_rps))) or (float(RATE_RPS),)
+    users = users or round(min(MOST_USERS, max(LEAST_USERS, *rates)))
+    return Load(workload, repeats, 1.0, modes, vus=(users,), duration_s=duration_s or DURATION_S, rates_rps=rates)
+
+
+def _in_slices(load: Load) -> Load:
+    """Return the load in slices, for servers that are compared within the same seconds."""
+    slices = SLICES
+    least = max(load.vus) * slices
+    if load.iterations is not None and load.iterations < least:
+        raise LabError(
+            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users in each of {slices} slices: "
+            f"give --iterations {least} or more."
+        )
+    return replace(load, slices=slices, slice_s=load.duration_s and load.duration_s / slices, duration_s=None)
+
+
+def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
+    said = []
+    if script is not None and script.unused:
+        said.append(
+            f"The script exports {', '.join(script.unused)}, which the lab does not use: the load is the lab's, and "
+            "its report takes the place of thresholds and summaries."
+        )
+    if script is not None:
+        said.append(
+            f"The probe asks for {own.probe_path} only, not for what the script does: the two are not compared, and no "
+            "verdict rests on it."
+        )
+    if not own_server(own).contract:
+        said.append("The server does not say what it counts: invariant 5 is not checked.")
+    return [*said, *(attached.remarks(own) if own.url is not None else ())]
+
+
+# --- once more --------------------------------------------------------------------------------------------
+
+
+def require_same_own(own: UserApi, run: RunFolder) -> None:
+    """Raise LabError where a run cannot go on: its script, or the process that it loads, has changed."""
+    require_same_script(run, own.files)
+    if own.url is None:
+        return
+    if own.process is None:
+        raise LabError(
+            "The run cannot go on: which process it loaded is not known, so that nothing says whether it is still the "
+            "same. Start a new run."
+        )
+    if attached.find(own).identity != own.process:
+        raise LabError(
+            f"The run cannot go on: what listens at {own.url} is not the process that it began with. Start a new run."
+        )
