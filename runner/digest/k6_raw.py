@@ -74,7 +74,7 @@ BATCH = 4 * 122_880
 """Lines per batch: enough for Parquet row groups of a good size, little enough for memory."""
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 
-_CHUNK = 4 << 20
+_CHUNK = 1 << 20
 _LINE_LIMIT = 16 << 20
 """A line is longer only where a file is none of k6's."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
@@ -194,33 +194,35 @@ class _Lines:
                 lines = pa.StringArray.from_buffers(ends.size, pa.py_buffer(offsets), pa.py_buffer(block))
                 yield pa.record_batch([lines], schema=_LINE)
         except DamageError as damage:
+            damage.line += self.count
             self.damage = damage
 
 
 def _blocks(raw: Path) -> Iterator[bytes]:
-    """Yield the complete lines, about a chunk of them at a time; DamageError where they end early or there are none."""
-    lines, size, rest = 0, 0, b""
+    """Yield the complete lines, about a chunk of them at a time; DamageError where they end early or there are none.
+
+    Its line counts from the last one that was yielded.
+    """
+    size, rest = 0, b""
     try:
         for data in _chunks(raw):
             size += len(data)
             end = data.rfind(b"\n") + 1
             if end:
-                block = rest + data[:end]
-                yield block
-                lines += block.count(b"\n")
+                yield b"".join((rest, memoryview(data)[:end]))
                 rest = b""
             rest += data[end:]
             if len(rest) > _LINE_LIMIT:
-                raise DamageError(lines + 1, "the line is longer than 16 MiB")
+                raise DamageError(1, "the line is longer than 16 MiB")
     except EOFError:
-        raise DamageError(lines + 1, "the gzip stream ends early", cut=True) from None
+        raise DamageError(1, "the gzip stream ends early", cut=True) from None
     except zlib.error as error:
         what = "the file is not gzip" if size == 0 else "the gzip stream is corrupt"
-        raise DamageError(lines + 1, f"{what} ({error})") from None
+        raise DamageError(1, f"{what} ({error})") from None
     if size == 0:
         raise DamageError(1, "the file is empty")
     if rest:
-        raise DamageError(lines + 1, "the line is cut off", cut=True)
+        raise DamageError(1, "the line is cut off", cut=True)
 
 
 def _chunks(raw: Path) -> Iterator[bytes]:
@@ -231,7 +233,7 @@ def _chunks(raw: Path) -> Iterator[bytes]:
                 yield data
             return
         decoder = zlib.decompressobj(wbits=31)
-        while data := handle.read(_CHUNK // 16):
+        while data := handle.read(_CHUNK // 4):
             while data:
                 if decoder.eof:
                     decoder = zlib.decompressobj(wbits=31)
@@ -364,12 +366,16 @@ class LineReader:
 
     def read(self, raw: Path) -> None:
         """Raise DamageError at the first fault; the last request may not be incomplete."""
-        for block in _blocks(raw):
-            for line in block.split(b"\n")[:-1]:
-                self.number += 1
-                reason = self.judge(line)
-                if reason:
-                    raise DamageError(self.number, reason)
+        try:
+            for block in _blocks(raw):
+                for line in block.split(b"\n")[:-1]:
+                    reason = self.judge(line)
+                    if reason:
+                        raise DamageError(1, reason)
+                    self.number += 1
+        except DamageError as damage:
+            damage.line += self.number
+            raise
         if self.expected:
             raise DamageError(self.number, "the points of the last request are incomplete", cut=True)
 
