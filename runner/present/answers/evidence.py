@@ -128,10 +128,10 @@ def servers_table(case: Case) -> pd.DataFrame:
 
 
 def _middle(values: Iterable[float]) -> str:
-    of = spread(values)
-    if of.n < 2:
-        return style.number(of.median)
-    return f"{style.number(of.median)} ({style.number(of.low)}–{style.number(of.high)})"
+    found = spread(values)
+    if found.n < 2:
+        return style.number(found.median)
+    return f"{style.number(found.median)} ({style.number(found.low)}–{style.number(found.high)})"
 
 
 def price_words(case: Case) -> str:

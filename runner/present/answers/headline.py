@@ -246,7 +246,7 @@ def _undecided(contests: Sequence[Contest]) -> str:
 
 def _objectives(tables: Tables) -> list[Headline]:
     rows = objectives.answers(tables)
-    return [_objective(str(search), of.to_dict("records")) for search, of in rows.groupby("search", sort=False)]
+    return [_objective(str(search), found.to_dict("records")) for search, found in rows.groupby("search", sort=False)]
 
 
 def _objective(search: str, rows: Sequence[Mapping[Any, Any]]) -> Headline:

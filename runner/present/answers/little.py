@@ -55,16 +55,16 @@ def words(case: Case) -> str:
     """Say what users and rate alone make of the mean response time, and how that compares with the measured one."""
     if case.row["load_model"] == "open":
         return "This load is open: requests are sent on a schedule, so that how many are under way is not given."
-    of = little(case.row, case.tables.throughput)
-    if of is None:
+    law = little(case.row, case.tables.throughput)
+    if law is None:
         return "This trial is too short, or its tool keeps no timeline: there is no steady part to apply the law to."
-    apart = 100 * (of.expected_ms / of.mean_ms - 1)
+    apart = 100 * (law.expected_ms / law.mean_ms - 1)
     under_way = case.row["in_flight_mean"]
     counted = f" (counted: {style.number(under_way)} on the average)" if math.isfinite(under_way) else ""
     return (
-        f"{of.users:,.0f} users without think time always have {of.users:,.0f} requests under way{counted}. At "
-        f"{of.rate_rps:,.0f} requests/s each must take {of.users:,.0f} / {of.rate_rps:,.0f} s = "
-        f"{style.number(of.expected_ms)} ms on the average, wherever it spends them. Measured: "
-        f"{style.number(of.mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate in another unit, "
+        f"{law.users:,.0f} users without think time always have {law.users:,.0f} requests under way{counted}. At "
+        f"{law.rate_rps:,.0f} requests/s each must take {law.users:,.0f} / {law.rate_rps:,.0f} s = "
+        f"{style.number(law.expected_ms)} ms on the average, wherever it spends them. Measured: "
+        f"{style.number(law.mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate in another unit, "
         "and would be the same with any server at this rate."
     )

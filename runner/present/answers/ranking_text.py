@@ -91,16 +91,16 @@ def noise(samples: Mapping[str, Sample], programs: Mapping[str, Hashable]) -> tu
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def times(of: Ratio, *, inverse: bool = False) -> str:
+def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`; of the second to the first where `inverse`."""
-    ends = (1 / of.ratio, 1 / of.high, 1 / of.low) if inverse else (of.ratio, of.low, of.high)
+    ends = (1 / found.ratio, 1 / found.high, 1 / found.low) if inverse else (found.ratio, found.low, found.high)
     middle, low, high = (f"{end:.3f}" if end < 10 else style.number(end) for end in ends)
     return f"×{middle} [{low}–{high}]"
 
 
-def percent(of: float) -> str:
+def percent(factor: float) -> str:
     """Return how far a ratio above 1 is from it, in percent with two digits: 1.0213 is `2.1 %`."""
-    return f"{100 * (of - 1):.2g} %" if of < 1.9 else f"{100 * (of - 1):,.0f} %"
+    return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"
 
 
 def _range(sample: Sample) -> str:

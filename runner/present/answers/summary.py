@@ -96,7 +96,9 @@ def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, t
     """Return what ran under each name: the server that it is a copy of, and the variables that it was given."""
     campaign = manifest.get("campaign") or {}
     copies, given = dict(campaign.get("copies") or ()), campaign.get("environment") or ()
-    variables = {server: sorted(f"{name}={value}" for of, name, value in given if of == server) for server in servers}
+    variables = {
+        server: sorted(f"{name}={value}" for owner, name, value in given if owner == server) for server in servers
+    }
     return {server: (copies.get(server, server), *variables[server]) for server in servers}
 
 

@@ -62,8 +62,10 @@ def _of_a_run(tables: Tables) -> Iterator[Drawing]:
     if has_loads(tables, SPIKE_FIGURE):
         found = survey(tables)
         trial_id = most_pronounced(found)
-        of = view(tables, trial_id, why(found, trial_id))
-        yield Drawing(SPIKE_FIGURE, partial(spike_figures.timeline, of), partial(spike_figures.describe, of), trial_id)
+        seen = view(tables, trial_id, why(found, trial_id))
+        yield Drawing(
+            SPIKE_FIGURE, partial(spike_figures.timeline, seen), partial(spike_figures.describe, seen), trial_id
+        )
 
 
 def without_caption(figure: Figure) -> None:

@@ -81,7 +81,7 @@ class Comparison:
     """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
 
     `ratio` is B / A; `p` is Holm's corrected value over all comparisons of the two runs; `detectable` the ratio
-    (> 1) that these trials tell with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its
+    (> 1) that these trials show with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its
     usual word.
     """
 
@@ -159,8 +159,8 @@ def compare_runs(
     trials = pd.concat([cells_a[cell] for cell in common])
     differences = conditions(left.manifest, right.manifest, trials)
     if differences and not force:
-        told = "; ".join(str(difference) for difference in differences)
-        raise LabError(f"{names[0]} and {names[1]} differ in {told}: --force compares them all the same.")
+        named = "; ".join(str(difference) for difference in differences)
+        raise LabError(f"{names[0]} and {names[1]} differ in {named}: --force compares them all the same.")
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
     whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
     rows = [
@@ -198,7 +198,7 @@ SIZES = {
     "duration_s": "{:,.10g} s",
     "warmup_s": "{:,.10g} s of warm-up",
 }
-"""What tells loads of one name apart -> how it is printed."""
+"""In what loads of one name may differ -> how it is printed."""
 
 
 @dataclass(frozen=True)
@@ -243,10 +243,10 @@ def _compare(
         Sample.of(pd.to_numeric(side[quantity.column]) / quantity.unit, [f"{run} {block}" for block in side["block"]])
         for run, side in (("A", a), ("B", b))
     ]
-    of = ratio(samples[1], samples[0])
+    found = ratio(samples[1], samples[0])
     delta = cliffs_delta(samples[1].values, samples[0].values)
     row = Comparison(
-        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(samples[0]), _side(samples[1]), of,
+        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(samples[0]), _side(samples[1]), found,
         None, None, delta, magnitude(delta), floor, FEW, regression=False,
     )  # fmt: skip
     return quantity, row, samples[0], samples[1]
@@ -276,14 +276,14 @@ def _judged(
         worse = (row.ratio.ratio < 1) == quantity.more_is_better
         verdict = TIE if is_tie(row.ratio, row.floor) or p > ALPHA else WORSE if worse else BETTER
         beyond = fail_above_pct is not None and _beyond(row.ratio, quantity, fail_above_pct)
-        told = row.ratio.detectable(strictest)
-        judged.append(replace(row, p=p, detectable=told, verdict=verdict, regression=verdict == WORSE and beyond))
+        detectable = row.ratio.detectable(strictest)
+        judged.append(replace(row, p=p, detectable=detectable, verdict=verdict, regression=verdict == WORSE and beyond))
     return tuple(judged)
 
 
-def _beyond(of: Ratio, quantity: Quantity, pct: float) -> bool:
+def _beyond(found: Ratio, quantity: Quantity, pct: float) -> bool:
     """Whether the whole interval is more than `pct` % worse."""
-    return of.high < 1 - pct / 100 if quantity.more_is_better else of.low > 1 + pct / 100
+    return found.high < 1 - pct / 100 if quantity.more_is_better else found.low > 1 + pct / 100
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -322,11 +322,11 @@ def findings(found: RunComparison) -> list[str]:
         limit = f"{found.fail_above_pct:g} %"
         count = len(found.regressions)
         said.append(f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}.")
-    told = [row for row in found.comparisons if row.verdict in (BETTER, WORSE) and row.ratio]
+    differing = [row for row in found.comparisons if row.verdict in (BETTER, WORSE) and row.ratio]
     said += [
         f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.verdict}"
         f"{', a regression' if row.regression else ''} (p = {row.p:.2g} after Holm's correction)."
-        for row in told
+        for row in differing
         if row.ratio and row.p is not None
     ]
     return said

@@ -35,8 +35,11 @@ def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame)
     machines = [manifest.get("machine") or {} for manifest in (a, b)]
     if fingerprint(machines[0]) == fingerprint(machines[1]):
         return tuple(found)
-    told = [{key: machine.get(key) for key in KEYS} | {"memory": _memory(machine)} for machine in machines]
-    return (*(Difference(key, told[0][key], told[1][key]) for key in told[0] if told[0][key] != told[1][key]), *found)
+    named = [{key: machine.get(key) for key in KEYS} | {"memory": _memory(machine)} for machine in machines]
+    return (
+        *(Difference(key, named[0][key], named[1][key]) for key in named[0] if named[0][key] != named[1][key]),
+        *found,
+    )
 
 
 def _memory(machine: Mapping[str, Any]) -> str | None:
@@ -79,7 +82,7 @@ def _commit(manifest: Mapping[str, Any]) -> str:
 
 def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[str]:
     given = (manifest.get("campaign") or {}).get("environment") or ()
-    return [f"{name}={value} of {of}" for of, name, value in given if server in (None, of)]
+    return [f"{name}={value} of {owner}" for owner, name, value in given if server in (None, owner)]
 
 
 def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[str]) -> tuple[str, ...]:

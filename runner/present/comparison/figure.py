@@ -27,7 +27,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Figure:
         groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
     floors = any(row.floor > 1 for row in found.comparisons)
     key = [
-        "Line: 95 % interval. Filled: told apart; hollow: a tie. Pale band: differences that these trials would have "
+        "Line: 95 % interval. Filled: a difference; hollow: a tie. Pale band: differences that these trials would have "
         "missed more than once in five times."
     ]
     key += ["Dotted: what noise alone made of one program under two labels."] if floors else []
@@ -47,7 +47,7 @@ def caption(found: RunComparison) -> str:
     ]
     return (
         f"A: {found.run_a}. B: {found.run_b}. {captions.plural(len(found.comparisons), 'comparison')} of {trials} "
-        f"trials a side: {', '.join(counts)}. Intervals are Welch's on logarithms; told apart after Holm's correction."
+        f"trials a side: {', '.join(counts)}. Intervals are Welch's on logarithms; differences after Holm's correction."
     )
 
 
@@ -56,14 +56,14 @@ def _row(row: Comparison, look: Identity, fail_above_pct: float | None) -> fores
     verdict = f"{row.verdict}, regression" if row.regression else row.verdict
     if row.ratio is None:
         return forest.Row(words, verdict)
-    of = row.ratio
-    told = f" (detectable: {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
+    found = row.ratio
+    detectable = f" (detectable: {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
     limit = math.nan
     if fail_above_pct is not None:
         limit = 1 - fail_above_pct / 100 if row.more_is_better else 1 + fail_above_pct / 100
     return forest.Row(
-        words=words, note=f"{of.ratio:.3f} [{of.low:.3f}–{of.high:.3f}]\n{verdict}{told}", limit=limit,
-        marks=(forest.Mark(of.ratio, of.low, of.high, look.color, look.marker, hollow=row.verdict == TIE),),
+        words=words, note=f"{found.ratio:.3f} [{found.low:.3f}–{found.high:.3f}]\n{verdict}{detectable}", limit=limit,
+        marks=(forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, hollow=row.verdict == TIE),),
         band=(1 / row.detectable, row.detectable) if row.detectable else None,
         floor=row.floor if row.floor > 1 else math.nan,
     )  # fmt: skip

@@ -102,7 +102,7 @@ def _cell(value: object) -> str:
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return name, tag of the cells and classes of each column.
 
-    The first column names a row, and the second where only both tell rows apart. Numbers stand on the right, long
+    The first column names a row, and the second where only both name a row. Numbers stand on the right, long
     texts need room.
     """
     first, both = frame.iloc[:, :1], frame.iloc[:, :2]
