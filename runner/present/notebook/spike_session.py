@@ -18,7 +18,6 @@ from IPython.display import Image, display
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look import style
-from runner.present.notebook.gallery import SPIKE_FIGURE
 from runner.present.notebook.session import Report, guard_notebook
 from runner.present.notebook.showing import show_list, show_table, show_text
 from runner.present.spikes import figures as spike_figures
@@ -184,8 +183,8 @@ class SpikePage:
                 figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
             png = picture.getvalue()
         else:
-            png = style.save(figure, self.report.figures, SPIKE_FIGURE)[0].read_bytes()
-            self.report.shown.append(SPIKE_FIGURE)
+            png = style.save(figure, self.report.figures, spike_figures.NAME)[0].read_bytes()
+            self.report.shown.append(spike_figures.NAME)
         display(Image(data=png, format="png", width=700, alt=spike_figures.describe(self.view)))
 
     def _section(self, render: Callable[[], None]) -> None:
