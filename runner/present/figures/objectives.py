@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.planning.search import bracket
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import DOTS, Identity, identities, pale
 from runner.present.statistics.inference import median_interval
@@ -80,7 +80,7 @@ def answers(tables: Tables) -> pd.DataFrame:
     is not known.
     """
     trials = tables.searches()
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     servers = list(identities(tables.trials))
     ordered = sealed.assign(rank=sealed["server"].map(servers.index))
     rows = [_answer(steps) for _, steps in ordered.groupby(["load_order", "rank"], sort=True)]
@@ -220,7 +220,7 @@ def _draw(
 ) -> None:
     present = [name for name in shown if name in set(table["server"])]
     rows = {str(row["server"]): row for row in table.to_dict("records")}
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     for place, server in enumerate(present):
         own = sealed[sealed["server"] == server]
         searches = [outcome(steps) for _, steps in own.groupby("block")]

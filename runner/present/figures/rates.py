@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from runner.model import OWN_SCRIPT
 from runner.present.figures.knee import Knee, knee
 from runner.present.figures.multiples import Panel, lowest, panels
-from runner.present.frames import MODES, Tables, rate_unit
+from runner.present.frames import MODES, Tables, rate_unit, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.statistics.inference import median_interval
@@ -182,7 +182,7 @@ def latency(tables: Tables) -> Figure:
     if all(curve.empty for curve in curves):
         return style.no_data(TITLE, f"No rate of this run has {BEYOND} requests beyond a percentile.")
     figure, axes = _sheet(tables, trials, shown)
-    limits = _limits(trials[trials["status"] == "sealed"], curves)
+    limits = _limits(sealed_trials(trials), curves)
     for ax, panel, curve in zip(axes, shown, curves, strict=False):
         _draw_panel(ax, panel, curve, limits)
     for ax in axes[len(shown) :]:
@@ -194,7 +194,7 @@ def latency(tables: Tables) -> Figure:
 
 def _sheet(tables: Tables, trials: pd.DataFrame, shown: Sequence[Panel]) -> tuple[Figure, list[Axes]]:
     columns = 1 if len(shown) == 1 else 2
-    enough = trials[trials["status"] == "sealed"].groupby(["server", "load"]).size().min() >= 6
+    enough = sealed_trials(trials).groupby(["server", "load"]).size().min() >= 6
     bars = "95 % interval of the median" if enough else "minimum to maximum"
     words = (
         f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "
