@@ -179,7 +179,7 @@ def empty(title: str, about: str, reason: str) -> Chart:
 # --- a frame ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """The sealed trials of one server under one load (or one family of loads)."""
 
