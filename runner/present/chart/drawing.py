@@ -254,7 +254,7 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def rows(chart: Chart) -> Figure:
-    """Draw a panel for each load, in it a row for each server: a point with its low to high, from zero or logarithmic."""
+    """Draw a panel for each load, in it a row for each server: a point with its low to high."""
     named = [chart.headings.get(panel, (panel, "")) for panel in chart.panels]
     figure, axes = style.canvas(
         chart.title,
