@@ -15,8 +15,8 @@ from IPython.display import Image
 
 from runner.present import alt
 from runner.present.alt import on_page
-from runner.present.alt.courses import Wording, clauses, course, hollow
-from runner.present.alt.sentences import Form, fit, said
+from runner.present.chart.courses import Wording, clauses, course, hollow
+from runner.present.chart.sentences import Form, fit, said
 from runner.present.case import Case, choose
 from runner.present.frames import read_tables
 from runner.present.notebook import notebooks, session

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from runner.model import LabError
 from runner.present import alt
 from runner.present.alt import describe
-from runner.present.alt.sentences import LIMIT
+from runner.present.chart.sentences import LIMIT
 from runner.present.case import Case, choose
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number

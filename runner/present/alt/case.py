@@ -6,8 +6,8 @@ import math
 
 import pandas as pd
 
-from runner.present.alt.sentences import listing, nothing, span
 from runner.present.case import Case
+from runner.present.chart.sentences import listing, nothing, span
 from runner.present.figures import clients, seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.throughput import bin_width

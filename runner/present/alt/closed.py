@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from runner.present.alt.sentences import (
+from runner.present.chart.sentences import (
     by_value,
     degrees,
     fit,

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from runner.present.alt.courses import Course, Wording, clauses, course, hollow
-from runner.present.alt.sentences import Form, fit, nothing, scope, servers
+from runner.present.chart import Axis, Extreme
+from runner.present.chart.courses import Course, clauses, course, hollow
+from runner.present.chart.sentences import Form, fit, nothing, scope, servers
 from runner.present.figures.wrk_matrix import always, panels
 from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.palette import identities
-from runner.present.look.style import number
 from runner.present.statistics.stats import spread
 
 FEWEST = 3
@@ -21,23 +21,24 @@ FEWEST = 3
 
 def requests(tables: Tables) -> str:
     """Return the alt text of `wrk_matrix.requests`."""
-    wording = Wording("highest rate", lambda rps: f"{number(rps)}/s", _at)
+    wording = Extreme("highest rate"), Axis("", unit="/s")
     key = "Hollow points do not rank: the server was not the limit in every trial."
     return _matrix(tables, "requests per second", "rps", wording, key, captions.server_bound)
 
 
 def cpu_per_request(tables: Tables) -> str:
     """Return the alt text of `wrk_matrix.cpu_per_request`."""
-    wording = Wording("lowest cost", lambda ms: f"{number(ms)} ms", _at, highest=False, rising=True)
+    wording = Extreme("lowest cost", highest=False, rising=True), Axis("", unit=" ms")
     return _matrix(tables, "CPU ms per request", "server_cpu_ms_per_request", wording, "", always)
 
 
-def _at(connections: float) -> str:
-    return f"at {connections:,.0f}"
-
-
 def _matrix(
-    tables: Tables, what: str, column: str, wording: Wording, key: str, solid: Callable[[pd.DataFrame], bool]
+    tables: Tables,
+    what: str,
+    column: str,
+    wording: tuple[Extreme, Axis],
+    key: str,
+    solid: Callable[[pd.DataFrame], bool],
 ) -> str:
     trials = tables.sealed("wrk")
     trials = trials[trials["connections"].notna()]
@@ -47,7 +48,7 @@ def _matrix(
     forms: tuple[list[str], list[str], list[str], list[str]] = ([], [], [], [])
     for heading, own in panels(trials):
         courses = [_course(name, of, column, solid) for name, of in servers(own, shown).items()]
-        long, extremes, ends = clauses(courses, wording)
+        long, extremes, ends = clauses(courses, wording[0], Axis(""), wording[1])
         exactly, counted = (f"; {words}" if key else "" for words in hollow(courses, lambda x: f"{x:,.0f}"))
         name = heading if trials["workload"].nunique() > 1 else heading[0].lower() + heading[1:]
         said = (long + exactly, extremes + exactly, extremes + counted, ends + counted)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.alt.sentences import Form, by_value, degrees, fit, in_loads, listing, nothing, said, scope, within
+from runner.present.chart.sentences import Form, by_value, degrees, fit, in_loads, listing, nothing, said, scope, within
 from runner.present.figures import multiples, objectives, rates
 from runner.present.figures.knee import Knee
 from runner.present.figures.multiples import Panel

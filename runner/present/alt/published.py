@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 
-from runner.present.alt.sentences import Form, fit, nothing
+from runner.present.chart.sentences import Form, fit, nothing
 from runner.present.comparison.compare import RunComparison
 from runner.present.frames import Tables
 from runner.present.published.claims import OUTCOMES
@@ -65,7 +64,3 @@ def comparison(found: RunComparison) -> str:
         if row.ratio
     ]
     return fit(f"{head} Farthest from 1 first.", [Form(texts, "ratio")])
-
-
-DESCRIBED: dict[str, Callable[[Tables], str]] = {"published-ratios": ratios, "published-claims": measured}
-"""Name of a figure of gallery.PUBLISHED_FIGURES -> the function that describes it."""

@@ -11,14 +11,11 @@ from functools import cached_property
 from itertools import groupby
 
 import pandas as pd
-from IPython.display import Image, display
+from IPython.display import display
 
 from runner.model import LabError
-from runner.present.alt import published as alt
 from runner.present.frames import read_tables
 from runner.present.look.markup import DAGGER, prose
-from runner.present.look.style import save
-from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.notebook.session import Report, guard_notebook
 from runner.present.notebook.showing import show_table, show_text
 from runner.present.published import beside, claims
@@ -95,14 +92,7 @@ class PublishedPage:
 
         Nothing happens where the run has no load, or too few trials, for it.
         """
-        if name not in PUBLISHED_FIGURES:
-            raise LabError(f"There is no figure {name!r}: choose from {', '.join(PUBLISHED_FIGURES)}.")
-        tables = self.report.tables
-        if not has_loads(tables, name):
-            return
-        png, _ = save(PUBLISHED_FIGURES[name](tables), self.report.figures, name)
-        self.report.shown.append(name)
-        display(Image(data=png.read_bytes(), format="png", width=700, alt=alt.DESCRIBED[name](tables)))
+        self.report.show(name)
 
     def machine(self) -> None:
         """Show where and how the run was made."""

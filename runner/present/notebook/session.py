@@ -13,19 +13,17 @@ from typing import Any
 import pandas as pd
 from IPython.core.getipython import get_ipython
 from IPython.display import Image, display
-from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT, LabError
-from runner.present.alt import on_page
 from runner.present.answers import evidence, headline, inserts, little, ratios, summary
 from runner.present.answers.caveats import warnings_of
 from runner.present.case import Case, choose
+from runner.present.chart import Chart, charts, describe, draw, registered
 from runner.present.figures import objectives, rates
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions
 from runner.present.look.markup import DAGGER
 from runner.present.look.style import save
-from runner.present.notebook.gallery import OF_A_RUN, RATES_FIGURES, VERDICT_FIGURES, has_loads
 from runner.present.notebook.showing import show_list, show_table, show_text
 from runner.present.published.numbers import read_published
 from runner.present.published.short import experiments_table, matrix_table
@@ -159,7 +157,7 @@ class Report:
 
     def rates(self) -> None:
         """Show what open loads at constant rates say: the knees, and the highest rates that keep an objective."""
-        if not any(has_loads(self.tables, name) for name in RATES_FIGURES):
+        if not any(found.needs(self.tables) for found in charts("rates").values()):
             show_text("This run has no load at a constant arrival rate, and no search for an objective.")
             return
         show_list(tuple(summary.answer(self.tables).warnings), strong=True)
@@ -177,24 +175,27 @@ class Report:
             said = say(self.case)
             show_text(said) if isinstance(said, str) else show_table(said)
 
+    def chart(self, name: str) -> Chart | None:
+        """Return a figure as a value, whose `frame` holds its points; None where the run has no load for it."""
+        found = charts().get(name)
+        subject = self.case if found is not None and found.subject is Case else self.tables
+        if subject is None:
+            return None
+        found = registered(name, subject)
+        return found.make(subject) if found.subject is Case or found.needs(self.tables) else None
+
     def show(self, name: str) -> None:
         """Draw a figure by its name, save it as PNG and SVG in the run's figures folder, and show it.
 
         Nothing happens where the run has no load of the kind that the figure is about.
         """
-        if name not in OF_A_RUN | VERDICT_FIGURES:
-            raise LabError(f"There is no figure {name!r}: choose from {', '.join(OF_A_RUN | VERDICT_FIGURES)}.")
-        if name in VERDICT_FIGURES:
-            if self.case is not None:
-                self._display(name, VERDICT_FIGURES[name](self.case))
-        elif has_loads(self.tables, name):
-            self._display(name, OF_A_RUN[name](self.tables))
-
-    def _display(self, name: str, figure: Figure) -> None:
-        png, _ = save(figure, self.figures, name)
+        chart = self.chart(name)
+        if chart is None:
+            return
+        png, _ = save(draw(chart), self.figures, name)
         self.shown.append(name)
-        subject = self.case if self.case is not None and name in VERDICT_FIGURES else self.tables
-        display(Image(data=png.read_bytes(), format="png", width=700, alt=on_page(name, subject)))
+        words = describe(chart) + charts()[name].place
+        display(Image(data=png.read_bytes(), format="png", width=700, alt=words))
 
     def published(self) -> None:
         """Show our numbers beside the published ones, where the run has any of those workloads."""

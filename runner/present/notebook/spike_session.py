@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look import scales, style
-from runner.present.notebook.gallery import SPIKE_FIGURE
 from runner.present.notebook.session import Report, guard_notebook
 from runner.present.notebook.showing import png_of, show_list, show_table, show_text
 from runner.present.spikes import figures as spike_figures
@@ -192,8 +191,8 @@ class SpikePage:
         if self.live:
             png = png_of(figure)
         else:
-            png = style.save(figure, self.report.figures, SPIKE_FIGURE)[0].read_bytes()
-            self.report.shown.append(SPIKE_FIGURE)
+            png = style.save(figure, self.report.figures, spike_figures.NAME)[0].read_bytes()
+            self.report.shown.append(spike_figures.NAME)
         display(Image(data=png, format="png", width=700, alt=words))
 
     def _section(self, render: Callable[[], None]) -> None:

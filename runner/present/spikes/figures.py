@@ -21,6 +21,7 @@ from runner.present.spikes.found import LIMIT
 from runner.present.spikes.view import View
 from runner.present.statistics.stats import Floats
 
+NAME = "cpu-spikes"
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 WIDTHS = {"p50": 2.0, "p95": 1.4, "p99": 0.9}
 LANES = {

@@ -1,0 +1,27 @@
+"""A figure is a `Chart`, a frozen value with a tidy frame; three readers draw it, describe it and print it."""
+
+from runner.present.chart.describing import describe, to_table
+from runner.present.chart.drawing import draw
+from runner.present.chart.registry import chart, charts, made, registered
+from runner.present.chart.value import Axis, Cell, Chart, Extreme, Facet, Sheet, by_panel, cells, empty, points, tidy
+
+__all__ = [
+    "Axis",
+    "Cell",
+    "Chart",
+    "Extreme",
+    "Facet",
+    "Sheet",
+    "by_panel",
+    "cells",
+    "chart",
+    "charts",
+    "describe",
+    "draw",
+    "empty",
+    "made",
+    "points",
+    "registered",
+    "tidy",
+    "to_table",
+]
