@@ -1,9 +1,22 @@
 """A figure is a `Chart`, a frozen value with a tidy frame; three readers draw it, describe it and print it."""
 
 from runner.present.chart.describing import describe, to_table
-from runner.present.chart.drawing import draw
+from runner.present.chart.drawing import band, bars, draw, sheet
 from runner.present.chart.registry import chart, charts, made, registered
-from runner.present.chart.value import Axis, Cell, Chart, Extreme, Facet, Sheet, by_panel, cells, empty, points, tidy
+from runner.present.chart.value import (
+    Axis,
+    Cell,
+    Chart,
+    Extreme,
+    Facet,
+    Shared,
+    Sheet,
+    by_panel,
+    cells,
+    empty,
+    points,
+    tidy,
+)
 
 __all__ = [
     "Axis",
@@ -11,7 +24,10 @@ __all__ = [
     "Chart",
     "Extreme",
     "Facet",
+    "Shared",
     "Sheet",
+    "band",
+    "bars",
     "by_panel",
     "cells",
     "chart",
@@ -22,6 +38,7 @@ __all__ = [
     "made",
     "points",
     "registered",
+    "sheet",
     "tidy",
     "to_table",
 ]

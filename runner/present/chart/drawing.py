@@ -1,8 +1,8 @@
-"""The picture of a chart: a panel for each server and load, the other servers pale behind it."""
+"""The picture of a chart: a panel for each load, or for each server and load with the other servers pale behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +16,8 @@ from runner.present.look import scales, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
-SPARE = {"band": (1.08, 1.3), "bars": (1.1, 1.4)}
-"""Mark -> factor by which the axis up reaches beyond the values, and where it is logarithmic."""
+COLUMNS = 3
+"""Small panels beside each other, where the servers of a load are too many for one panel."""
 
 
 def draw(chart: Chart) -> Figure:
@@ -25,7 +25,7 @@ def draw(chart: Chart) -> Figure:
     with style.rc():
         if chart.nothing:
             return style.no_data(chart.title, chart.nothing)
-        return (chart.draw or facets)(chart)
+        return (chart.draw or (facets if chart.facets else together))(chart)
 
 
 # --- a panel for each server, with axes of its own --------------------------------------------------------
@@ -85,14 +85,14 @@ def facets(chart: Chart) -> Figure:
     limits = _limits(chart)
     for facet, ax in axes.items():
         curves = chart.of_panel(facet.panel)
-        own = curves.pop(facet.server)
-        places = _places(pd.concat([own, *curves.values()])["x"]) if chart.x.even else {}
-        for other in curves.values():
-            ax.plot(*_line(other, places), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
+        places = _places(pd.concat(curves.values())["x"]) if chart.x.even else {}
+        if places:
+            curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
+        _behind(ax, curves, facet.server)
         if chart.dashed:
             dashed = chart.series(facet.panel, facet.server, chart.dashed)
-            ax.plot(*_line(dashed, places), color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        _mark(ax, chart, own.assign(x=_line(own, places)[0]), facet.server)
+            ax.plot(dashed["x"], dashed["y"], color=style.INK, lw=1.0, ls=DASHED, label="bound")
+        _mark(ax, chart, curves[facet.server], facet.server)
         _axis_up(ax, chart, limits)
         _axis_across(ax, facet, places)
     return figure
@@ -103,13 +103,16 @@ def _places(values: pd.Series[float]) -> dict[float, int]:
     return {float(value): number for number, value in enumerate(np.unique(values.dropna()))}
 
 
-def _line(rows: pd.DataFrame, places: Mapping[float, int]) -> tuple[pd.Series[float], pd.Series[float]]:
-    return (rows["x"].map(places) if places else rows["x"]).astype(float), rows["y"].astype(float)
+def _behind(ax: Axes, curves: Mapping[str, pd.DataFrame], server: str) -> None:
+    """Draw the lines of the servers other than `server`."""
+    for other, rows in curves.items():
+        if other != server:
+            ax.plot(rows["x"], rows["y"], color=style.BEHIND, lw=0.9, label="_other", zorder=1)
 
 
 def _limits(chart: Chart) -> tuple[float, float]:
     """Return the limits upwards of all panels alike, so that they compare."""
-    frame, (spare, spare_log) = chart.frame, SPARE[chart.mark]
+    frame, (spare, spare_log) = chart.frame, chart.spare
     dashed = frame["series"] == (chart.dashed or None)
     high = float(np.nanmax([frame["high"].max(), frame.loc[dashed, "y"].max()])) or 1.0
     if not chart.y.log:
@@ -142,20 +145,121 @@ def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
         scales.even_axis(ax, "x")
 
 
+# --- a panel for each load: its servers together where they are few, else a small panel each --------------
+
+
+def together(chart: Chart) -> Figure:
+    """Draw a panel for each load."""
+    curves = {panel: _known(chart, panel) for panel in chart.headings}
+    rows = {panel: _rows(chart, panel, list(own)) for panel, own in curves.items()}
+    figure, grid = style.page(chart.title, chart.caption, [row for own in rows.values() for row in own], key=chart.key)
+    start = 0
+    for panel, own in curves.items():
+        axes = grid[start : start + len(rows[panel])]
+        start += len(rows[panel])
+        if not own:
+            _say_nothing(axes[0][0], chart, panel)
+        elif len(own) <= chart.shared.few:
+            _fill_one(axes[0][0], chart, panel, own)
+        else:
+            _fill_many(axes, chart, panel, own)
+    return figure
+
+
+def _known(chart: Chart, panel: str) -> dict[str, pd.DataFrame]:
+    """Return the rows of each server that has any point in a panel, moved apart where several share it."""
+    found = {server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
+    if len(found) > chart.shared.few:
+        return found
+    middle = (len(found) - 1) / 2
+    factors = {server: chart.shared.nudge ** (place - middle) for place, server in enumerate(found)}
+    return {server: rows.assign(x=rows["x"] * factors[server]) for server, rows in found.items()}
+
+
+def _rows(chart: Chart, panel: str, servers: Sequence[str]) -> list[style.Row]:
+    """Return the rows of panels that a load needs."""
+    size = chart.shared
+    head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
+    if not servers:
+        return [style.Row(1, 0.3, head_in, 0.1)]
+    if len(servers) <= size.few:
+        return [style.Row(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
+    columns = min(COLUMNS, len(servers))
+    count = -(-len(servers) // columns)
+    heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
+    return [
+        style.Row(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
+        for own_in, axis_in in zip(heads_in, axes_in, strict=True)
+    ]
+
+
+def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
+    style.heading(ax, *chart.headings[panel])
+    ax.set_axis_off()
+    ax.text(0, 0.5, chart.shared.nothing, transform=ax.transAxes)
+
+
+def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+    style.heading(ax, *chart.headings[panel])
+    for server, rows in curves.items():
+        _mark(ax, chart, rows, server)
+    (chart.finish or finish)(ax, chart, panel)
+    ax.set_xlabel(chart.x.label)
+    ax.set_ylabel(chart.y.label)
+    last = {server: rows.dropna(subset="y").iloc[-1] for server, rows in curves.items()}
+    ends = {server: chart.ends.get((panel, server), (row["x"], row["y"])) for server, row in last.items()}
+    style.label_ends(ax, [(server, chart.looks[server], *end) for server, end in ends.items()])
+
+
+def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+    style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
+    columns, last = len(grid[0]), len(curves) - 1
+    axes = [ax for row in grid for ax in row]
+    for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
+        style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
+        _behind(ax, curves, server)
+        _mark(ax, chart, rows, server)
+        (chart.finish or finish)(ax, chart, panel)
+        ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
+    for ax in axes[last + 1 :]:
+        ax.remove()
+    _name_axes(grid, chart.x.label, chart.y.label)
+
+
+def _name_axes(grid: Sequence[Sequence[Axes]], xlabel: str, ylabel: str) -> None:
+    """Write the names of shared axes once, in the middle below and on the left."""
+    first, last = grid[0][0].get_position(), grid[-1][0].get_position()
+    figure = style.figure_of(grid[0][0])
+    width, height = figure.get_size_inches()
+    right = grid[0][-1].get_position().x1
+    below = last.y0 - 0.38 / height
+    figure.text((first.x0 + right) / 2, below, xlabel, size=style.TEXT_PT, ha="center", va="top")
+    middle = (first.y1 + last.y0) / 2
+    figure.text(0.1 / width, middle, ylabel, size=style.TEXT_PT, rotation=90, ha="left", va="center")
+
+
+def finish(ax: Axes, chart: Chart, panel: str) -> None:
+    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
+    own = chart.frame[chart.frame["panel"] == panel]
+    for axis, kind, values in (("x", chart.x, own["x"]), ("y", chart.y, own[["y", "low", "high"]].stack())):
+        low, high = float(values.min()), float(values.max())
+        spare = (1.0 if axis == "x" else chart.spare[0]) if not kind.log else chart.spare[1]
+        limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
+        ax.set(**{f"{axis}scale": "log" if kind.log else "linear", f"{axis}lim": limits})
+        (scales.log_axis if kind.log else scales.even_axis)(ax, axis)
+
+
 # --- curves -----------------------------------------------------------------------------------------------
 
 
 def _mark(ax: Axes, chart: Chart, rows: pd.DataFrame, server: str) -> None:
-    if chart.mark == "band":
-        band(ax, rows, chart.looks[server], server, alpha=0.25)
-    else:
-        bars(ax, rows, chart.looks[server], server)
+    (chart.mark or band)(ax, rows, chart.looks[server], server)
 
 
-def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str, *, alpha: float = 0.18) -> None:
+def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw a curve with its low to high behind it, and a mark at its last point."""
     known = rows[rows["y"].notna()]
-    ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=alpha, lw=0, color=look.color)
+    ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.25, lw=0, color=look.color)
     ax.plot(rows["x"], rows["y"], label=label, color=look.color)
     if len(known):
         x, y = known["x"].iloc[-1], known["y"].iloc[-1]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -68,7 +69,7 @@ class Facet:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Sizes of a figure with a panel for each server, in inches."""
+    """Sizes of a figure with a panel for each server and axes of its own, in inches."""
 
     alone: int = 2
     """Up to how many panels stand below each other; more stand in two columns."""
@@ -79,6 +80,20 @@ class Sheet:
     """In one column, and in two."""
     axis_in: float = 0.56
     below_in: float = 0.26
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Sizes, in inches, of a figure whose servers share the panel of a load where they are few."""
+
+    few: int = 4
+    """Servers whose curves one panel can hold so that they can be kept apart; of more each has a small panel."""
+    panel_in: float = 2.6
+    left_in: float = 0.95
+    nothing: str = "There is nothing to show of this load."
+    """Stands in the panel of a load without points."""
+    nudge: float = 1.0
+    """Factor by which the points of the next server lie farther across in a panel, so that bars do not hide others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +118,15 @@ class Chart:
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Panel -> its name and the words below it, where the servers of a load share a panel."""
     sheet: Sheet = Sheet()
-    mark: str = "band"
-    """How a curve is drawn: `band` (a line, with low to high behind it) or `bars` (points with low to high)."""
+    shared: Shared = Shared()
+    ends: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    """Panel and server -> where the label of a curve points to, if not to its last point."""
+    mark: Callable[[Axes, pd.DataFrame, Identity, str], None] | None = None
+    """Draws the rows of a server in its look, with its name as label; None: `drawing.band`."""
+    finish: Callable[[Axes, Chart, str], None] | None = None
+    """Sets scales, limits and ticks of a shared panel; None: `drawing.finish`."""
+    spare: tuple[float, float] = (1.08, 1.3)
+    """Factor by which the axis up reaches beyond the values, and where it is logarithmic."""
     dashed: str = ""
     """The series that is drawn dashed in ink, such as what was offered."""
     statistic: str = "median of the trials"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, Sheet, cells, chart, empty, points, tidy
+from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, Sheet, bars, cells, chart, empty, points, tidy
 from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.palette import identities
@@ -85,7 +85,8 @@ def _chart(tables: Tables, column: str, *, title: str, y: Axis, key: str, extrem
         key,
         facets=tuple(Facet(c.panel, c.server, (f"limit: {captions.limit_words(c.trials)}",)) for c in shown),
         sheet=Sheet(axis_in=0.38),
-        mark="bars",
+        mark=bars,
+        spare=(1.1, 1.4),
         hollow=hollow,
         noun="loop",
         extreme=extreme,
