@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from runner.model import OWN_SCRIPT, LabError
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed
 from runner.present.look.palette import CALIBRATION
 
 
@@ -42,7 +42,7 @@ class Case:
         trials = self.tables.trials
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
         rate = trials["rate_rps"].fillna(0) == self.frame["rate_rps"].fillna(0).iloc[0]
-        alike: pd.DataFrame = trials[trials["load"].eq(self.row["load"]) & trials["status"].eq("sealed") & kind & rate]
+        alike: pd.DataFrame = trials[trials["load"].eq(self.row["load"]) & is_sealed(trials) & kind & rate]
         return alike
 
     def given(self, subject: str) -> float:
@@ -84,7 +84,7 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
         known = tables.trials[tables.trials["trial_id"] == trial]
         if known.empty:
             raise LabError(f"This run has no trial {trial!r}.")
-        if known["status"].iloc[0] != "sealed":
+        if not is_sealed(known).iloc[0]:
             raise LabError(f"The trial {trial!r} was not sealed: {known['error'].iloc[0]}")
         return _case(tables, known.iloc[0])
     chosen = candidates(tables)

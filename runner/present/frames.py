@@ -96,7 +96,7 @@ class Tables:
     def sealed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
         chosen = self.of(tool)
-        return chosen[chosen["status"] == "sealed"]
+        return sealed_trials(chosen)
 
     def timed(self, tool: str) -> pd.DataFrame:
         """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
@@ -159,6 +159,17 @@ class Tables:
     def _compared(self, chosen: pd.Series[bool]) -> pd.DataFrame:
         ranked = self.trials["tier"] != CALIBRATION
         return self.trials[chosen & ranked].sort_values(["load_order", "trial_order"])
+
+
+def is_sealed(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return which trials may be shown: those that ended whole and broke no invariant."""
+    sealed: pd.Series[bool] = trials["status"] == "sealed"
+    return sealed
+
+
+def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return those of `trials` that may be shown."""
+    return trials[is_sealed(trials)]
 
 
 def read_tables(run: RunFolder) -> Tables:

@@ -8,12 +8,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from runner.present.alt import case, closed, matrix, offered, published
+from runner.present.alt import case, closed, matrix, published
 from runner.present.case import Case, probed
 from runner.present.chart import Chart, chart
 from runner.present.chart.value import COLUMNS
-from runner.present.figures import clients, cpu, latency, objectives, rates, throughput, wrk_matrix
-from runner.present.frames import Tables
+from runner.present.figures import clients, cpu, latency, throughput, wrk_matrix
 from runner.present.published import claims_figure
 from runner.present.published import ratios as published_ratios
 from runner.present.published.counterparts import repeats
@@ -43,18 +42,6 @@ register("cpu-over-time", "report", cpu.over_time, closed.cpu_over_time)
 register("cpu-peaks", "report", cpu.peaks, closed.peaks, table=LOADS)
 register("wrk-requests", "report", wrk_matrix.requests, matrix.requests, table=LOADS)
 register("wrk-cpu-per-request", "report", wrk_matrix.cpu_per_request, matrix.cpu_per_request, table=LOADS)
-
-
-def _has_sweep(tables: Tables) -> bool:
-    return not tables.sweeps().empty
-
-
-def _has_search(tables: Tables) -> bool:
-    return not tables.searches().empty
-
-
-register("rates-latency", "rates", rates.latency, offered.latency, needs=_has_sweep, table="The answer")
-register("rates-objective", "rates", objectives.kept, offered.objective, needs=_has_search, table="The answer")
 register("published-ratios", "published", published_ratios.dumbbells, published.ratios, needs=lambda t: repeats(t, 1))
 register(
     "published-claims", "published", claims_figure.measured, published.measured, needs=lambda t: repeats(t, FEWEST)

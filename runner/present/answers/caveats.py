@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from runner.present.frames import Tables, repeated
+from runner.present.frames import Tables, is_sealed, repeated
 from runner.present.look import captions
 from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
@@ -15,7 +15,7 @@ from runner.present.statistics.stats import carried_quantile, mlperf_requests, t
 def _left_out(trials: pd.DataFrame) -> list[str]:
     """Say which trials no figure has, and how many attempts took another one to count."""
     again = repeated(trials)
-    lost, total = int((trials["status"].ne("sealed") & ~again).sum()), captions.plural(int((~again).sum()), "trial")
+    lost, total = int((~is_sealed(trials) & ~again).sum()), captions.plural(int((~again).sum()), "trial")
     said = [f"{lost} of {total} failed or stopped early and took no part in any figure."] if lost else []
     if again.any():
         said.append(f"{captions.plural(int(again.sum()), 'attempt')} disturbed by the machine took no part: repeated.")
@@ -44,7 +44,7 @@ def warnings_of(tables: Tables, table: pd.DataFrame) -> list[str]:
 
 def _drift(trials: pd.DataFrame) -> str:
     """Say whether the rates of closed loops rose or fell over the run; empty where chance explains it."""
-    closed = trials[(trials["status"] == "sealed") & (trials["load_model"] == "closed")]
+    closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
     cells = list(zip(closed["load"], closed["server"], strict=True))
     found = drift(closed["trial_order"].to_numpy(), closed["rps"].to_numpy(), cells)
     if found is None or found.p > ALPHA:
@@ -58,7 +58,7 @@ def _drift(trials: pd.DataFrame) -> str:
 
 def tail_error(tables: Tables) -> str:
     """Say how well the shortest trial knows its p99; empty where all have as many requests as MLPerf asks for."""
-    trials = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
+    trials = tables.trials[is_sealed(tables.trials) & (tables.trials["tier"] != CALIBRATION)]
     requests = trials.loc[
         trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool), "requests"
     ]

@@ -13,7 +13,7 @@ import pandas as pd
 from runner.present.answers.standings import Standing, times
 from runner.present.answers.summary import by_cpu, by_latency, by_throughput, programs, summarize
 from runner.present.figures import objectives
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed
 from runner.present.look import captions
 from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
@@ -73,7 +73,7 @@ class Contest:
 
 def headlines(tables: Tables) -> tuple[Headline, ...]:
     """Return the run's answer: a headline for each question that it has loads for; none where no trial was sealed."""
-    if not tables.trials["status"].eq("sealed").any():
+    if not is_sealed(tables.trials).any():
         return ()
     table = summarize(tables)
     table = table[~table["server"].isin(second_labels(tables))]
@@ -138,7 +138,7 @@ def _by_rate(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
         return _contest(load, by_throughput(tables, rows), bound)
     if len(bound) == 1:
         return Contest(load, None, "only one server was the limit in all its trials")
-    trials = tables.trials[(tables.trials["load"] == load) & (tables.trials["status"] == "sealed")]
+    trials = tables.trials[(tables.trials["load"] == load) & is_sealed(tables.trials)]
     limits = Counter(limit for limit in captions.limits(trials) if limit != "server")
     foremost = max(sorted(limits), key=lambda name: limits[name], default="")
     return Contest(load, None, WHY.get(foremost, "no trial was sealed"))

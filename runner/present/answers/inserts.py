@@ -12,7 +12,7 @@ from runner.present.answers.standings import NOTHING, READING, percent
 from runner.present.answers.summary import Answer
 from runner.present.figures.offered import kept_rps
 from runner.present.figures.pool_sweep import sweeps
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.palette import CALIBRATION, identities
 from runner.present.statistics.inference import FEWEST, Sample
@@ -28,7 +28,7 @@ def answer(tables: Tables) -> Answer:
     """Return warnings and findings about a run's inserts as sentences, all computed."""
     whole = summary.summarize(tables)
     table = whole[whole["pool_size"].notna() & (whole["tier"] != CALIBRATION)]
-    sealed = tables.trials[tables.trials["pool_size"].notna() & (tables.trials["status"] == "sealed")]
+    sealed = tables.trials[tables.trials["pool_size"].notna() & is_sealed(tables.trials)]
     sealed = sealed[sealed["tier"] != CALIBRATION]
     if sealed.empty:
         left = captions.plural(int(table["left_out"].sum()), "trial")
@@ -128,7 +128,7 @@ def _limits(sealed: pd.DataFrame) -> str:
 def _ramps(tables: Tables) -> list[str]:
     """Say up to which rate each server kept up, and what was the limit where it did not."""
     trials = tables.ramps(database=True)
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     return [_ramp(str(load), own, tables) for load, own in sealed.groupby("load", sort=False)]
 
 
@@ -185,7 +185,7 @@ def _pools(tables: Tables, table: pd.DataFrame) -> list[str]:
     ]
     sentences = [f"Every connection of the pool was in use most of the time on: {'; '.join(parts)}."] if parts else []
     trials = sweeps(tables)
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     return sentences + [_enough(str(loop), own, tables) for loop, own in sealed.groupby("loop", sort=False)]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import combinations
 
 from runner.present.answers.summary import programs
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.statistics.inference import Sample, noise_floor, ratio
 
 
 def floor(tables: Tables, load: str, column: str) -> float:
     """Return the largest ratio (>= 1) that noise makes of `column` under a load; 1 where none has two labels."""
     trials = tables.trials
-    sealed = trials[(trials["load"] == load) & (trials["status"] == "sealed")]
+    sealed = sealed_trials(trials[trials["load"] == load])
     alike = programs(tables.manifest, [str(label) for label in sealed["server"].unique()])
     if len(set(alike.values())) == len(alike):
         return 1.0

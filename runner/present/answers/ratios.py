@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import Ratio, Sample, ratio
@@ -58,7 +58,7 @@ def linearity(tables: Tables) -> pd.DataFrame:
 
 def _sealed(tables: Tables) -> pd.DataFrame:
     trials = tables.trials
-    return trials[(trials["status"] == "sealed") & (trials["tier"] != "calibration") & (trials["objective"] == "")]
+    return trials[is_sealed(trials) & (trials["tier"] != "calibration") & (trials["objective"] == "")]
 
 
 def _loads(tables: Tables) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 
 import pandas as pd
 
+from runner.present.frames import sealed_trials
 from runner.present.look import style
 from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
@@ -63,7 +64,7 @@ def standing(
     `programs` tells which servers are one program under several labels (A/A): equal values are the same. Such labels
     differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     by_server = {server: sealed[sealed["server"] == server] for server in servers}
     samples = {server: Sample.of(own[column], own["block"]) for server, own in by_server.items()}
     floor, noise = _noise(samples, programs or {})

@@ -11,7 +11,7 @@ import pandas as pd
 from runner.model import OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
 from runner.present.answers.standings import READING, Standing, standing, times
-from runner.present.frames import Tables, read_tables, repeated
+from runner.present.frames import Tables, is_sealed, read_tables, repeated, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import CALIBRATION, identities
@@ -77,7 +77,7 @@ def by_latency(tables: Tables, rows: pd.DataFrame, quantile: float) -> Standing 
     None where a trial has too few requests to carry it.
     """
     trials = tables.trials[tables.trials["load"].isin(rows["load"]) & tables.trials["server"].isin(rows["server"])]
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     if carried_quantile(float(sealed["requests"].min())) < quantile:
         return None
     return _standing(tables, rows, f"latency_p{100 * quantile:.0f}_ms", more_is_better=False)
@@ -100,12 +100,12 @@ def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, t
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
-    sealed, first = cell[cell["status"] == "sealed"], cell.iloc[0]
+    sealed, first = sealed_trials(cell), cell.iloc[0]
     rps, cpu = spread(sealed["rps"]), spread(sealed["server_cpu_ms_per_request"])
     carried = sealed[sealed["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)]
     whole = len(carried) == len(sealed)
     again = repeated(cell)
-    left_out = cell.loc[cell["status"].ne("sealed") & ~again, "status"].value_counts()
+    left_out = cell.loc[~is_sealed(cell) & ~again, "status"].value_counts()
     verdicts = [captions.verdict_counts(sealed)] if len(sealed) else []
     return {
         **{name: str(first[name]) for name in ("load", "workload", "tool", "server", "language")},
@@ -268,7 +268,7 @@ def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     """Say whether response times may be ranked: only under an offered rate that nobody saturated at."""
-    sealed = tables.trials[(tables.trials["status"] == "sealed") & (tables.trials["tier"] != CALIBRATION)]
+    sealed = tables.trials[is_sealed(tables.trials) & (tables.trials["tier"] != CALIBRATION)]
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
     compared, orders = [], []

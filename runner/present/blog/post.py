@@ -13,7 +13,7 @@ from runner.present.answers.caveats import warnings_of
 from runner.present.blog.plots import Plot
 from runner.present.blog.provenance import allowed
 from runner.present.figures import objectives, rates
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import DAGGER, NOT_RANKED
 from runner.present.look.palette import CALIBRATION, identities
@@ -86,7 +86,7 @@ class Post:
 
 def compose(tables: Tables, plots: Sequence[Plot]) -> Post:
     """Return the post about a run with these figures; LabError where no trial was sealed."""
-    sealed = tables.trials[tables.trials["status"] == "sealed"]
+    sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
     answer, sheets = headline.headlines(tables), tuple(_sheets(tables))

@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.model import LabError
 from runner.present.blog.bundle import KIND, file_facts
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look.captions import DURABILITY
 from runner.store import TABLES, RunFolder, published_csv, sha256
 
@@ -66,7 +66,7 @@ def _inputs(run: RunFolder, shown: Iterable[str]) -> dict[str, Any]:
 
 def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
     """Return the SHA-256 of each sealed trial's record."""
-    sealed = tables.trials.loc[tables.trials["status"] == "sealed", "trial_id"]
+    sealed = sealed_trials(tables.trials)["trial_id"]
     said = {record["trial_id"]: record["status"] for record in run.records()}
     for trial_id in sealed:
         if said.get(trial_id) != "sealed":

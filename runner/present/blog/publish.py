@@ -15,7 +15,7 @@ from runner.present.blog.post import Sheet, compose
 from runner.present.blog.post_html import post_html
 from runner.present.blog.post_markdown import post_markdown, table_markdown
 from runner.present.blog.provenance import provenance
-from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, read_tables
+from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, read_tables, sealed_trials
 from runner.store import RunFolder, write_json
 
 UNTOLD = ("run_id", "status", "error")
@@ -62,14 +62,14 @@ def _write_tables(tables: Tables, sheets: tuple[Sheet, ...], folder: Path) -> No
         (folder / f"{sheet.name}.md").write_text(table_markdown(sheet.frame) + "\n", encoding="utf-8")
         _write_csv(sheet.frame, folder / f"{sheet.name}.csv")
     _write_csv(summarize(tables), folder / "summary.csv")
-    _write_csv(sealed_trials(tables), folder / "trials.csv")
+    _write_csv(_trials_to_publish(tables), folder / "trials.csv")
 
 
-def sealed_trials(tables: Tables) -> pd.DataFrame:
+def _trials_to_publish(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials in the order of the run: the columns of docs/data.md that have a value, and the load."""
     known = [*TEXT, *YOUNGER_TEXT["trials"], *NUMBERS, *YOUNGER["trials"]]
     columns = ["load", *(name for name in known if name not in UNTOLD)]
-    sealed = tables.trials[tables.trials["status"] == "sealed"].sort_values("trial_order")
+    sealed = sealed_trials(tables.trials).sort_values("trial_order")
     return sealed[columns].replace("", None).dropna(axis="columns", how="all")
 
 

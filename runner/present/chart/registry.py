@@ -16,7 +16,7 @@ from runner.present.frames import Tables
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
     *("figures.latency", "figures.throughput", "figures.cpu", "figures.wrk_matrix", "figures.ramp"),
-    *("figures.pool_sweep", "figures.rates", "figures.objectives", "published.ratios", "published.claims_figure"),
+    *("figures.pool_sweep", "figures.rate_charts", "published.ratios", "published.claims_figure"),
     *("figures.clients", "spikes.figures", "alt.unconverted"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.

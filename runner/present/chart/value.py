@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look.palette import Identity, identities
 from runner.present.look.style import number
 
@@ -179,7 +179,7 @@ def empty(title: str, about: str, reason: str) -> Chart:
 # --- a frame ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """The sealed trials of one server under one load (or one family of loads)."""
 
@@ -190,7 +190,7 @@ class Cell:
 
 def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Cell]:
     """Return a cell for each value of the column `by` and each server that has sealed trials of it, in that order."""
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     found = []
     for panel in dict.fromkeys(sealed[by]):
         of_panel = sealed[sealed[by] == panel]

@@ -14,7 +14,7 @@ from runner.model import LabError
 from runner.present.answers import noise
 from runner.present.answers.standings import percent, times
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import captions, style
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
 from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
@@ -160,7 +160,7 @@ def compare_runs(
     if differences and not force:
         told = "; ".join(str(difference) for difference in differences)
         raise LabError(f"{names[0]} and {names[1]} differ in {told}: --force compares them all the same.")
-    sealed = {cell: (_sealed(cells_a[cell]), _sealed(cells_b[cell])) for cell in common}
+    sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
     whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
     rows = [
         _compare(cell, quantity, *sealed[cell], _floor(cell, quantity, left, right))
@@ -225,10 +225,6 @@ def _cells(tables: Tables) -> dict[_Cell, pd.DataFrame]:
         given = tuple((name, float(size)) for name, size in sizes.items() if size is not None and not np.isnan(size))
         found[_Cell(str(server), str(load), given)] = own
     return found
-
-
-def _sealed(trials: pd.DataFrame) -> pd.DataFrame:
-    return trials[trials["status"] == "sealed"]
 
 
 def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.palette import Identity, identities
 from runner.present.statistics.stats import Floats
@@ -37,7 +37,7 @@ class Panel:
 
 def panels(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Panel]:
     """Return a panel for each value of the column `by` and each server that has sealed trials of it, in that order."""
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     looks, loads = identities(tables.trials), list(dict.fromkeys(sealed[by]))
     found = []
     for load in loads:

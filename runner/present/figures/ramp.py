@@ -13,7 +13,7 @@ from runner.present.chart.sentences import listing, names_or_count
 from runner.present.figures import seconds
 from runner.present.figures.offered import kept_rps, offered_steps
 from runner.present.figures.pool_sweep import TABLE, has_database
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import Floats, spread
@@ -122,7 +122,7 @@ def rows_inserted(tables: Tables) -> Chart:
         edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    equal = captions.rows_equal_answers(trials[trials["status"] == "sealed"])
+    equal = captions.rows_equal_answers(sealed_trials(trials))
     quantity = Quantity(
         "Rows inserted",
         Axis("inserts", "inserts answered so far"),
@@ -219,7 +219,7 @@ def _ramp(tables: Tables, quantity: Quantity, *, database: bool) -> Chart:
     about, shown = f"{quantity.y.words} over a ramp of arrival rates", cells(tables, trials)
     if not shown:
         return empty(quantity.title, about, captions.unsealed(trials, "trial with rising rates"))
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     found = quantity.points(sealed, tables)
     if found.empty:
         return empty(quantity.title, about, "The tables of this run have nothing of it.")

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from runner.model import OWN_SCRIPT, POOL_EXHAUSTED
-from runner.present.frames import Tables, offered_words, repeated
+from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -77,14 +77,14 @@ def server_bound(trials: pd.DataFrame) -> bool:
 
 def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
     low, high = int(cells.min()), int(cells.max())
     each = f"{low}" if low == high else f"{low} to {high}"
     text = f"{plural(len(sealed), 'trial')}, {each} per server and load"
     again = int(repeated(trials).sum())
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
-    out = trials[(trials["status"] != "sealed") & ~repeated(trials)]["status"].value_counts()
+    out = trials[~is_sealed(trials) & ~repeated(trials)]["status"].value_counts()
     return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
 
 
@@ -164,7 +164,7 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
-    sealed = trials[trials["status"] == "sealed"]
+    sealed = sealed_trials(trials)
     stored = sealed["pool_size"].notna().any()
     parts = [
         words,

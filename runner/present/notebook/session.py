@@ -20,7 +20,7 @@ from runner.present.answers.caveats import warnings_of
 from runner.present.case import Case, choose
 from runner.present.chart import Chart, charts, describe, draw, registered
 from runner.present.figures import objectives, rates
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, is_sealed, read_tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import DAGGER
 from runner.present.look.style import save
@@ -215,7 +215,7 @@ class Report:
     def failures(self) -> None:
         """Show the trials that no figure has, with the reason of each."""
         trials = self.tables.trials
-        out = trials[trials["status"] != "sealed"].sort_values("trial_order")
+        out = trials[~is_sealed(trials)].sort_values("trial_order")
         if out.empty:
             show_text(f"None: all {captions.plural(len(trials), 'trial')} were sealed.")
             return
@@ -224,7 +224,7 @@ class Report:
 
     def verdicts(self) -> None:
         """Show how often each verdict was given, and an example of its reason."""
-        sealed = self.tables.trials[self.tables.trials["status"] == "sealed"]
+        sealed = sealed_trials(self.tables.trials)
         groups = sealed.groupby(["tool", "verdict"], sort=True)
         rows = [
             {"tool": tool, "verdict": verdict, "trials": str(len(of)), "for example": of["verdict_reason"].iloc[0]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.published.counterparts import CLOSED, Cell, cell, closed, nearest, sizes, stand_ins
@@ -115,7 +115,7 @@ def counterpart(tables: Tables, row: Mapping[Any, Any], server: str) -> Cell:
 
 
 def _fastest(trials: pd.DataFrame, server: str) -> pd.DataFrame:
-    own = trials[trials["server"].eq(server) & trials["status"].eq("sealed")]
+    own = trials[trials["server"].eq(server) & is_sealed(trials)]
     if own.empty:
         return trials
     best = own.groupby("load")["rps"].median().idxmax()

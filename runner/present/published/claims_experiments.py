@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from runner.present.answers.standings import times
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of, whichever
 from runner.present.published.claims_evidence import (
@@ -175,7 +175,7 @@ def no_failed_requests(tables: Tables, _claim: Claim) -> Outcome:
 
 
 def _failures(server: str, trials: pd.DataFrame) -> str:
-    out = int((trials["status"] != "sealed").sum())
+    out = int((~is_sealed(trials)).sum())
     left = f", of which {out} did not count otherwise" if out else ""
     total = f"{trials['failed'].sum():,.0f} of {trials['requests'].sum():,.0f} requests failed"
     return f"{server}: {total} in {captions.plural(len(trials), 'trial')}{left}."

@@ -10,7 +10,7 @@ import pandas as pd
 
 from runner.present.answers.standings import times
 from runner.present.figures import seconds
-from runner.present.frames import Tables
+from runner.present.frames import Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of
 from runner.present.published.claims_evidence import (
@@ -168,7 +168,7 @@ def more_rows(tables: Tables, claim: Claim) -> Outcome:
     """Judge whether gnet leaves more rows than axum after a ramp that goes beyond what a server can do."""
     trials = offered(tables, INSERTS)
     asked = _questions(trials, SOUGHT[INSERTS][1], "rows", "rows_inserted", _beyond_a_server)
-    servers = trials[trials["server"].isin((GNET, AXUM)) & trials["status"].eq("sealed")]
+    servers = trials[trials["server"].isin((GNET, AXUM)) & is_sealed(trials)]
     words = captions.rows_equal_answers(servers)
     return all_of(weigh(tables, claim, asked), [words] if words else [])
 
@@ -186,7 +186,7 @@ def _beyond_a_server(tables: Tables, own: Cell) -> Bar | None:
 def postgres_not_the_limit(tables: Tables, _claim: Claim) -> Outcome:
     """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU was full."""
     trials = pd.concat([closed(tables, INSERTS), offered(tables, INSERTS)])
-    sealed = trials[trials["status"].eq("sealed") & trials["server"].isin((GNET, AXUM))]
+    sealed = trials[is_sealed(trials) & trials["server"].isin((GNET, AXUM))]
     if sealed.empty:
         return Outcome(UNTOLD, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of, any_of
 from runner.present.published.claims_evidence import Allowed, Question, anywhere, at_its_limit, compare, weigh
@@ -152,7 +152,7 @@ def opens_what_it_is_asked(tables: Tables, _claim: Claim) -> Outcome:
     rows = published[published["load"].map(threads_of).notna() & published["connections"].notna()]
     asked = sorted({(int(row["connections"]), threads_of(row["load"]) or 1) for row in rows.to_dict("records")})
     trials = closed(tables, "count")
-    ours = trials[trials["status"].eq("sealed") & trials["threads"].notna()]
+    ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not asked:
         return Outcome(UNTOLD, "this run has no trial of GET /count by wrk that records its threads")
     found = {(connections, threads): opened(connections, threads) for connections, threads in asked}

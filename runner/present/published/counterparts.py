@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, sealed_trials
 from runner.present.look.palette import CALIBRATION
 
 CLOSED = {
@@ -46,7 +46,7 @@ class Cell:
     @cached_property
     def sealed(self) -> pd.DataFrame:
         """The trials that may be shown."""
-        return self.trials[self.trials["status"] == "sealed"]
+        return sealed_trials(self.trials)
 
     @property
     def absence(self) -> str:
@@ -86,7 +86,7 @@ def repeats(tables: Tables, trials: int = 1) -> bool:
     """Return whether a run has a cell with so many sealed trials under a load that a source published."""
     every = [closed(tables, scenario) for scenario in CLOSED] + [offered(tables, scenario) for scenario in OPEN]
     known = pd.concat(every)
-    counts = known[known["status"] == "sealed"].groupby(["load", "server"]).size()
+    counts = sealed_trials(known).groupby(["load", "server"]).size()
     return bool((counts >= trials).any())
 
 

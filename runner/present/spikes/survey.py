@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.palette import CALIBRATION
 from runner.present.spikes.found import track
@@ -21,7 +21,7 @@ COLUMNS = (
 
 def has_samples(tables: Tables) -> bool:
     """Return whether a run has a sealed trial whose server's CPU was sampled."""
-    sealed = tables.trials.loc[tables.trials["status"] == "sealed", "trial_id"]
+    sealed = sealed_trials(tables.trials)["trial_id"]
     own = tables.resources[tables.resources["subject"] == "server"]
     return bool(own["trial_id"].isin(sealed).any())
 
@@ -33,7 +33,7 @@ def survey(tables: Tables) -> pd.DataFrame:
     many began with the load; `deviations`, `height_pct` and `at_s` are of the most pronounced of those counted, NaN
     without one. `gc_per_s` is NaN where the server tells of no garbage collector.
     """
-    trials = tables.trials[tables.trials["status"] == "sealed"].sort_values(["load_order", "trial_order"])
+    trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     server = tables.resources[tables.resources["subject"] == "server"]
     samples = {str(trial_id): rows for trial_id, rows in server.groupby("trial_id")}
     rows = [_row(row, samples[row["trial_id"]]) for row in trials.to_dict("records") if row["trial_id"] in samples]
