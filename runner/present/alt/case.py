@@ -10,7 +10,7 @@ from runner.present.case import Case
 from runner.present.chart.sentences import listing, nothing, span
 from runner.present.figures import clients, seconds
 from runner.present.figures.cpu import usage
-from runner.present.figures.throughput import bin_width
+from runner.present.figures.seconds import bin_width
 from runner.present.look.style import number
 
 

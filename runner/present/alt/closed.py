@@ -21,6 +21,7 @@ from runner.present.chart.sentences import (
     unknown,
 )
 from runner.present.figures import cpu, latency, throughput
+from runner.present.figures.seconds import bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.palette import identities
@@ -172,7 +173,7 @@ def cpu_over_time(tables: Tables) -> str:
 
 def _typical(trials: pd.DataFrame, samples: cpu.Samples, subject: str) -> float:
     """Return the median over time of all curves that are drawn of a cell's server or generator; NaN without any."""
-    width = throughput.bin_width(trials)
+    width = bin_width(trials)
     curves = [cpu.usage(samples[str(trial), subject], width)["cpu_pct"] for trial in trials["trial_id"]]
     return float(np.median(np.concatenate(curves))) if any(len(curve) for curve in curves) else math.nan
 

@@ -13,7 +13,7 @@ from runner.present.case import Case
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.latency import MEDIANS_IN, density_points
-from runner.present.figures.throughput import bin_width
+from runner.present.figures.seconds import bin_width
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
 from runner.present.look.palette import Identity, identities

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from runner.present.figures import multiples
-from runner.present.figures.throughput import bin_width
+from runner.present.figures.seconds import bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities

@@ -235,9 +235,8 @@ def kept(tables: Tables) -> Chart:
     if table.empty:
         return empty(title, about, captions.unsealed(trials, "step of a search"))
     sure = table["confidence"].notna().all()
-    bars = (
-        "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({objectives.FEW} for an interval)"
-    )
+    few = f"minimum to maximum of the searches ({objectives.FEW} for an interval)"
+    bars = "its exact 95 % interval" if sure else few
     note = (
         "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
         "more, since the generator or something else than the server was the limit where the objective broke."
@@ -248,7 +247,7 @@ def kept(tables: Tables) -> Chart:
         y=Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
         looks=identities(tables.trials),
         caption=captions.caption(tables, trials, note),
-        key=f"Mark: median of the searches. Bar: {'its exact 95 % interval' if sure else few}. Pale: each search, from the highest rate that kept the "
+        key=f"Mark: median of the searches. Bar: {bars}. Pale: each search, from the highest rate that kept the "
         "objective to the lowest that broke it.",
         noun="objective",
         draw=partial(_draw_kept, _searched(tables, trials)),

@@ -8,18 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.present.figures import multiples
+from runner.present.figures.seconds import FINE_S, bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities, pale
-
-SHORT_LOAD_S = 20.0
-FINE_S = 0.1
-"""Width of the bins of the throughput table."""
-
-
-def bin_width(trials: pd.DataFrame) -> float:
-    """Return the bins' width in seconds for loads of this length: 0.1 under 20 s, else 1."""
-    return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else 1.0
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:

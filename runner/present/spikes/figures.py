@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
-from runner.present.figures.throughput import FINE_S
+from runner.present.figures.seconds import FINE_S
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.spikes.found import LIMIT
