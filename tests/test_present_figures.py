@@ -14,17 +14,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import lines, readable, texts, words
+from figure_checks import lines, picture, readable, texts, words
 from scipy.stats import lognorm
 
 from runner.model import LabError
+from runner.present.chart import charts
 from runner.present.figures import cpu, latency, seconds, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
-from runner.present.notebook.gallery import FIGURES
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
+FIGURES = charts("report")
 K6_FIGURES = ("latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks")
 
 
@@ -165,8 +166,7 @@ def test_open_loop_is_not_titled_closed() -> None:
 def test_text_is_inside_large_enough_and_apart(
     name: str, servers: str, request: pytest.FixtureRequest, tables: Tables
 ) -> None:
-    figure = FIGURES[name](tables if servers == "three" else request.getfixturevalue("nine"))
-    readable(figure)
+    readable(picture(name, tables if servers == "three" else request.getfixturevalue("nine")))
 
 
 def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tables) -> None:
@@ -176,7 +176,7 @@ def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tabl
     assert len({look.marker for look in looks.values()}) == 9
     for name in ("latency-spectrum", "requests-over-time"):
         # With nine servers each has a panel; those of the first load come first.
-        axes = FIGURES[name](nine).axes[:9]
+        axes = picture(name, nine).axes[:9]
         drawn = {line.get_label(): line.get_color() for ax in axes for line in ax.lines}
         for server, ax in zip(looks, axes, strict=True):
             assert {str(line.get_label()) for line in ax.lines} & looks.keys() == {server}
@@ -213,8 +213,8 @@ ODD = {
 )
 def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
     tables = read_tables(RunFolder(synthetic_run.build(tmp_path, **shape)))
-    for name, draw in FIGURES.items():
-        figure = draw(tables)
+    for name in FIGURES:
+        figure = picture(name, tables)
         for text, _, (left, bottom, right, top) in texts(figure):
             width, height = figure.get_size_inches() * figure.dpi
             assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{name}: {text!r} is cut"
@@ -254,13 +254,13 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
 DRAW = """
 import sys
 from pathlib import Path
+from runner.present.chart import charts, draw, made
 from runner.present.frames import read_tables
-from runner.present.notebook.gallery import FIGURES
 from runner.present.look.style import save
 from runner.store import RunFolder
 tables = read_tables(RunFolder(Path(sys.argv[1])))
-for name, draw in FIGURES.items():
-    save(draw(tables), Path(sys.argv[2]), name)
+for name in charts("report"):
+    save(draw(made(name, tables)), Path(sys.argv[2]), name)
 """
 
 

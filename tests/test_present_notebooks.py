@@ -20,9 +20,9 @@ import synthetic_database
 import synthetic_run
 
 from runner.model import LabError
+from runner.present.chart import charts
 from runner.present.notebook import notebooks
 from runner.present.notebook.explore_session import open_tables
-from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, SPIKE_FIGURE
 from runner.present.notebook.kernels import Kernels
 from runner.present.notebook.session import open_report
 from runner.store import find_run
@@ -30,6 +30,13 @@ from runner.store import find_run
 ROOT = Path(__file__).parents[1]
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
+FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
+
+
+def test_every_figure_stands_in_its_notebook() -> None:
+    for name, found in charts().items():
+        source = (ROOT / "notebooks" / f"{found.notebook}.ipynb").read_text()
+        assert f'.show(\\"{name}\\")' in source or found.notebook == "cpu_spikes", name
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +153,7 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
     assert [page.name for page in report.pages] == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
-    shown = (*FIGURES, SPIKE_FIGURE, "published-ratios", *EXPLORED)
+    shown = (*FIGURES, *charts("cpu_spikes"), "published-ratios", *EXPLORED)
     assert sorted(path.name for path in report.figures) == sorted(f"{n}.{k}" for n in shown for k in ("png", "svg"))
     assert all(path.stat().st_size for path in report.figures)
     assert set(report.summary["server"]) == set(synthetic_run.THREE)
@@ -193,10 +200,10 @@ def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     pages = {page.name: page for page in report.pages}
     assert list(pages) == ["report.html", "cpu_spikes.html", "explore.html", "postgres.html", "published.html"]
     named = {path.name for path in report.figures}
-    assert named >= {f"{name}.svg" for name in (*FIGURES, *DATABASE_FIGURES, *RAMP_FIGURES)}
+    assert named >= {f"{name}.svg" for name in (*FIGURES, *STORED_FIGURES)}
     page = pages["postgres.html"].read_text()
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
-    assert page.count('alt="') == len(DATABASE_FIGURES) + len(RAMP_FIGURES)
+    assert page.count('alt="') == len(STORED_FIGURES)
     assert page.index("Most inserts per second, where the server was the limit") < page.index("data:image/png")
     assert 'alt="Line chart of inserts answered per second' in page
     assert "the server died under load with exit code 101." in page

@@ -13,21 +13,22 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-from figure_checks import lines, readable, words
+from figure_checks import lines, picture, readable, words
 from synthetic_rates import PROBE_MS, USERS
 
 from runner.model import LabError
 from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
+from runner.present.chart import charts
 from runner.present.figures import clients
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
-from runner.present.notebook.gallery import FIGURES, RATES_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES
 from runner.present.notebook.session import VERDICT_PARTS
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
+FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
 NEWER = (
     *("probe_p50_ms", "probe_p95_ms", "probe_p99_ms", "probe_requests", "probe_failed", "probe_cpu_mean_pct"),
     *("iteration_mean_ms", "in_flight_mean", "objective", "bisection", "sustained", "objective_kept"),
@@ -234,9 +235,9 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
 
 @pytest.mark.parametrize("name", VERDICT_FIGURES)
 def test_figures_can_be_read(name: str, case: Case, tables: Tables) -> None:
-    readable(VERDICT_FIGURES[name](case))
+    readable(picture(name, case))
     untimed = tables.latency[tables.latency["trial_id"] == case.trial_id].assign(second=np.nan)
-    readable(VERDICT_FIGURES[name](replace(case, tables=replace(tables, latency=untimed))))
+    readable(picture(name, replace(case, tables=replace(tables, latency=untimed))))
 
 
 # --- notebooks --------------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
     assert list(pages) == [f"{name}.html" for name in every]
     named = {path.name for path in report.figures if not path.name.startswith("explore-")}
-    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, SPIKE_FIGURE, "published-ratios")
+    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios")
     assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
     assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps

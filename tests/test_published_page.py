@@ -16,16 +16,17 @@ from published_runs import CPU, RATE, ROOT, RUST, WORLDS, Build, own_lab
 from synthetic_published import RPS, World
 
 from runner.model import LabError
-from runner.present.alt import published as alt
+from runner.present.chart import charts, describe, draw, made
 from runner.present.frames import Tables
 from runner.present.notebook import notebooks
-from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.notebook.published_session import open_published, told
 from runner.present.published import beside, claims_figure
 from runner.present.published import ratios as published_ratios
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, read_claims
 from runner.present.published.claims_registry import JUDGES, judge_all
 from runner.present.published.numbers import METRICS, read_published
+
+PUBLISHED_FIGURES = charts("published")
 
 
 def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None:
@@ -236,12 +237,13 @@ def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) ->
 @pytest.mark.parametrize("run", ["plain", "sample"])
 def test_text_is_inside_large_enough_and_apart(name: str, run: str, request: pytest.FixtureRequest) -> None:
     tables = request.getfixturevalue(run)
-    if has_loads(tables, name):
-        readable(PUBLISHED_FIGURES[name](tables))
-    assert len(alt.DESCRIBED[name](tables)) <= 700
+    chart = made(name, tables)
+    if PUBLISHED_FIGURES[name].needs(tables):
+        readable(draw(chart))
+    assert len(describe(chart)) <= 700
 
 
 def test_figures_of_a_run_with_too_few_trials_say_so(build: Build) -> None:
     tables = build(trials=2)
-    assert not has_loads(tables, "published-claims") and has_loads(tables, "published-ratios")
+    assert [name for name, found in PUBLISHED_FIGURES.items() if found.needs(tables)] == ["published-ratios"]
     assert "5 trials a side" in words(claims_figure.measured(tables))

@@ -36,6 +36,7 @@ __all__ = [
     "draw",
     "empty",
     "made",
+    "median_point",
     "points",
     "registered",
     "sheet",

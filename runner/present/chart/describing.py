@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from runner.present.chart.courses import Course, clauses, course, hollow
-from runner.present.chart.sentences import Form, fit, nothing, scope, within
+from runner.present.chart.sentences import (
+    Form,
+    by_value,
+    degrees,
+    fit,
+    in_loads,
+    nothing,
+    pale,
+    scope,
+    span,
+    within,
+)
 from runner.present.chart.value import Chart
 from runner.present.look.style import number
 
@@ -19,7 +31,7 @@ def describe(chart: Chart) -> str:
     """
     if chart.nothing:
         return nothing(chart.about, chart.nothing)
-    return (chart.describe or lines)(chart)
+    return (chart.describe or (lines if chart.x.label else rows))(chart)
 
 
 def head(chart: Chart, kind: str = "Line chart") -> str:
@@ -46,6 +58,30 @@ def lines(chart: Chart) -> str:
         for parts, clause in zip(forms, said, strict=True):
             parts.append(within(panel, clause + chart.remarks.get(panel, "")))
     return fit(head(chart), [Form(parts, chart.noun) for parts in forms])
+
+
+def rows(chart: Chart) -> str:
+    """Describe a chart with a row for each server: its points in their order, with their ranges."""
+    clauses = {}
+    for panel in chart.panels:
+        own = chart.of_panel(panel)
+        points = {server: found.iloc[0] for server, found in own.items()}
+        values = by_value({server: float(point["y"]) for server, point in points.items()}, rising=chart.extreme.rising)
+        texts = {server: chart.y.say(value) for server, value in values.items()}
+        wide = {server: f"{text} ({_range(points[server])})" for server, text in texts.items()}
+        order = "lowest first" if chart.extreme.rising else "highest first"
+        more = chart.remarks.get(panel, "")
+        if chart.hollow:
+            more += f"; {pale({server: bool(points[server]['solid']) for server in values}, 'hollow')}"
+        clauses[panel] = [each + more for each in degrees(chart.extreme.noun, order, texts, wide, own)]
+    scale = ", logarithmic" if chart.y.log else ""
+    servers = scope(chart.frame["server"], len(clauses), chart.noun)
+    sentence = f"Dot plot of {chart.y.words} (across{scale}), a row for each server, {servers}: {chart.statistic}."
+    return fit(f"{sentence} {chart.hollow}".rstrip(), in_loads(clauses, "In brackets: minimum to maximum."))
+
+
+def _range(point: pd.Series[Any]) -> str:
+    return span(float(point["low"]), float(point["high"]))
 
 
 def courses_of(chart: Chart, panel: str) -> list[Course]:

@@ -26,7 +26,8 @@ def draw(chart: Chart) -> Figure:
     with style.rc():
         if chart.nothing:
             return style.no_data(chart.title, chart.nothing)
-        return (chart.draw or (facets if chart.facets else together))(chart)
+        shape = facets if chart.facets else together if chart.x.label else rows
+        return (chart.draw or shape)(chart)
 
 
 # --- a panel for each server, with axes of its own --------------------------------------------------------
@@ -259,6 +260,55 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
         limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
         ax.set(**{f"{axis}scale": "log" if kind.log else "linear", f"{axis}lim": limits})
         (scales.log_axis if kind.log else scales.even_axis)(ax, axis)
+
+
+# --- a row for each server --------------------------------------------------------------------------------
+
+
+def rows(chart: Chart) -> Figure:
+    """Draw a panel for each load, in it a row for each server: a point with its low to high."""
+    named = [chart.headings.get(panel, (panel, "")) for panel in chart.panels]
+    figure, axes = style.canvas(
+        chart.title,
+        chart.caption,
+        key=chart.key,
+        rows=len(named),
+        panel_in=0.2 + 0.36 * len(chart.servers),
+        heading_in=0.36 + any(words for _, words in named) * style.SMALL_PT * style.LINE / 72,
+        left_in=max(0.95, style.label_room(chart.servers)),
+        right_in=0.3,
+    )
+    low, high = float(chart.frame["low"].min()), float(chart.frame["high"].max())
+    for ax, panel, heading in zip(axes, chart.panels, named, strict=True):
+        style.heading(ax, *heading)
+        own = chart.of_panel(panel)
+        for place, (server, found) in enumerate(own.items()):
+            _row(ax, place, found.iloc[0], chart.looks[server], server)
+        style.name_rows(ax, list(own), chart.looks)
+        if chart.y.log:
+            ax.set(xscale="log", xlim=(low / 1.1, high * (high / low) ** 0.2 * 1.1))
+        else:
+            ax.set_xlim(0, high * 1.3 or 1)
+        (scales.log_axis if chart.y.log else scales.even_axis)(ax, "x")
+        ax.set_xlabel(chart.y.label)
+    return figure
+
+
+def _row(ax: Axes, place: int, point: pd.Series[Any], look: Identity, label: str) -> None:
+    """Draw the point of a server with its range and its value; what does not rank is hollow and pale."""
+    if not np.isfinite(point["y"]):
+        ax.text(0.01, place, "no data", transform=ax.get_yaxis_transform(), size=style.SMALL_PT, va="center")
+        return
+    color = look.color if point["solid"] else pale(look.color)
+    ranges = [[point["y"] - point["low"]], [point["high"] - point["y"]]]
+    ax.errorbar(
+        [point["y"]], [place], xerr=ranges, color=color, capsize=3, lw=1.3, marker=look.marker, ms=7, label=label,
+        markerfacecolor=color if point["solid"] else "white", zorder=3,
+    )  # fmt: skip
+    ax.annotate(
+        style.number(point["y"]), (point["high"], place), (8, 0), textcoords="offset points", size=style.SMALL_PT,
+        va="center",
+    )  # fmt: skip
 
 
 # --- curves -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.palette import Identity, identities
 from runner.present.look.style import number
+from runner.present.statistics.stats import spread
 
 COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 """Of a chart's frame: a row is a point. A chart may have more columns."""
@@ -111,6 +112,7 @@ class Chart:
     low and high (NaN: none) enclose y; solid is false where a point does not rank. NaN in y breaks a line.
     """
     x: Axis = Axis("")
+    """Across; without a label the chart has a row for each server, and y is across."""
     y: Axis = Axis("")
     looks: Mapping[str, Identity] = field(default_factory=dict)
     """Server -> its look, in the order of all figures."""
@@ -233,6 +235,12 @@ def tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the frame of all curves; without any value an empty one."""
     frame = pd.concat(parts, ignore_index=True)
     return frame if frame["y"].notna().any() else frame.iloc[:0]
+
+
+def median_point(cell: Cell, column: str, *, solid: bool = True) -> pd.DataFrame:
+    """Return one point: the median of a column of a cell's trials, with minimum and maximum."""
+    found = spread(cell.trials[column])
+    return points(cell, "median", [np.nan], [found.median], found.low, found.high, solid)
 
 
 def by_panel(found: Iterable[Cell]) -> dict[str, list[Cell]]:
