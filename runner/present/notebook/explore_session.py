@@ -21,8 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present.frames import read_tables
-from runner.present.look import style
+from runner.present.frames import read_tables, sealed_trials
+from runner.present.look import scales, style
 from runner.present.look.palette import identities
 from runner.present.notebook.session import Report, guard_notebook
 from runner.present.notebook.showing import png_of, show_table, show_text
@@ -45,8 +45,8 @@ ROWS = {
 def open_tables(run: str, trial: str = "") -> Exploration:
     """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
 
-    An empty `trial` is the one whose server had the highest CPU peak. LabError as of `session.open_report`, and for a
-    trial that the run does not have or that was not sealed.
+    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
+    `session.open_report`, and for a trial that the run does not have or that was not sealed.
     """
     guard_notebook(PARAMETERS, Exploration)
     for name, text in {"run": run, "trial": trial}.items():
@@ -55,12 +55,14 @@ def open_tables(run: str, trial: str = "") -> Exploration:
     folder = find_run(run)
     report = Report(folder, read_tables(folder), figures_folder(folder))
     every = report.tables.trials
-    trials = every[every["status"] == "sealed"].sort_values(["load_order", "trial_order"], ignore_index=True)
+    places = every["server"].map({server: place for place, server in enumerate(identities(every))})
+    trials = sealed_trials(every.assign(place=places)).sort_values(["load_order", "place", "trial_order"])
+    trials = trials.drop(columns="place").reset_index(drop=True)
     if trial and trial not in set(trials["trial_id"]):
         raise LabError(f"This run has no sealed trial {trial!r}.")
-    highest = trials.sort_values("server_cpu_peak_100ms_pct", ascending=False)["trial_id"]
+    ordered = trials.assign(k6=trials["tool"] == "k6").sort_values(["k6", "server_cpu_peak_100ms_pct"], ascending=False)
     mpl.rcParams.update(style.RC)
-    return Exploration(report, trials, trial or next(iter(highest), ""), live=asks_somebody())
+    return Exploration(report, trials, trial or next(iter(ordered["trial_id"]), ""), live=asks_somebody())
 
 
 @dataclass(eq=False)
@@ -188,7 +190,12 @@ def _lay_out(figure: Figure) -> None:
         title = legend.get_title().get_text()
         handles = legend.legend_handles
         legend.remove()
-        figure.legend(handles, names, title=title or None, loc="outside upper left", ncols=4, frameon=False)
+        figure.legend(handles, names, title=title, loc="outside upper left", ncols=4, frameon=False, alignment="left")
+    figure.draw_without_rendering()  # ticks need to know how much room there is
+    for ax in figure.axes:
+        for axis in ("x", "y"):
+            if getattr(ax, f"get_{axis}scale")() == "log":
+                scales.log_axis(ax, axis)
 
 
 def _described(figure: Figure, words: str) -> str:
@@ -199,7 +206,7 @@ def _described(figure: Figure, words: str) -> str:
         parts.append(f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}.")
     for side, axis in (("Across", "x"), ("Up", "y")):
         name = next((label for ax in axes if (label := getattr(ax, f"get_{axis}label")())), "")
-        parts.append(f"{side}: {name or 'no name'}, {_extent(axes, axis)}.")
+        parts.append(f"{side}: {name}{', ' if name else ''}{_extent(axes, axis)}.")
     named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     return " ".join([*parts, f"Legend: {', '.join(named)}."] if named else parts)
 
