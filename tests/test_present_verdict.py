@@ -271,8 +271,9 @@ def outputs(executed: Path) -> str:
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
     pages = {page.name: page for page in report.pages}
-    assert list(pages) == [f"{name}.html" for name in ("report", "cpu_spikes", "published", "rates", "verdict")]
-    named = {path.name for path in report.figures}
+    every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
+    assert list(pages) == [f"{name}.html" for name in every]
+    named = {path.name for path in report.figures if not path.name.startswith("explore-")}
     shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios")
     assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
@@ -284,7 +285,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
-    assert pages == ["report.html", "cpu_spikes.html", "published.html"]
+    assert pages == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
     notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", "sample", out)
     assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
     notebooks.execute(ROOT / "notebooks" / "rates.ipynb", "sample", out)

@@ -56,6 +56,7 @@ YOUNGER = {
 
 What is true or false is 1 or 0."""
 PROBE = ("t_s", "latency_ms", "service_ms", "status", "ok")
+REQUESTS = ("t_s", "latency_ms", "waiting_ms", "status", "ok")
 
 YOUNGER_TEXT = {"trials": ("objective", "session", "idle")}
 
@@ -140,6 +141,16 @@ class Tables:
         """
         path = None if self.folder is None else self.folder.tables / "probe" / f"{trial_id}.parquet"
         return _parquet(path, PROBE, "") if path is not None and path.is_file() else None
+
+    def requests(self, trial_id: str) -> pd.DataFrame:
+        """Return the requests of a trial by k6 (columns `REQUESTS`, one row per request); no rows where none are kept.
+
+        LabError for a file that cannot be read or lacks a column.
+        """
+        path = None if self.folder is None else self.folder.tables / "requests" / f"{trial_id}.parquet"
+        kept = path is not None and path.is_file()
+        rows = _parquet(path, REQUESTS, "") if path is not None and kept else pd.DataFrame(columns=REQUESTS)
+        return rows.assign(trial_id=trial_id)
 
     @property
     def _offered(self) -> pd.Series[bool]:

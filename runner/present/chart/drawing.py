@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.present.chart import rows_of_servers
 from runner.present.chart.value import Chart, Facet
 from runner.present.look import scales, style
 from runner.present.look.palette import Identity, pale
@@ -152,7 +153,7 @@ def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
 def together(chart: Chart) -> Figure:
     """Draw a panel for each load."""
     curves = {panel: _known(chart, panel) for panel in chart.headings}
-    rows = {panel: _rows(chart, panel, list(own)) for panel, own in curves.items()}
+    rows = {panel: _rows(chart, panel, own) for panel, own in curves.items()}
     figure, grid = style.page(chart.title, chart.caption, [row for own in rows.values() for row in own], key=chart.key)
     start = 0
     for panel, own in curves.items():
@@ -160,30 +161,40 @@ def together(chart: Chart) -> Figure:
         start += len(rows[panel])
         if not own:
             _say_nothing(axes[0][0], chart, panel)
-        elif len(own) <= chart.shared.few:
+        elif rows_of_servers.wanted(chart, own):
+            rows_of_servers.fill(axes[0], chart, panel, own)
+        elif _shares(chart, own):
             _fill_one(axes[0][0], chart, panel, own)
         else:
             _fill_many(axes, chart, panel, own)
     return figure
 
 
+def _shares(chart: Chart, servers: Collection[str]) -> bool:
+    """Return whether one panel holds the curves of all servers of a load."""
+    return len(servers) <= chart.shared.few and not chart.shared.alone
+
+
 def _known(chart: Chart, panel: str) -> dict[str, pd.DataFrame]:
     """Return the rows of each server that has any point in a panel, moved apart where several share it."""
-    found = {server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
-    if len(found) > chart.shared.few:
+    every = chart.of_panel(panel)
+    found = {server: rows for server, rows in every.items() if rows["y"].notna().any() or chart.shared.alone}
+    if not _shares(chart, found) or rows_of_servers.wanted(chart, found):
         return found
     middle = (len(found) - 1) / 2
     factors = {server: chart.shared.nudge ** (place - middle) for place, server in enumerate(found)}
     return {server: rows.assign(x=rows["x"] * factors[server]) for server, rows in found.items()}
 
 
-def _rows(chart: Chart, panel: str, servers: Sequence[str]) -> list[style.Row]:
+def _rows(chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> list[style.Row]:
     """Return the rows of panels that a load needs."""
-    size = chart.shared
+    size, servers = chart.shared, list(curves)
     head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
     if not servers:
         return [style.Row(1, 0.3, head_in, 0.1)]
-    if len(servers) <= size.few:
+    if rows_of_servers.wanted(chart, curves):
+        return [rows_of_servers.row(curves)]
+    if _shares(chart, servers):
         return [style.Row(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
     columns = min(COLUMNS, len(servers))
     count = -(-len(servers) // columns)
@@ -205,7 +216,7 @@ def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Mapping[str, pd.DataFr
     for server, rows in curves.items():
         _mark(ax, chart, rows, server)
     (chart.finish or finish)(ax, chart, panel)
-    ax.set_xlabel(chart.x.label)
+    ax.set_xlabel(chart.xlabels.get(panel, chart.x.label))
     ax.set_ylabel(chart.y.label)
     last = {server: rows.dropna(subset="y").iloc[-1] for server, rows in curves.items()}
     ends = {server: chart.ends.get((panel, server), (row["x"], row["y"])) for server, row in last.items()}
@@ -218,13 +229,14 @@ def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves:
     axes = [ax for row in grid for ax in row]
     for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
         style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
-        _behind(ax, curves, server)
+        if not chart.shared.alone:
+            _behind(ax, curves, server)
         _mark(ax, chart, rows, server)
         (chart.finish or finish)(ax, chart, panel)
         ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
     for ax in axes[last + 1 :]:
         ax.remove()
-    _name_axes(grid, chart.x.label, chart.y.label)
+    _name_axes(grid, chart.xlabels.get(panel, chart.x.label), chart.y.label)
 
 
 def _name_axes(grid: Sequence[Sequence[Axes]], xlabel: str, ylabel: str) -> None:

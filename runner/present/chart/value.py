@@ -95,6 +95,10 @@ class Shared:
     """Stands in the panel of a load without points."""
     nudge: float = 1.0
     """Factor by which the points of the next server lie farther across in a panel, so that bars do not hide others."""
+    alone: bool = False
+    """Whether each server has a small panel even so, without the others behind it, and where it has no points."""
+    fewest: int = 0
+    """Places across that make a curve: a load with fewer has a panel for each, and in it a row for each server."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,8 @@ class Chart:
     """Panel -> its name and the words below it, where the servers of a load share a panel."""
     sheet: Sheet = Sheet()
     shared: Shared = Shared()
+    xlabels: Mapping[str, str] = field(default_factory=dict)
+    """Panel -> the label of its axis across, where panels differ in it."""
     ends: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """Panel and server -> where the label of a curve points to, if not to its last point."""
     mark: Callable[[Axes, pd.DataFrame, Identity, str], None] | None = None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 # mypy: allow-untyped-calls
 # IPython ships without type annotations of its own.
+import io
 from html import escape
 
 import pandas as pd
 from IPython.display import display
+from matplotlib.figure import Figure
 
+from runner.present.look import style
 from runner.present.look.markup import literal, prose, to_html, to_markdown
 
 
@@ -35,3 +38,10 @@ def show_list(sentences: tuple[str, ...], strong: bool = False) -> None:
     style = ' class="warnings" style="font-weight:bold"' if strong else ""
     plain = "\n".join(f"- {sentence}" for sentence in sentences)
     display({"text/html": f"<ul{style}>\n{items}</ul>", "text/plain": plain}, raw=True)
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as PNG for a reader in front of the notebook, where no file is written."""
+    with style.rc():
+        figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
+    return picture.getvalue()

@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 from IPython.core.getipython import get_ipython
 from IPython.display import Image, display
+from matplotlib.figure import Figure
 
 from runner.model import LabError
 from runner.present.frames import read_tables
-from runner.present.look import style
+from runner.present.look import scales, style
 from runner.present.notebook.session import Report, guard_notebook
-from runner.present.notebook.showing import show_list, show_table, show_text
+from runner.present.notebook.showing import png_of, show_list, show_table, show_text
 from runner.present.spikes import figures as spike_figures
 from runner.present.spikes import survey as spike_survey
 from runner.present.spikes import words as spike_words
@@ -87,6 +88,8 @@ class SpikePage:
     view: View | None = None
     controls: Any = None
     """The list of trials and the slider, once they are shown."""
+    _canvas: Any = None
+    """The figure as a widget, once it is shown to somebody."""
     _sections: list[tuple[Any, Callable[[], None]]] = field(default_factory=list)
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
@@ -177,15 +180,20 @@ class SpikePage:
 
     def _draw(self) -> None:
         assert self.view is not None
-        figure = spike_figures.timeline(self.view)
+        figure, words = spike_figures.timeline(self.view), spike_figures.describe(self.view)
+        if self._canvas is not None:
+            self._canvas.close()
+        self._canvas = zoomable(figure) if self.live else None
+        if self._canvas is not None:
+            display(self._canvas)
+            show_text(words)
+            return
         if self.live:
-            with style.rc():
-                figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
-            png = picture.getvalue()
+            png = png_of(figure)
         else:
             png = style.save(figure, self.report.figures, spike_figures.NAME)[0].read_bytes()
             self.report.shown.append(spike_figures.NAME)
-        display(Image(data=png, format="png", width=700, alt=spike_figures.describe(self.view)))
+        display(Image(data=png, format="png", width=700, alt=words))
 
     def _section(self, render: Callable[[], None]) -> None:
         """Show something about the trial, where it can be changed in a place of its own."""
@@ -207,10 +215,38 @@ def _fill(output: Any, render: Callable[[], None]) -> None:
 
 def _widgets() -> Any:
     """Return ipywidgets, which only a reader in front of the notebook needs; None where it is not installed."""
+    return _installed("ipywidgets")
+
+
+def _installed(name: str) -> Any:
     try:
-        return importlib.import_module("ipywidgets")
+        return importlib.import_module(name)
     except ImportError:
         return None
+
+
+def zoomable(figure: Figure) -> Any:
+    """Return a figure over one axis of time as a widget (ipympl's Canvas); None where ipympl is not installed.
+
+    Zooming or moving one panel does so to all. Below the figure stands what is under the pointer (each panel's
+    `format_coord`).
+    """
+    backend = _installed("ipympl.backend_nbagg")
+    if backend is None or _widgets() is None:
+        return None
+    mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
+    first, *others = figure.axes
+    for ax in others:
+        ax.sharex(first)
+    for number in first.texts:  # those of spikes, which may be moved out of sight
+        number.set_clip_on(True)
+    for ax in figure.axes:
+        if ax.get_yscale() == "log":
+            ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
+    canvas = backend.Canvas(figure)
+    backend.FigureManager(canvas, 0)
+    canvas.header_visible, canvas.resizable = False, False
+    return canvas
 
 
 def _label(row: dict[Any, Any]) -> str:
