@@ -254,8 +254,8 @@ def _name_axes(grid: Sequence[Sequence[Axes]], xlabel: str, ylabel: str) -> None
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
     """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
     own = chart.frame[chart.frame["panel"] == panel]
-    for axis, kind, values in (("x", chart.x, own["x"]), ("y", chart.y, own[["y", "low", "high"]].stack())):
-        low, high = float(values.min()), float(values.max())
+    for axis, kind, values in (("x", chart.x, own[["x"]]), ("y", chart.y, own[["y", "low", "high"]])):
+        low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
         spare = (1.0 if axis == "x" else chart.spare[0]) if not kind.log else chart.spare[1]
         limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
         ax.set(**{f"{axis}scale": "log" if kind.log else "linear", f"{axis}lim": limits})
@@ -331,7 +331,8 @@ def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw points with their low to high, joined; what does not rank is hollow and pale."""
     faint = pale(look.color)
-    found = [(p.x, p.y, p.low, p.high, p.solid) for p in rows.dropna(subset="y").itertuples()]
+    known = rows.dropna(subset="y")[["x", "y", "low", "high", "solid"]]
+    found: list[tuple[Any, ...]] = list(known.itertuples(index=False, name=None))
     for (x0, y0, *_, full0), (x1, y1, *_, full1) in pairwise(found):
         color = look.color if full0 and full1 else faint
         ax.plot([x0, x1], [y0, y1], color=color, lw=1.6, label="_line", zorder=2)

@@ -5,18 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, Sheet, bars, cells, chart, empty, points, tidy
+from runner.present.figures.ramp import TABLE, has_database
 from runner.present.frames import Tables
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import carried_quantile, spread
 
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
-TABLE = "The answer"
-
-
-def has_database(tables: Tables) -> bool:
-    """Return whether a run has a database behind its servers."""
-    return tables.has_database
 
 
 @chart("inserts-by-pool-size", notebook="postgres", needs=has_database, table=TABLE)

@@ -12,7 +12,6 @@ from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, by_panel, ce
 from runner.present.chart.sentences import listing, names_or_count
 from runner.present.figures import seconds
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.figures.pool_sweep import TABLE, has_database
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.palette import identities
@@ -20,6 +19,7 @@ from runner.present.statistics.stats import Floats, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
+TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 LIMITS = {"none": "nobody", **{word: f"the {word}" for word in ("server", "generator", "database", "pool")}}
 """What limited all trials of a server, as a sentence says it."""
@@ -47,6 +47,11 @@ class Quantity:
     """Words above a panel."""
     remark: Callable[[Sequence[Cell]], str] = lambda _: ""
     """What the description says of all servers of a load besides."""
+
+
+def has_database(tables: Tables) -> bool:
+    """Return whether a run has a database behind its servers."""
+    return tables.has_database
 
 
 # --- inserts into a database ------------------------------------------------------------------------------

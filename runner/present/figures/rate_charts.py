@@ -266,8 +266,8 @@ def _answers(tables: Tables, table: pd.DataFrame) -> pd.DataFrame:
         row = rows[cell.panel, cell.server]
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
         texts = {"words": objectives.words(row), "interval": objectives.interval(row)}
-        ends = [[row["kept_rps"]], row["low_rps"], row["high_rps"]]
-        found.append(points(cell, "median", [math.nan], *ends, known, **texts))
+        kept_rps, low, high = ([row[name]] for name in ("kept_rps", "low_rps", "high_rps"))
+        found.append(points(cell, "median", [math.nan], kept_rps, low, high, known, **texts))
         outcomes = [objectives.outcome(steps) for _, steps in cell.trials.groupby("block")]
         lows, highs = [each.low_rps for each in outcomes], [each.high_rps for each in outcomes]
         nothing = [math.nan] * len(outcomes)
