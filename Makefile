@@ -10,6 +10,7 @@ BIN := .venv/bin
 K6_SERIES := v1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
+PYTEST := $(BIN)/python -m pytest --durations 10 --durations-min 5
 LOCK := $(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
@@ -24,13 +25,20 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 	  if [ $$status -gt 1 ]; then exit $$status; fi; \
 	  $(BIN)/bench report latest; exit $$status
 
-.PHONY: test
-test: setup k6-both test-servers ## Run the tests
-	@$(BIN)/python -m pytest
+.PHONY: test test-all
+test: setup ## Run the tests that a change must pass before its commit (eight minutes on two cores)
+test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser, faults too
+test: ONLY := not long and
+# Tests that measure run alone, after all others, which share the CPUs.
+test test-all:
+	@status=0; \
+	$(PYTEST) --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed" || status=1; \
+	$(PYTEST) -m "$(ONLY) (load or timed)" || status=1; \
+	exit $$status
 
 # One target folder for all: they share most of their dependencies.
 .PHONY: test-servers
-test-servers: setup ## Run the servers' own unit tests (part of make test)
+test-servers: setup ## Run the servers' unit tests (part of make test-all)
 	@set -e; for server in $(SERVERS_GO); do echo "go test $$server"; (cd $$server && go test ./...); done
 	@set -e; for server in $(shell grep -ls 'cfg(test)' servers/*/src/*.rs | xargs -n1 dirname | sort -u); do echo "cargo test $$server"; \
 	  (cd $$server && cargo test --quiet --locked --target-dir ../../common-rust/target/test -- --test-threads=1); done # some measure time
@@ -40,7 +48,7 @@ setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the quick campaign's bina
 	@PYTHON="$(PYTHON)" K6_SERIES=$(K6_SERIES) setup/all.sh
 
 .PHONY: k6-both
-k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test)
+k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test-all)
 	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
 
 .PHONY: lint
@@ -89,9 +97,11 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
-readme: setup ## Write the table of servers anew into README.md
+readme: setup ## Write the table of servers anew into README.md, that of columns into docs/data.md
 	@$(BIN)/bench list --markdown > .venv/.servers.md
 	@sed -i -e '/^<!-- servers: begin/,/^<!-- servers: end/{//!d}' -e '/^<!-- servers: begin/r .venv/.servers.md' README.md
+	@$(BIN)/bench list --columns > .venv/.columns.md
+	@sed -i -e '/^<!-- columns: begin/,/^<!-- columns: end/{//!d}' -e '/^<!-- columns: begin/r .venv/.columns.md' docs/data.md
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

@@ -1,8 +1,8 @@
 """Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
 
-Run: python benchmarks/digest.py [--iterations N] [--tags stock|trimmed] [--keep FOLDER]. Each reader runs in a
-process of its own. Wall time is from the start of reading to the last table; memory is the process's peak
-resident size.
+Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep FOLDER]. Each reader runs
+in a process of its own, one after the other in each repeat, so that a slow moment of the machine meets all of them.
+Shown are medians. Wall time is from the start of reading to the last table; memory is the process's peak resident size.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 PANDAS_LINES = 500_000
@@ -56,6 +57,9 @@ connection.execute(
         f" pandas.read_json(raw, lines=True, chunksize=100_000, nrows={PANDAS_LINES}))",
     ),
 }
+BESIDE = "bare DuckDB COPY"
+Costs = tuple[float, float, int]
+"""Wall time and CPU time in seconds, peak resident size in bytes."""
 
 
 def main() -> None:
@@ -64,7 +68,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=1_000_000)
     parser.add_argument("--tags", choices=("stock", "trimmed"), default="stock")
     parser.add_argument("--keep", type=Path, help="folder in which the generated file stays for the next time")
-    parser.add_argument("--repeats", type=int, default=1, help="the fastest of so many is shown")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=tuple(_READERS), action="append", help="leave out the other readers")
     options = parser.parse_args()
     if options.iterations < 1 or options.repeats < 1:
@@ -76,7 +80,10 @@ def main() -> None:
             f"{options.iterations:,} iterations, {facts['lines']:,} lines, {size / 1e6:,.0f} MB of JSON,"
             f" {raw.stat().st_size / 1e6:,.0f} MB compressed"
         )
-        results = {name: min(_measure(name, raw) for _ in range(options.repeats)) for name in options.only or _READERS}
+        results: dict[str, list[Costs]] = {name: [] for name in options.only or _READERS}
+        for _ in range(options.repeats):
+            for name, costs in results.items():
+                costs.append(_measure(name, raw))
     _report(results, size, facts["lines"])
 
 
@@ -103,8 +110,8 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
     return raw, json.loads(note.read_text())
 
 
-def _measure(name: str, raw: Path) -> tuple[float, float, int]:
-    """Run one reader in a fresh process: (wall s, CPU s, peak resident bytes)."""
+def _measure(name: str, raw: Path) -> Costs:
+    """Run one reader in a fresh process."""
     imports, work = _READERS[name]
     with tempfile.TemporaryDirectory(prefix="bench-digest-out-") as out:
         program = _MEASURE.format(imports=imports, work=work)
@@ -115,17 +122,18 @@ def _measure(name: str, raw: Path) -> tuple[float, float, int]:
     return float(wall), float(cpu), int(peak)
 
 
-def _report(results: dict[str, tuple[float, float, int]], size: int, lines: int) -> None:
-    first = next(iter(results))
-    _show(f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  time beside {first}")
-    for name, (wall, cpu, peak) in results.items():
+def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
+    """Print a row per reader; the ratio is the median of those within one repeat."""
+    _show(f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall time beside {BESIDE}'s")
+    for name, costs in results.items():
         factor = max(1.0, lines / PANDAS_LINES) if name.startswith("pandas") else 1.0
-        whole = wall * factor
         note = f"  (scaled from {PANDAS_LINES:,} lines)" if factor > 1 else ""
-        ratio = whole / results[first][0]
+        wall, cpu, peak = (median(column) for column in zip(*costs, strict=True))
+        beside = results.get(BESIDE, costs)
+        ratios = [factor * ours[0] / theirs[0] for ours, theirs in zip(costs, beside, strict=True)]
         _show(
-            f"{name:<20}{whole:>9.1f}{cpu * factor:>9.1f}{size / 1e6 / whole:>9.0f}{peak / 1e6:>9.0f}"
-            f"  x {ratio:.2f}{note}"
+            f"{name:<20}{wall * factor:>9.1f}{cpu * factor:>9.1f}{size / 1e6 / (wall * factor):>9.0f}{peak / 1e6:>9.0f}"
+            f"  x {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){note}"
         )
 
 

@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from runner.fingerprint import fingerprint
-from runner.model import Cell, LabError
-from runner.store import calibration_file, read_json, write_json
+from runner.limits import Limit
+from runner.model import Cell
+from runner.store import calibration_file, decode, read_json, write_json
 
 FEWEST = 3
 """Trials that a ceiling needs before a verdict leans on it."""
@@ -36,7 +37,7 @@ class Ceiling:
     @property
     def known(self) -> bool:
         """Whether the generator itself was the limit, in as many trials as make a noisy moment unlikely."""
-        return self.verdict == "generator-bound" and self.trials >= FEWEST
+        return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST
 
     @property
     def in_words(self) -> str:
@@ -63,7 +64,7 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode: the higher one of its neighbours in connections.
 
-        None where the generator's own limit was not seen at both: a lower bound says nothing about a rate above it.
+        None where the generator was not the limit at both: a lower bound says nothing about a rate above it.
         """
         alike = [
             ceiling
@@ -89,12 +90,9 @@ def load_calibration() -> Calibration | None:
     path = calibration_file()
     if not path.is_file():
         return None
-    return calibration_from(read_json(path))
+    return calibration_from(read_json(path), f"{path} is no calibration, make it anew with `bench calibrate`")
 
 
-def calibration_from(data: Any) -> Calibration:
-    """Return a calibration as it was written to its file or into a manifest."""
-    try:
-        return Calibration(**{**data, "ceilings": tuple(Ceiling(**ceiling) for ceiling in data["ceilings"])})
-    except (TypeError, KeyError) as error:
-        raise LabError(f"The calibration cannot be read ({error}): make it anew with `bench calibrate`.") from None
+def calibration_from(data: Any, said: str) -> Calibration:
+    """Return a calibration as it was written to its file or into a manifest; LabError, beginning with `said`."""
+    return decode(Calibration, data, said, exit_code=2)

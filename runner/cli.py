@@ -57,7 +57,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the last resort: a sentence, and the rest where a developer finds it
-        Console().error(f"The lab met what it does not know ({type(error).__name__}: {error}); {_kept(error)}.")
+        Console().error(f"Unexpected error ({type(error).__name__}: {error}); {_kept(error)}.")
         sys.exit(1)
 
 

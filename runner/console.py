@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from runner.model import Trial, milliseconds
+from runner.model import Trial, number
 from runner.planning.plan import Clock
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
@@ -129,5 +129,5 @@ def _line(trial: Trial, record: dict[str, Any]) -> str:
     metrics = record["metrics"]
     said = [f"{metrics['rps']:,.0f} requests/s"]
     times = {each: metrics.get(f"latency_{each}_ms") for each in ("p50", "p99")}
-    said += [f"{each} {milliseconds(value)} ms" for each, value in times.items() if value is not None]
+    said += [f"{each} {number(value)} ms" for each, value in times.items() if value is not None]
     return f"{name}: {', '.join([*said, record['verdict']])}"

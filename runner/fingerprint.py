@@ -1,4 +1,4 @@
-"""Tell machines apart by what changes their numbers. Imports nothing of ours: measuring and presenting both ask."""
+"""Distinguish machines by what changes their numbers. Imports nothing of ours: measuring and presenting both ask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
     `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB more or less for
     itself at each boot. A fact that an older manifest lacks is unknown (null), as is one that a machine does not
-    tell: two machines are taken for one only where they tell the same.
+    report: two machines count as one only where all facts are equal.
     """
     memory = facts.get("memory_bytes")
     memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None

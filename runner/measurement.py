@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
+
+
+PROBE_HZ, PROBE_CONNECTIONS = 40.0, 100
+"""How often the probe asks (few enough to be no load, often enough for a percentile per second or two), and how many of
+its requests may be under way."""
+PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
+"""The probe's samples: times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a
+connection."""
 
 
 def ended(code: int) -> str:
@@ -44,7 +51,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's own (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
+    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
 
     A field is None where the server does not offer it.
     """
@@ -72,23 +79,36 @@ class DatabaseCounters:
 
 @dataclass(frozen=True)
 class DatabaseUse:
-    """A trial's own database: the tag of its inserts, and the counters around the load."""
+    """A trial's database: the tag of its inserts, and the counters around the load."""
 
     tag: str
     version: str
     before: DatabaseCounters
     after: DatabaseCounters
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> DatabaseUse:
-        """Rebuild from plain JSON types."""
-        before, after = DatabaseCounters(**data["before"]), DatabaseCounters(**data["after"])
-        return cls(data["tag"], data["version"], before, after)
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFacts:
+    """Facts of one load: of a whole trial, or of one slice of it.
+
+    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the generator process.
+    """
+
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+    counters_before: Counters
+    counters_after: Counters
+    database: DatabaseUse | None = None
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Facts of one slice of a trial's load; the fields are those of Measurement.
+@dataclass(frozen=True, kw_only=True)
+class Slice(LoadFacts):
+    """One slice of a trial's load.
 
     `place` counts the slices of one server from 1: in each place of a session every server has one. `position` counts
     all slices of the session from 1, in the order in which they were loaded.
@@ -96,62 +116,24 @@ class Slice:
 
     place: int
     position: int
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-    counters_before: Counters
-    counters_after: Counters
-    database: DatabaseUse | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Slice:
-        """Rebuild from plain JSON types."""
-        return cls(**_typed(data))
 
 
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a slice and a measurement share, rebuilt from plain JSON types; others as they are."""
-    return {
-        **data,
-        "argv": tuple(data["argv"]),
-        "generator_env": tuple((k, v) for k, v in data["generator_env"]),
-        "counters_before": Counters(**data["counters_before"]),
-        "counters_after": Counters(**data["counters_after"]),
-        "database": DatabaseUse.from_json(data["database"]) if data.get("database") else None,
-    }
+@dataclass(frozen=True, kw_only=True)
+class Measurement(LoadFacts):
+    """A trial as the measure wing saw it; the raw files lie beside it in the trial's folder.
 
-
-@dataclass(frozen=True)
-class Measurement:
-    """Facts of one load as the measure wing saw them; the raw files lie beside it in the trial's folder.
-
-    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the
-    generator process.
+    Of a trial in a session the fields of LoadFacts are of its first and last slice, and argv of the first.
     """
 
     engine: str
     placement: Placement
     port: int
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-    counters_before: Counters
-    counters_after: Counters
     sample_hz: float
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
     died: int | None = None
     """Exit code of a server that ended under load; None where it lived."""
-    database: DatabaseUse | None = None
     generator_ceiling_rps: float | None = None
     """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
     host_cpus: int | None = None
@@ -161,8 +143,7 @@ class Measurement:
     idle: str | None = None
     """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
     slices: tuple[Slice, ...] = ()
-    """Of a trial in a session: its slices in the order of their places. The fields above are then of the first and last
-    slice, and argv of the first."""
+    """Of a trial in a session: its slices in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
     """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
 
@@ -173,20 +154,8 @@ class Measurement:
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """The slices as measurements of their own; the measurement itself where there are none."""
+        """The slices, each as a measurement; the measurement itself where there are none."""
         if not self.slices:
             return (self,)
-        names = [each.name for each in fields(Slice) if each.name not in ("place", "position")]
+        names = [each.name for each in fields(LoadFacts)]
         return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types; the inverse of `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measurement:
-        """Rebuild from `to_json`'s output as read back from trial.json."""
-        placement = Placement(**{key: tuple(cpus) for key, cpus in data["placement"].items()})
-        slices = tuple(Slice.from_json(each) for each in data.get("slices", ()))
-        others = tuple((begin, end) for begin, end in data.get("others_loaded", ()))
-        return cls(**{**_typed(data), "placement": placement, "slices": slices, "others_loaded": others})

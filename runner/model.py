@@ -7,21 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-POOL_EXHAUSTED = "the pool of connections was exhausted"
-"""How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
-FIGURES = (
-    "pool_size",
-    "pool_in_use",
-    "pool_idle",
-    "pool_waiting",
-    "gc_cycles",
-    "gc_pause_total_ms",
-    "gc_cpu_s",
-    "requests",
-    "connections",
+STATS_COLUMNS = (
+    *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
+    *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet that come of a server's own /stats: the object there, `_`, the key in it; or a key of
-the answer itself."""
+"""Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it; or a key of the
+answer itself."""
 OWN_SCRIPT = "own"
 """Workload of a script that the user brings: an iteration may be several requests, or pauses."""
 OWN_GET = "own-get"
@@ -58,7 +49,7 @@ class LabError(Exception):
 
 
 class CannotGoOnError(LabError):
-    """No trial can go on, and none is at fault: the engine has gone, a disk is full, a file is another one by now."""
+    """No further trial can run, and none is at fault: the engine has gone, a disk is full, or a file has changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=1)
@@ -74,8 +65,8 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-def milliseconds(value: float) -> str:
-    """Return a time as a person would write it: 0.393, 5.69, 1,970."""
+def number(value: float) -> str:
+    """Return a number as a person would write it, with three digits or all before the point: 0.393, 5.69, 1,970."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -144,7 +135,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cell:
-    """Server x workload x parameters: what a number is a number of.
+    """Server x workload x parameters: what a number is measured of.
 
     Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and `duration_s` (wrk);
     for an open one the arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`,
@@ -184,7 +175,7 @@ class Cell:
     idle: Idle = "polling"
     """What idle CPUs were asked to do."""
     slices: int | None = None
-    """How many slices the load has in a session; None for a trial of its own."""
+    """How many slices the load has in a session; None where the trial is in no session."""
 
     @property
     def load_id(self) -> str:
@@ -259,7 +250,7 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of the session, whose servers live and are loaded side by side; None for a trial of its own."""
+    """Name of the session, whose servers live and are loaded side by side; None for a single trial."""
 
 
 @dataclass(frozen=True)
@@ -291,13 +282,13 @@ class Load:
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
-    """Slices per server and session; None where each trial is on its own."""
+    """Slices per server and session; None without sessions."""
     slice_s: float | None = None
 
 
 @dataclass(frozen=True)
-class Own:
-    """An API of the user's own, as a campaign has it: where it is, and what is sent to it."""
+class UserApi:
+    """A user's API in a campaign: where it is, and what is sent to it."""
 
     name: str
     """By which the campaign's servers have it."""
@@ -336,7 +327,7 @@ class Campaign:
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
-    owns: tuple[Own, ...] = ()
+    owns: tuple[UserApi, ...] = ()
     """What is measured instead of servers/ and workloads/; all are loaded alike."""
     text: str = field(repr=False, default="")
     """The TOML as given, kept for the manifest."""
@@ -367,11 +358,3 @@ class Check:
     name: str
     ok: bool
     detail: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a trial measured, and why."""
-
-    verdict: Literal["server-bound", "generator-bound", "database-bound", "offered", "serial", "inconclusive"]
-    reason: str

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from runner.model import SCHEMA, LabError, State
 
@@ -23,12 +23,12 @@ RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "
 """Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
 _RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
-RECORD = ("trial_id", "order", "block", "attempt", "cell", "status", "error", "disturbed", "metrics", "raw")
-"""What every trial.json has, whatever became of the trial."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
 LARGEST_JSON = 64 * 2**20
 """A manifest has some kB, a trial's record some dozen."""
+T = TypeVar("T")
+_DECODERS: dict[type, Any] = {}
 
 
 def lab_root() -> Path:
@@ -105,6 +105,27 @@ def read_json(path: Path) -> Any:
         raise LabError(f"{path} does not exist.", exit_code=1) from None
     except (ValueError, OSError, RecursionError) as error:
         raise LabError(f"{path} cannot be read as JSON: {error}.", exit_code=1) from None
+
+
+def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
+    """Return plain JSON values as the frozen dataclass `kind`, with all that is in it.
+
+    LabError, which begins with `said`, where a value is missing or of another type, or (unless `more`) where there is
+    one that `kind` does not have: a later version may mean something else by the others.
+    """
+    import pydantic  # noqa: PLC0415 - it takes 0.1 s, and most commands decode nothing
+
+    if kind not in _DECODERS:
+        _DECODERS[kind] = pydantic.TypeAdapter(kind)
+    try:
+        given = json.dumps(value if isinstance(value, dict) else {})
+        found: T = _DECODERS[kind].validate_json(given, strict=True, extra="ignore" if more else "forbid")
+    except pydantic.ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        why = f"it has no {where}" if fault["type"] == "missing" else f"{where}: {fault['msg']}"
+        raise LabError(f"{said}: {why}.", exit_code) from None
+    return found
 
 
 def public(text: str) -> str:
@@ -204,27 +225,49 @@ class RunFolder:
         if not self.journal.exists():
             return states
         for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], start=1):
+            said = f"{self.journal}, line {number}: not a journal entry"
             try:
-                entry = json.loads(line)
-                states[str(entry["trial_id"])] = entry["state"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise LabError(f"{self.journal}, line {number}: not a journal entry.", exit_code=1) from None
+                entry = decode(_Entry, json.loads(line), said, more=True)
+            except (ValueError, RecursionError):
+                raise LabError(f"{said}.", exit_code=1) from None
+            states[entry.trial_id] = entry.state
         return states
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """One line of the journal."""
+
+    trial_id: str
+    state: State
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What every trial.json has, whatever became of the trial."""
+
+    trial_id: str
+    order: int
+    block: int
+    attempt: int
+    cell: dict[str, Any]
+    status: State
+    error: str | None
+    disturbed: bool
+    metrics: dict[str, Any]
+    raw: dict[str, dict[str, Any]]
+    session: str | None = None
+
+
 def _record(path: Path) -> dict[str, Any]:
-    """Read a trial.json; LabError where it is not one of this version, or names another folder than its own."""
-    record = read_json(path)
-    missing = [name for name in RECORD if name not in record] if isinstance(record, dict) else list(RECORD)
-    if missing:
-        raise LabError(f"{path} is not a trial's record: it has no {missing[0]}.", exit_code=1)
-    if record["trial_id"] != path.parent.name or not NAME.fullmatch(path.parent.name):
+    """Read a trial.json; LabError where it is not one of this version, or names another folder or foreign files."""
+    found = read_json(path)
+    record = decode(_Record, found, f"{path} is not a trial's record", more=True)
+    if record.trial_id != path.parent.name or not NAME.fullmatch(path.parent.name):
         raise LabError(f"{path} is not the record of the trial that its folder is named after.", exit_code=1)
-    numbers = (record["order"], record["block"], record["attempt"])
-    kinds = all(isinstance(record[name], dict) for name in ("cell", "metrics", "raw"))
-    if not kinds or not all(type(each) is int for each in numbers) or not all(map(_RAW.fullmatch, record["raw"])):
-        raise LabError(f"{path} is not a trial's record: its values are of the wrong kind.", exit_code=1)
-    return dict(record)
+    if not all(map(_RAW.fullmatch, record.raw)):
+        raise LabError(f"{path} is not a trial's record: it names a raw file that no trial has.", exit_code=1)
+    return dict(found)
 
 
 def _whole_lines(handle: BinaryIO) -> int:
@@ -268,7 +311,7 @@ def find_run(run: str) -> RunFolder:
     if not (folder / "run.json").is_file():
         raise LabError(f"There is no run {run!r}: no run.json in {folder}.")
     found = RunFolder(folder)
-    found.manifest()  # a broken one is told now, before any work
+    found.manifest()  # a broken one is refused before any work
     for path in folder.rglob("*"):
         if not (path.is_dir() or path.is_file()) or path.is_symlink():
             raise LabError(f"{path} is a link or a device: a run of the lab holds files only.")

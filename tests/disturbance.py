@@ -4,11 +4,15 @@ A test marked `load` or `timed` that fails counts at once where the machine was 
 CPU time away in some second since its module began, the test and all of its fixtures are made anew, in a quieter
 moment if one comes. Where the hypervisor took so much on average, in the last attempt too, that a trial's verdict would
 be `inconclusive`, a test marked `load` is skipped and says so: nothing was found out.
+
+Such a test runs alone. Beside others, in a worker of pytest-xdist, it fails and says so.
 """
 
+import math
 import threading
 import time
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,9 +72,9 @@ class Watch:
         self.readings.append(self._now())
         return self.readings[-1].at_s
 
-    def since(self, begin_s: float) -> list[float]:
-        """Return the share stolen in each second since a marked instant, up to now."""
-        pairs = [pair for pair in pairwise([*self.readings, self._now()]) if pair[0].at_s >= begin_s]
+    def since(self, begin_s: float, end_s: float = math.inf) -> list[float]:
+        """Return the share stolen in each second since a marked instant, up to another one or now."""
+        pairs = [p for p in pairwise([*self.readings, self._now()]) if p[0].at_s >= begin_s and p[1].at_s <= end_s]
         return [stolen_pct(*pair) for pair in pairs if pair[1].every - pair[0].every >= FEWEST_TICKS]
 
     def mean_pct(self, begin_s: float) -> float:
@@ -88,6 +92,16 @@ class Watch:
                 return
 
 
+def measures(item: pytest.Item) -> bool:
+    """Return whether a test is marked `load` or `timed`."""
+    return any(item.iter_markers("load")) or any(item.iter_markers("timed"))
+
+
+def beside_others(item: pytest.Item) -> bool:
+    """Return whether other workers of pytest-xdist run tests at the same time."""
+    return getattr(item.config, "workerinput", {}).get("workercount", 1) > 1
+
+
 class Repeats:
     """Runs the tests that measure, again where they were disturbed."""
 
@@ -97,6 +111,22 @@ class Repeats:
         self._module: tuple[object, float] = (None, 0.0)
         self._timeout: object = None
         self._repeated: list[str] = []
+        self._made: dict[str, tuple[float, float]] = {}
+        """Fixture of the whole session -> when it was made: before the module began that takes it."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+        """Note when a fixture is made that tests of several modules take."""
+        begin_s = self._watch.mark() if fixturedef.scope == "session" else 0.0
+        made = yield
+        if fixturedef.scope == "session":
+            self._made[fixturedef.argname] = (begin_s, self._watch.mark())
+        return made
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Refuse to measure beside other tests."""
+        if measures(item) and beside_others(item):
+            pytest.fail("it measures, and runs alone: without -n, or leave it out by -m 'not load and not timed'")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_timeout_set_timer(self, settings: object) -> None:
@@ -109,7 +139,7 @@ class Repeats:
         module = item.getparent(pytest.Module)
         if module is not self._module[0]:
             self._module = (module, self._watch.mark())
-        if not {"load", "timed"} & {mark.name for mark in item.iter_markers()}:
+        if not measures(item) or beside_others(item):
             self._timeout = None
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -125,7 +155,8 @@ class Repeats:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
             if left < ATTEMPTS - 1:
                 self._left_s -= time.monotonic() - failed_s
-            stolen = max(self._watch.since(begin_s), default=0.0)
+            made = (self._watch.since(*self._made[each]) for each in item.fixturenames if each in self._made)
+            stolen = max(chain(self._watch.since(begin_s), *made), default=0.0)
             if not any(report.failed for report in reports) or stolen < STOLEN_PCT:
                 return reports
             failed_s = time.monotonic()

@@ -3,11 +3,23 @@
 What goes wrong is asked for by a word in the file `fault` beside the tools.
 """
 
+import json
+import re
 import shutil
 import stat
+import subprocess
 import sys
+import time
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import real_lab
+from real_lab import BENCH, bench
+
+__all__ = ["BENCH", "bench"]
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
 SERVER_TOML = """[server]
@@ -38,7 +50,21 @@ warmup_s = 0.1
 """
 
 
-def make(root: Path, repeats: int = 1) -> Path:
+K6 = "b01-fake-experiments-vus2"
+WRK = "b01-fake-wrk-matrix-c4-keepalive"
+CLOSE = "b01-fake-wrk-matrix-c4-close"
+"""Three of the campaign's trials."""
+ALONE = {
+    K6: CAMPAIGN[: CAMPAIGN.rindex("[[load]]")],
+    WRK: re.sub(r"\[\[load\]\].*?(?=\[\[load\]\])", "", CAMPAIGN, count=1, flags=re.DOTALL)
+    .replace("[1, 4]", "[4]")
+    .replace('"keepalive", "close"', '"keepalive"'),
+}
+ALONE[CLOSE] = ALONE[WRK].replace('"keepalive"', '"close"')
+"""The campaign with one trial only."""
+
+
+def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
     """Make the lab under `root`; return the campaign's file."""
     server = root / "servers" / "fake"
     server.mkdir(parents=True)
@@ -56,11 +82,36 @@ def make(root: Path, repeats: int = 1) -> Path:
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     (root / "data").mkdir()
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
-    campaign = root / "fakes.toml"
-    campaign.write_text(CAMPAIGN.format(repeats=repeats))
-    return campaign
+    path = root / "fakes.toml"
+    path.write_text(campaign.replace("{repeats}", str(repeats)))
+    return path
 
 
 def fault(root: Path, name: str) -> None:
     """Ask for a fault from now on; the scripts in `fakes/` say which there are. The empty name is none."""
     (root / ".tools" / "fault").write_text(name)
+
+
+def run(root: Path, campaign: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """Run a campaign with plain processes: what happened, and what `--json` printed."""
+    done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
+    return done, json.loads(done.stdout) if done.stdout else None
+
+
+def records(path: Path | str) -> dict[str, Any]:
+    """What is kept of each trial's last attempt, by the trial's name."""
+    found = [json.loads(file.read_text()) for file in Path(path).glob("trials/*/trial.json")]
+    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
+
+
+def trials_of(path: Path | str) -> pd.DataFrame:
+    """The table of a run's trials, the last attempt of each."""
+    return real_lab.standing(pd.read_parquet(Path(path) / "tables" / "trials.parquet"))
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until the condition holds; AssertionError where it does not in so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()

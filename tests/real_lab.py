@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """Every series of k6 that the lab drives: a folder each."""
+BENCH = [sys.executable, "-m", "runner.cli"]
 KNOWN = """[server]
 language = "Python"
 framework = "asyncio"
@@ -60,15 +61,11 @@ def add_known_server(root: Path, name: str, delays_ms: list[int]) -> None:
 
 def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
+    alone = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1"
+    assert alone or arguments[0] != "run", "a campaign runs alone: mark the test `load` or `timed`"
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "runner.cli", *arguments],
-        cwd=root,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=280, check=False
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from built import once
 from scipy.stats import lognorm
 from synthetic_run import NINE, SIGMA, Maker, histogram, manifest, quantiles, write
 
@@ -152,6 +153,7 @@ def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
     )  # fmt: skip
 
 
+@once
 def build(
     folder: Path,
     servers: dict[str, tuple[str, str, float, float]] = EIGHT,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import synthetic_run
+from built import once
 from scipy.stats import lognorm
 from synthetic_database import database_manifest
 from synthetic_run import NINE, SIGMA, Maker, histogram, write
@@ -74,6 +75,7 @@ class Noise:
         return float(self.blocks[block] * np.exp(NOISE * self.rng.standard_normal()))
 
 
+@once
 def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
     """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return it."""
     world = world or World()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from built import once
 from scipy.stats import lognorm
 from synthetic_run import NINE, SIGMA, Maker, add_k6, manifest, quantiles, write
 
@@ -134,6 +135,7 @@ def probe_ms(server: str) -> float:
     return PROBE_MS * (0.5 if server == "gin" else 1.0)
 
 
+@once
 def build(
     folder: Path,
     servers: dict[str, tuple[str, str, float, float]] = THREE,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from built import once
 from scipy.stats import lognorm
 
 RUN_ID = "20260102T030405Z-synthetic-0001"
@@ -168,6 +169,7 @@ def manifest(engine: str = "process") -> dict[str, Any]:
     }  # fmt: skip
 
 
+@once
 def build(
     folder: Path,
     servers: dict[str, tuple[str, str, float, float]] = THREE,

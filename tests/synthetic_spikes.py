@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import synthetic_database
+from built import once
 from synthetic_run import Maker, histogram, manifest, quantiles, write
 
 from runner.present.spikes.found import Track, track
@@ -179,6 +180,7 @@ def add_probe(folder: Path, trial_id: str, course: Course) -> None:
     pd.DataFrame({"t_s": at, "latency_ms": ms, "service_ms": ms, "status": 200, "ok": True}).to_parquet(path)
 
 
+@once
 def build(folder: Path, *, spikes: bool = True, probe: bool = True, wrk: bool = True, database: bool = False) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
     maker = Maker(SERVERS, np.random.default_rng(4))

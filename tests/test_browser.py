@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
 PAGES = ("bundle", "report")
 
-pytestmark = pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,7 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(tmp_path, monkeypatch
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed")
 def test_a_calibrated_machine_says_so_in_its_next_run(tmp_path):
     root = real_lab.make(tmp_path)

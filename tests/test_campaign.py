@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from measured import measured
 
 from runner.digest.trial import Digest
-from runner.measure import room
-from runner.measurement import Counters, Measurement, Placement
-from runner.model import Check, LabError, Verdict
+from runner.limits import Limit, Verdict
+from runner.measure import resource_check
+from runner.model import Check, LabError
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
 from runner.running import attempts
@@ -113,12 +114,9 @@ TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
     ],
 )
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
-    digest, again = Digest({}, failed, Verdict("inconclusive", ""), stolen), next_attempt(trial, attempt)
-    measured = Measurement(
-        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, *[Counters(0, 1, 2)] * 2, 20.0, 0
-    )
+    digest, again = Digest({}, failed, Verdict(Limit.UNKNOWN, ""), stolen), next_attempt(trial, attempt)
     monkeypatch.setattr(
-        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured)
+        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured())
     )
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     folder = RunFolder(tmp_path)
@@ -132,12 +130,10 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
 
 @pytest.mark.fault("a server of a session is busy while the others are loaded", "no trial of the session counts")
 def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatch, trial, tmp_path):
-    counts = Counters(0, 1, 2)
-    measured = Measurement("process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, counts, counts, 20.0, 0)
     unit = [replace(next_attempt(trial, 3), trial_id=name, session="s01") for name in ("calm", "busy")]
     idle = Check("9 it was idle while the other servers of its session were loaded", False, "it used 7 % of a core")
-    digests = [Digest({}, checks, Verdict("server-bound", ""), None) for checks in ((), (idle,))]
-    fates = {each.trial_id: attempts._Fate(measurement=measured) for each in unit}
+    digests = [Digest({}, checks, Verdict(Limit.SERVER, ""), None) for checks in ((), (idle,))]
+    fates = {each.trial_id: attempts._Fate(measurement=measured()) for each in unit}
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict(zip(trials, digests, strict=True)))
     attempts._digest_unit(RunFolder(tmp_path), unit, fates)
     assert [fate.state for fate in fates.values()] == ["failed", "failed"]
@@ -147,31 +143,31 @@ def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatc
 @pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
-    monkeypatch.setattr(room, "free_bytes", lambda _: 2 * 2**30)
-    room.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
+    monkeypatch.setattr(resource_check, "free_bytes", lambda _: 2 * 2**30)
+    resource_check.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
     with pytest.raises(LabError, match=r"about 2\.1 GiB .* and 2\.0 are free"):
-        room.require_room([k6], tmp_path)
+        resource_check.require_room([k6], tmp_path)
 
 
 @pytest.mark.fault("memory is too little for a load's virtual users", "refused before anything is measured")
 def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
     crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None))
-    monkeypatch.setattr(room, "available_bytes", lambda: 2 * 2**30)
-    room.require_room([crowd], tmp_path)
+    monkeypatch.setattr(resource_check, "available_bytes", lambda: 2 * 2**30)
+    resource_check.require_room([crowd], tmp_path)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
-        room.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
+        resource_check.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
 def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(room, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
+    monkeypatch.setattr(resource_check, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
     with pytest.raises(LabError, match=r"1 are free in .* set TMPDIR"):
-        room.require_room([trial], tmp_path)
+        resource_check.require_room([trial], tmp_path)
 
 
 @pytest.mark.fault("more connections than open files are allowed", "refused, with the `ulimit` that they need")
 def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(room.resource, "getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr(resource_check.resource, "getrlimit", lambda _: (256, 1024))
     wide = replace(trial, cell=replace(trial.cell, tool="wrk", vus=None, iterations=None, connections=1000))
     with pytest.raises(LabError, match="1000 connections need 1200 open files"):
-        room.require_room([wide], tmp_path)
+        resource_check.require_room([wide], tmp_path)

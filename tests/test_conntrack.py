@@ -6,9 +6,10 @@ import pytest
 
 from runner.digest.reconcile import KERNEL_DROPS, kept_packets
 from runner.digest.trial import Digest
+from runner.limits import Limit, Verdict
 from runner.measure import conntrack
 from runner.measurement import Counters
-from runner.model import Cell, Check, Verdict
+from runner.model import Cell, Check
 
 # As the kernel prints it: hexadecimal, a row a CPU.
 STATISTICS = """entries  clashres found new drop early_drop
@@ -92,6 +93,6 @@ def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
 
 def test_it_is_the_machine_that_is_to_blame():
     drops, other = Check(KERNEL_DROPS, False, "3 dropped"), Check("7 keepalive mode", False, "42")
-    verdict = Verdict("inconclusive", "")
+    verdict = Verdict(Limit.UNKNOWN, "")
     assert Digest({}, (drops, other), verdict).disturbed
     assert not Digest({}, (other,), verdict).disturbed

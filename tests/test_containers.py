@@ -16,8 +16,8 @@ import docker
 import psutil
 import pytest
 import real_lab
+from fake_lab import BENCH, records, wait_for
 from test_docker import REASON, labelled
-from test_pipeline import BENCH, records, wait_for
 
 from runner.measure import docker_engine, machine
 from runner.measure.build import build
@@ -35,6 +35,7 @@ from runner.running.preparing import bench_of, place_for, tools_of
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.timed,
+    pytest.mark.long,
     pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
 ]
 

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,7 +42,12 @@ def build_where_missing(name: str) -> tuple[Server, list[str]]:
     return server, [word.replace("{artifact}", str(artifact)) for word in server.run_command]
 
 
-@pytest.fixture(params=server_names())
+def most_long(names: Iterable[str]) -> list[object]:
+    """Leave two servers to `make test`, one of each language; the others are long."""
+    return [name if name in ("axum", "gin") else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+@pytest.fixture(params=most_long(server_names()))
 def built_server(request: pytest.FixtureRequest) -> tuple[Server, list[str]]:
     return build_where_missing(request.param)
 
@@ -114,6 +119,7 @@ def asked_of_all() -> list[tuple[str, str, bytes | None]]:
     ]
 
 
+@pytest.mark.long
 def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
     asked = asked_of_all()
     bodies = {}

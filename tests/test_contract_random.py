@@ -14,8 +14,6 @@ from runner.measure.contract import cases
 from runner.measure.contract.mutations import judge, mutations
 from runner.measure.contract.random_experiments import samples
 
-pytestmark = pytest.mark.timed
-
 SAMPLES = samples(20261121, 400)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import psycopg
 import pytest
-from test_pipeline import BENCH, records, run, wait_for
+from fake_lab import BENCH, records, run, wait_for
 
 from runner.digest.reconcile import Sent, database_checks
 from runner.measure.database import scram_verifier, serving, try_database
@@ -24,6 +24,7 @@ from runner.measure.tools import find_program
 from runner.measurement import DatabaseCounters, DatabaseUse
 from runner.model import LabError
 
+pytestmark = pytest.mark.timed
 needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
 
 CAMPAIGN = """title = "inserts"

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.digest import histogram
@@ -25,6 +25,8 @@ def test_bounds_enclose_the_value(us: float) -> None:
     lower, upper = histogram.bucket_bounds_ms(histogram.bucket_index([us]))
     assert lower[0] * 1000 <= us * (1 + 1e-15)
     assert us < upper[0] * 1000 * (1 + 1e-15)
+    middle = (lower[0] * upper[0]) ** 0.5 * 1000
+    assert abs(middle / us - 1) <= histogram.MAX_QUANTILE_ERROR * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
@@ -45,20 +47,3 @@ def test_histograms_merge_by_adding() -> None:
     for wrong in ([-1] * 3, [0.5] * 3):
         with pytest.raises(ValueError, match="Counts"):
             histogram.bucket_counts([1, 2, 3], wrong)
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.floats(1.01, 1e9), min_size=1, max_size=200),
-    st.sampled_from([0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0]),
-)
-def test_quantile_within_its_error(values: list[float], q: float) -> None:
-    exact = np.quantile(values, q, method="inverted_cdf")
-    estimate = histogram.quantile_ms(*histogram.bucket_counts(values), q) * 1000
-    assert abs(estimate / exact - 1) <= histogram.MAX_QUANTILE_ERROR * (1 + 1e-9)
-
-
-def test_quantile_of_nothing_or_beyond() -> None:
-    assert math.isnan(histogram.quantile_ms([], [], 0.5))
-    with pytest.raises(ValueError, match="quantile"):
-        histogram.quantile_ms([1], [1], 1.5)

@@ -26,7 +26,7 @@ from k6_files import (
     write_large,
     write_lines,
 )
-from k6_reader import MS, S, assert_latency, assert_same, digest, make_lines, read_table
+from k6_reader import MS, S, assert_same, assert_trend, digest, make_lines, read_table
 
 from runner.digest.k6 import mode_of, read_summary
 
@@ -52,7 +52,7 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
 
 def test_requests_that_straddle_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More lines than many batches of the digest, so that points of a request come apart."""
-    monkeypatch.setattr("runner.digest.k6_points._BATCH", 20_001)
+    monkeypatch.setattr("runner.digest.k6_raw.BATCH", 20_001)
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
     points = digest(raw)
@@ -85,7 +85,7 @@ def test_blocked_contains_connecting(tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "k6.json", announce(request_lines(first) + request_lines(lost)))
     points = digest(raw, "close")
     assert read_table(raw, "requests")["latency_ms"] == [17.0, 3.0]
-    assert points.latency_max_ms == 12.0
+    assert points.durations.max == 12.0
     assert points.first_start_ns == EPOCH_NS + S - 17 * MS
 
 
@@ -123,8 +123,8 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     durations = table["sending_ms"] + table["waiting_ms"] + table["receiving_ms"]
     begun = np.maximum(table["blocked_ms"], table["connecting_ms"]) if mode == "mixed" else 0.0
     assert table["latency_ms"] == pytest.approx(durations + begun, abs=1e-9)
-    assert_latency(points.latency, table["latency_ms"])
-    assert points.latency_p50_ms == pytest.approx(np.median(durations)), "k6's own quantiles stay those of durations"
+    assert_trend(points.latency, table["latency_ms"])
+    assert points.durations.p50 == pytest.approx(np.median(durations)), "k6's own quantiles stay those of durations"
 
 
 def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
@@ -260,6 +260,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
 @pytest.mark.parametrize(("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)])
 def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tags: str | None) -> None:
@@ -289,8 +290,8 @@ def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tag
     assert trend is not None
     assert trend.count == points.requests
     for name in ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max"):
-        assert getattr(points, f"latency_{name}_ms") == pytest.approx(getattr(trend, name), rel=1e-9)
-    assert summary.iteration_max_ms == points.iteration_max_ms >= points.latency_max_ms
+        assert getattr(points.durations, name) == pytest.approx(getattr(trend, name), rel=1e-9)
+    assert summary.iteration_max_ms == points.iteration_max_ms >= points.durations.max
     assert points.worst_residual_ms < 1e-9
     statuses = set(read_table(raw, "requests")["status"])
     assert statuses == {0, 200, 302, 500}

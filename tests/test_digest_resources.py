@@ -70,7 +70,7 @@ def test_reading_and_rates(tmp_path):
     table = rates("t", counters).to_pandas()
     assert set(table["subject"]) == {"host", "server"}
     assert table.loc[table["subject"] == "host", "cpu_pct"].to_numpy() == pytest.approx(150)
-    assert counters["host"].stolen(0, 2) == pytest.approx(0.2)
+    assert counters["host"].between(0, 2, "steal_s") == pytest.approx(0.2)
     assert tick_coverage(counters["host"], [Window(0, 2.0, 0, 0)], 20) == 1.0
     assert tick_coverage(counters["host"], [Window(0, 4.0, 0, 0)], 20) == pytest.approx(0.5, abs=0.03)
 

@@ -50,18 +50,35 @@ disturbance.STAT, disturbance.EVERY_S, disturbance.PATIENCE_S = Stat(), 0.1, 0.5
 pytest_plugins = ["disturbance"]
 """
 
+EVERYWHERE = """
+import pytest
+
+
+@pytest.fixture(scope="session")
+def everywhere():
+    with open("attempts", "a") as log:
+        log.write("x")
+    first = pathlib.Path("attempts").read_text() == "x"
+    pathlib.Path("stolen").write_text("30" if first else "0")
+    time.sleep(0.4)
+    pathlib.Path("stolen").write_text("0")
+    return len(pathlib.Path("attempts").read_text())
+"""
+
 
 @pytest.fixture
 def outcome(pytester, monkeypatch):
     """Return a function that runs a module of tests on a machine that is disturbed in its first attempts."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
 
-    def run(body, *, disturbed, stolen=STOLEN, mark="load"):
-        pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
-        pytester.makeconftest(CONFTEST)
+    pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
+
+    def run(body, *options, disturbed, stolen=STOLEN, mark="load", shared=""):
+        pytester.makeconftest(CONFTEST + shared)
         pytester.makepyfile(HEAD.format(mark=mark, stolen=stolen, disturbed=disturbed) + body)
-        done = pytester.runpytest_subprocess("-ra", "-p", "no:cacheprovider")
-        return done, len((pytester.path / "attempts").read_text())
+        done = pytester.runpytest_subprocess("-ra", "-p", "no:cacheprovider", *options)
+        log = pytester.path / "attempts"
+        return done, len(log.read_text()) if log.exists() else 0
 
     return run
 
@@ -125,3 +142,18 @@ def test_each_attempt_has_the_whole_of_a_tests_time(outcome):
     done, attempts = outcome(body, disturbed=1)
     done.assert_outcomes(passed=1)
     assert attempts == 2
+
+
+def test_a_fixture_of_the_whole_session_that_was_disturbed_is_made_anew(outcome, pytester):
+    """For the second module too, which begins after the disturbance."""
+    pytester.makepyfile(test_a="def test_first(everywhere):\n    pass\n")
+    body = "def test_it(everywhere):\n    assert everywhere == 2\n"
+    done, attempts = outcome(body, disturbed=1, shared=EVERYWHERE)
+    done.assert_outcomes(passed=2)
+    assert attempts == 2
+
+
+@pytest.mark.parametrize(("mark", "outcomes"), [("timed", {"errors": 1}), ("other", {"passed": 1})])
+def test_who_measures_refuses_to_run_beside_others(outcome, mark, outcomes):
+    done, _ = outcome("def test_it():\n    pass\n", "-n", "2", disturbed=0, mark=mark)
+    done.assert_outcomes(**outcomes)

@@ -12,11 +12,11 @@ from pathlib import Path
 import fake_lab
 import pandas as pd
 import pytest
+from fake_lab import BENCH, bench, records, wait_for
 from hit_lab import CELL, PAUSED, STATES, Lab, victims
 from real_lab import standing
-from test_pipeline import BENCH, bench, records, wait_for
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.long]
 
 
 @pytest.mark.fault(

@@ -8,13 +8,14 @@ from pathlib import Path
 import fake_lab
 import pytest
 import real_lab
+from fake_lab import BENCH, bench, records, wait_for
 from hit_lab import CAMPAIGN
-from test_pipeline import BENCH, bench, records, wait_for
 
 from runner.measure.tools import find_tool
 
 pytestmark = [
     pytest.mark.timed,
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
 ]
 

@@ -19,6 +19,7 @@ from runner.measure.tools import find_tool
 
 pytestmark = [
     pytest.mark.load,
+    pytest.mark.long,
     pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
 ]

@@ -10,7 +10,7 @@ import mistune
 import pandas as pd
 import pytest
 import synthetic_run
-from test_pipeline import bench
+from fake_lab import bench
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
 TEXTS = ("framework", "language", "error", "verdict_reason")

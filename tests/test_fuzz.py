@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import fake_lab
 import pytest
 import synthetic_run
+from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -242,16 +242,14 @@ def test_any_table(whole, tmp_path, data):
     tolerated(lambda: read_tables(RunFolder(folder)))
 
 
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def samples(finished):
     """A trial's raw folder as instruments leave it."""
-    from test_pipeline import K6, records, run
-
-    root = tmp_path_factory.mktemp("lab")
-    _, result = run(root, fake_lab.make(root))
-    return Path(result["path"]) / "trials" / records(result["path"])[K6]["trial_id"]
+    path = Path(finished[1]["path"])
+    return path / "trials" / records(path)[K6]["trial_id"]
 
 
+@pytest.mark.timed
 @few
 @given(data=st.data())
 def test_any_samples_of_the_sampler_and_the_probe(samples, tmp_path, data):
@@ -262,26 +260,17 @@ def test_any_samples_of_the_sampler_and_the_probe(samples, tmp_path, data):
         tolerated(lambda: read(path))  # noqa: B023 - called at once
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with one finished run of its own."""
-    from test_pipeline import run
-
-    root = tmp_path_factory.mktemp("lab-with-run")
-    run(root, fake_lab.make(root))
-    return root
-
-
 COMMANDS = (("compare", "latest", "latest", "--json"), ("run", "--resume", "latest"), ("export", "latest"))
 
 
+@pytest.mark.timed
 @pytest.mark.fault("any file of a run is changed at random", "each command works, or refuses in one sentence")
 @few
 @given(data=st.data())
-def test_any_run_through_the_command_line(lab, tmp_path, monkeypatch, data):
+def test_any_run_through_the_command_line(finished, tmp_path, monkeypatch, data):
     root, again = tmp_path / "lab", data.draw(st.integers(0, 10**9))
     shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(lab, root, symlinks=True)
+    shutil.copytree(finished[0], root, symlinks=True)
     files = sorted(path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size)
     path = data.draw(st.sampled_from(files))
     if path.suffix in {".json", ".jsonl"} and data.draw(st.booleans()):

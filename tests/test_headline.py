@@ -44,7 +44,7 @@ def test_the_leader_the_lead_and_the_trials_are_named(six: Tables) -> None:
     assert least == pytest.approx(1 / 0.94, rel=0.01) and most == pytest.approx(1 / 0.94, rel=0.01)
     assert least <= most
     assert rate.sureness.startswith("6 trials each; p ≤ 0.0")
-    assert "4 of 10 loads cannot tell: the load generator was the limit (4)" in rate.untold
+    assert "4 of 10 loads cannot tell: the generator was the limit (4)" in rate.untold
 
 
 def test_cpu_per_request_counts_every_load(six: Tables) -> None:

@@ -83,7 +83,7 @@ def test_planning_looks_at_the_model_and_the_store_only():
 
 
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "measurement.py"):
+    for module in ("model.py", "limits.py", "measurement.py"):
         assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)
@@ -101,7 +101,7 @@ def test_only_the_store_and_the_catalog_know_where_things_lie():
 def test_no_module_is_longer_than_a_head_and_no_function_than_a_screen():
     for path in modules(PACKAGE):
         text = path.read_text()
-        assert len(text.splitlines()) <= 400, path
+        assert len(text.splitlines()) <= 500, path
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"

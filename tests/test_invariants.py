@@ -4,52 +4,40 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured import measured
 
-from runner.digest.k6 import K6Points, K6Summary, TrendStats
+from runner.digest.k6 import K6Points, K6Summary, Steady, TrendStats
 from runner.digest.reconcile import STAYED, clock, k6_checks, lived, resource_checks, sampled, stayed, wrk_checks
 from runner.digest.resources import Counter, Window
-from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
-from runner.measurement import Counters, Measurement, Placement
+from runner.measurement import Counters
 from runner.model import Cell
 
 REQUEST_METRICS = ["duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving"]
 CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
 TREND = TrendStats(count=1000, mean=10.0, min=1.0, p50=9.0, p90=15.0, p95=20.0, p99=30.0, p999=40.0, max=50.0)
-SUMMARY = K6Summary(1000, None, 0, 1000, 5000.0, TREND, 50.5)
+SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND, 50.5)
 POINTS = K6Points(
     points={"http_reqs": 1000, **{f"http_req_{name}": 1000 for name in REQUEST_METRICS}, "http_req_failed": 1000},
     requests=1000,
     failed=0,
-    failed_points=0,
     with_status=1000,
     iterations=1000,
     dropped_iterations=0,
     script_runs=1000,
     first_start_ns=0,
     last_end_ns=10**9,
-    latency_mean_ms=10.0,
-    latency_min_ms=1.0,
-    latency_p50_ms=9.0,
-    latency_p90_ms=15.0,
-    latency_p95_ms=20.0,
-    latency_p99_ms=30.0,
-    latency_p999_ms=40.0,
-    latency_max_ms=50.0,
+    durations=TREND,
+    latency=TREND,
     worst_residual_ms=0.0,
     iteration_max_ms=50.5,
     steady=Steady(seconds=0.9, in_flight=50.0, iteration_mean_ms=10.0),
-    salvaged=False,
-    lines_lost=0,
 )
 
 
 def measurement(counted=1000, accepted=50, **changes):
     counters = {"counters_before": Counters(100, 5, 7), "counters_after": Counters(100 + counted, 5 + accepted, 7)}
-    whole = Measurement(
-        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, **counters, sample_hz=20.0, server_exit=0
-    )
-    return replace(whole, **changes)
+    return measured(**counters, **changes)
 
 
 def broken(checks):
@@ -78,7 +66,7 @@ OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, 
         ("2 requests of the summary = points of every request metric", {}, {"requests": 999}, 1000),
         ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
         ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
-        ("4 quantiles from raw = quantiles of the summary", {"latency_p99_ms": 30.002}, {}, 1000),
+        ("4 quantiles from raw = quantiles of the summary", {"durations": replace(TREND, p99=30.002)}, {}, 1000),
         ("5 requests that the server counted = requests sent", {}, {}, 999),
         ("5 requests that the server counted = requests sent", {}, {}, 1001),
         ("8 rate x mean iteration = virtual users", {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),

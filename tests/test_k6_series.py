@@ -10,6 +10,7 @@ from runner.digest.k6 import read_summary
 
 pytestmark = [
     pytest.mark.load,
+    pytest.mark.long,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
 ]
 

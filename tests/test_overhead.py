@@ -43,6 +43,7 @@ def test_few_blocks_give_no_ratio():
 
 
 @pytest.mark.load
+@pytest.mark.long
 @pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(tmp_path):
     root = real_lab.make(tmp_path)

@@ -47,6 +47,7 @@ def plain(tmp_path_factory):
     return made, made.trials.iloc[0], seen
 
 
+@pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
     """Of the reference server, whose timer is held to 0.2 ms by its own tests."""
     built = real_lab.bench(root, "build", "reference")
@@ -115,6 +116,7 @@ def two(tmp_path_factory):
     return made
 
 
+@pytest.mark.long
 def test_iterations_and_requests_of_a_script_are_both_counted_right(two):
     row = two.trials.iloc[0]
     assert row["iterations"] == 200
@@ -125,12 +127,14 @@ def test_iterations_and_requests_of_a_script_are_both_counted_right(two):
     assert row["rps"] == pytest.approx(2 * 10 * 1000 / row["iteration_mean_ms"], rel=0.1)
 
 
+@pytest.mark.long
 def test_what_the_script_says_of_its_own_load_is_not_used_and_that_is_said(two):
     said = " ".join(two.manifest["host_warnings"])
     assert "options.vus, options.thresholds" in said
     assert two.records[0]["cell"]["vus"] == 10
 
 
+@pytest.mark.long
 def test_the_run_has_a_copy_of_the_script_and_of_all_that_it_reads(two):
     files = dict(two.manifest["campaign"]["own"]["files"])
     assert set(files) == {"my.js", "lib/paths.js", "other.txt"}
@@ -139,12 +143,14 @@ def test_the_run_has_a_copy_of_the_script_and_of_all_that_it_reads(two):
     assert two.records[0]["measurement"]["argv"][-1].endswith("/script/own.js")
 
 
+@pytest.mark.long
 def test_a_script_is_never_held_against_the_probe(two):
     row = two.trials.iloc[0]
     assert 20 <= row["probe_p50_ms"] < 24
     assert "to the probe" not in row["verdict_reason"]
 
 
+@pytest.mark.long
 def test_an_open_load_of_a_script_offers_iterations(root):
     text = TWO.replace("./lib/paths.js", "./paths.js")
     (root / "paths.js").write_text("export const one = '/one';\n")
@@ -162,6 +168,7 @@ def test_an_open_load_of_a_script_offers_iterations(root):
     assert trials["probe_p50_ms"].max() < 22
 
 
+@pytest.mark.long
 def test_close_mode_is_proven_by_the_kernel_and_by_the_server(root):
     with tiny(1) as server:
         made = run(root, "--url", server.url, "--close", *CLOSED)
@@ -176,6 +183,7 @@ def test_close_mode_is_proven_by_the_kernel_and_by_the_server(root):
 # --- verdicts ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict_and_the_remedy_is_said(root):
     every = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     with tiny(5, cpus=every) as server:
@@ -187,6 +195,7 @@ def test_a_server_on_the_generators_cpus_has_no_verdict_and_the_remedy_is_said(r
     assert "taskset -c 0" in made.done.stderr
 
 
+@pytest.mark.long
 def test_a_server_whose_process_is_not_known_has_no_verdict_and_a_report(root):
     with tiny(5, CALL_ME="docker-proxy") as server:
         made = run(root, "--url", server.url, *CLOSED)
@@ -199,6 +208,7 @@ def test_a_server_whose_process_is_not_known_has_no_verdict_and_a_report(root):
     assert real_lab.bench(root, "report", "latest").returncode == 0
 
 
+@pytest.mark.long
 def test_the_script_s_own_checks_count_as_errors(root):
     text = """import http from 'k6/http';
 import { check } from 'k6';
@@ -212,6 +222,7 @@ export default function () { check(http.get(__ENV.BASE_URL), { odd: () => Math.r
     assert row["sustained"] == False  # noqa: E712 - a column of numpy's
 
 
+@pytest.mark.long
 def test_an_iteration_that_throws_fails_its_trial(root):
     text = """import http from 'k6/http';
 export default function () { http.get(__ENV.BASE_URL); if (__ITER === 3) nope(); }
@@ -222,6 +233,7 @@ export default function () { http.get(__ENV.BASE_URL); if (__ITER === 3) nope();
     assert "4 of 200 threw an error" in made.records[0]["error"]  # each of four users once
 
 
+@pytest.mark.long
 def test_a_server_that_dies_under_load_fails_its_trial_and_those_after_it(root):
     with tiny(5, DIE_AFTER="1500") as server:  # the warm-up takes 800 at most
         made = run(root, "--url", server.url, "--vus", "4", "--iterations", "4000", "--repeats", "2")
@@ -257,7 +269,9 @@ STRAY = {
 }
 
 
-@pytest.mark.parametrize("how", STRAY)
+@pytest.mark.parametrize(
+    "how", [how if how == "another address" else pytest.param(how, marks=pytest.mark.long) for how in STRAY]
+)
 def test_a_script_reaches_no_other_host(root, how):
     elsewhere = Elsewhere()
     call = STRAY[how].replace("ELSEWHERE", elsewhere.url)
@@ -272,6 +286,7 @@ def test_a_script_reaches_no_other_host(root, how):
     assert made.trials["failed"].iloc[0] >= 200
 
 
+@pytest.mark.long
 def test_a_redirection_is_an_answer_and_not_followed(root):
     elsewhere = Elsewhere()
     text = (
@@ -285,6 +300,7 @@ def test_a_redirection_is_an_answer_and_not_followed(root):
     assert made.trials["requests"].iloc[0] == 200
 
 
+@pytest.mark.long
 def test_a_host_that_one_answers_for_may_be_loaded(root):
     own = [
         each.address
@@ -300,6 +316,7 @@ def test_a_host_that_one_answers_for_may_be_loaded(root):
     assert made.trials["server_cpu_mean_pct"].iloc[0] > 0  # it is this machine's after all
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "address"), [("localhost", "127.0.0.1"), ("[::1]", "::1")])
 def test_a_host_may_be_a_name_or_of_version_6(root, name, address):
     with contextlib.ExitStack() as stack:
@@ -317,6 +334,7 @@ def test_a_host_may_be_a_name_or_of_version_6(root, name, address):
 # --- going on ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     arguments = ["--vus", "4", "--iterations", "800", "--repeats", "3"]
     text = "import http from 'k6/http';\nexport default function () { http.get(__ENV.BASE_URL); }"

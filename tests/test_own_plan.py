@@ -16,7 +16,7 @@ import psutil
 import pytest
 from own_api import tiny
 
-from runner.digest.own import own_checks
+from runner.digest.reconcile import own_checks
 from runner.measure import attached
 from runner.measure.engine import Running
 from runner.measure.hazards import Demand, Moment, hazards
@@ -29,8 +29,8 @@ from runner.measurement import Placement
 from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
 from runner.present.comparison.conditions import conditions
-from runner.running import own
-from runner.running.own import Asked, plan_own
+from runner.running import user_api
+from runner.running.user_api import Asked, plan_own
 
 K6 = find_tool("k6")
 needs_k6 = pytest.mark.skipif(K6 is None, reason="k6 is not installed")
@@ -85,7 +85,7 @@ def test_a_secret_in_a_url_is_not_repeated():
 ])  # fmt: skip
 def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, addresses, elsewhere):
     answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
-    monkeypatch.setattr(own.socket, "getaddrinfo", lambda *_, **__: answer)
+    monkeypatch.setattr(user_api.socket, "getaddrinfo", lambda *_, **__: answer)
     assert f"api.test is {elsewhere}, which is not loopback" in refusal(urls=("http://api.test/",))
 
 
@@ -148,7 +148,7 @@ def test_options_that_do_not_go_together_are_refused(server, tmp_path):
 def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     campaign = plan_own(Asked(folder=str(tmp_path)), None, None).campaign
-    (described,) = map(own.own_server, campaign.owns)
+    (described,) = map(user_api.own_server, campaign.owns)
     with pytest.raises(LabError, match=r"needs a Docker engine, and this is another \(none answers\)"):
         ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
 

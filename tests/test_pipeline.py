@@ -6,56 +6,21 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
-from operator import itemgetter
 from pathlib import Path
 
 import fake_lab
 import pandas as pd
 import pytest
+from fake_lab import ALONE, BENCH, CLOSE, K6, WRK, bench, records, run, trials_of, wait_for
 from real_lab import standing
 
 from runner.digest.trial import digest_trial
 from runner.measurement import Measurement
 from runner.model import Cell, Trial
 from runner.present.look.captions import manifest_rows
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 pytestmark = pytest.mark.timed
-
-BENCH = [sys.executable, "-m", "runner.cli"]
-
-
-def bench(root, *arguments, **options):
-    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
-    return subprocess.run(
-        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=240, check=False, **options
-    )
-
-
-def run(root, campaign, *more):
-    done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
-    return done, json.loads(done.stdout) if done.stdout else None
-
-
-def records(path):
-    """What is kept of each trial's last attempt, by the trial's name."""
-    found = [json.loads(file.read_text()) for file in Path(path).glob("trials/*/trial.json")]
-    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
-
-
-def trials_of(path):
-    return standing(pd.read_parquet(Path(path) / "tables" / "trials.parquet"))
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("lab")
-    campaign = fake_lab.make(root, repeats=2)
-    done, result = run(root, campaign)
-    assert done.returncode == 0, done.stderr
-    return root, result
 
 
 def test_all_trials_are_sealed_and_the_journal_tells_their_story(finished):
@@ -136,7 +101,7 @@ def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_pa
     frame.loc[host, "steal_ns"] = (frame["mono_ns"][host] - frame["mono_ns"].min()) * share
     frame.to_parquet(samples)
     trial = Trial(record["trial_id"], record["order"], record["block"], Cell(**record["cell"]), record["attempt"])
-    digest = digest_trial(copy, trial, Measurement.from_json(record["measurement"]))
+    digest = digest_trial(copy, trial, decode(Measurement, record["measurement"], "the measurement"))
     assert digest.metrics["host_steal_pct"] == pytest.approx(100 * share, abs=0.1)
     assert ("the hypervisor took" in digest.verdict.reason) is (stolen_pct > 5)
 
@@ -197,11 +162,6 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     assert (others["status"] == "sealed").all()
 
 
-K6 = "b01-fake-experiments-vus2"
-WRK = "b01-fake-wrk-matrix-c4-keepalive"
-CLOSE = "b01-fake-wrk-matrix-c4-close"
-
-
 @pytest.mark.fault(
     "the server dies at its start or under load, answers or counts wrongly; a generator fails or writes what is not so",
     "the trial is failed with its reason, exit code 1, nothing is left running",
@@ -226,12 +186,8 @@ CLOSE = "b01-fake-wrk-matrix-c4-close"
     ],
 )
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
-    campaign = fake_lab.make(tmp_path)
+    campaign = fake_lab.make(tmp_path, campaign=ALONE[trial])
     fake_lab.fault(tmp_path, fault)
-    if fault == "server-wrong-nonce":
-        # Each trial would wait for its deadline: one is enough.
-        text = campaign.read_text().replace("[1, 4]", "[4]").replace('"keepalive", "close"', '"keepalive"')
-        campaign.write_text(text.replace(text[text.index("[[load]]") : text.rindex("[[load]]")], ""))
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -244,15 +200,11 @@ def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says
     assert not list((tmp_path / "data" / ".live").iterdir())
 
 
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()
-
-
 @pytest.mark.fault("SIGINT, SIGTERM or SIGKILL in mid-campaign", "nothing is left running; the run goes on to its end")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGKILL))],
+)
 def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
     campaign = fake_lab.make(tmp_path, repeats=2)
     env = {**os.environ, "BENCH_ROOT": str(tmp_path)}

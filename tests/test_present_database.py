@@ -22,7 +22,7 @@ from runner.present.answers import inserts, summary
 from runner.present.chart import charts, draw
 from runner.present.figures import pool_sweep, ramp
 from runner.present.figures.offered import kept_rps
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
 from runner.present.notebook.session import open_report
 from runner.present.statistics.stats import window_means
@@ -250,10 +250,10 @@ def test_unequal_rows_are_said(tables: Tables) -> None:
 def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
     said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.3, False, 0.9)))
     trials = pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])
-    assert captions.limit_words(trials) == "pool"
+    assert limit_words(trials) == "pool"
     busy = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.95, False, 0.9)))
     trials = pd.DataFrame([{"verdict": busy.verdict, "verdict_reason": busy.reason}])
-    assert captions.limit_words(trials) == "database"
+    assert limit_words(trials) == "database"
 
 
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:

@@ -161,12 +161,10 @@ def test_open_loop_is_not_titled_closed() -> None:
 # --- how they look ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("servers", ["three", "nine"])
 @pytest.mark.parametrize("name", FIGURES)
-def test_text_is_inside_large_enough_and_apart(
-    name: str, servers: str, request: pytest.FixtureRequest, tables: Tables
-) -> None:
-    readable(picture(name, tables if servers == "three" else request.getfixturevalue("nine")))
+def test_text_is_inside_large_enough_and_apart(name: str, tables: Tables) -> None:
+    """Of nine servers and of the sample in test_present_themes.py."""
+    readable(picture(name, tables))
 
 
 def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tables) -> None:

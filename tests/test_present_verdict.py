@@ -16,6 +16,7 @@ import synthetic_rates
 from figure_checks import lines, picture, readable, words
 from synthetic_rates import PROBE_MS, USERS
 
+from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
@@ -213,7 +214,7 @@ def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(run: Run
 def test_every_verdict_of_the_lab_has_a_meaning() -> None:
     section = (ROOT / "docs" / "method.md").read_text().partition("\n## Verdicts\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `([a-z-]+)` \|", section, flags=re.MULTILINE)
-    assert listed and set(listed) == set(evidence.MEANINGS)
+    assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
 # --- without a probe --------------------------------------------------------------------------------------
@@ -306,4 +307,4 @@ def test_notebooks_show_everything_one_line_a_cell_and_no_number_in_prose(name: 
     assert set(calls) <= set(code)
     prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))
-    assert not [verdict for verdict in evidence.MEANINGS if verdict != "offered" and verdict in prose]
+    assert not [limit for limit in Limit if limit != Limit.NONE and limit.verdict in prose]

@@ -13,25 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from measured import measured
 
 from runner.digest.probe import (
-    HZ,
-    MOST_CONNECTIONS,
     Probe,
     late_share,
     probe_percentiles,
     read_probe,
     reopened_share,
+    saw_the_same,
     without_probe,
 )
 from runner.digest.reconcile import may_hold, window_s
 from runner.digest.resources import Window
-from runner.digest.witness import saw_the_same
-from runner.measure import probe as measured_probe
-from runner.measure import probing
 from runner.measure.answers import Answer, parse_head
 from runner.measure.probe import request_bytes
-from runner.measurement import Counters, Measurement, Placement
+from runner.measurement import PROBE_CONNECTIONS, Counters
 from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
 
 pytestmark = pytest.mark.timed
@@ -335,7 +332,7 @@ def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
     due = np.arange(200, dtype=np.int64) * 25_000_000
     end = np.maximum(due, int(10e9))
-    sent = np.where(np.arange(200) < MOST_CONNECTIONS, due, end)
+    sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
     assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
 
 
@@ -390,24 +387,15 @@ def test_what_an_open_load_is_held_to():
 def test_its_failed_connections_are_none_that_the_server_accepted():
     probed = samples(np.ones(30), status=0)
     counts = Counters(1000, 12, 13, 7)
-    measured = Measurement(
-        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, Counters(0, 1, 2), counts, 20.0, 0
-    )
-    assert without_probe(measured, probed).counters_after == counts
-
-
-def test_both_sides_know_what_a_probe_does():
-    assert (probing.HZ, measured_probe.MOST_CONNECTIONS) == (HZ, MOST_CONNECTIONS)
+    assert without_probe(measured(counters_after=counts), probed).counters_after == counts
 
 
 def test_its_requests_are_not_the_generators():
     probed = samples(np.ones(30))
     counts = Counters(1030, 12, 13, 7)
-    measured = Measurement(
-        "process", Placement((0,), (1,)), 1, (), (), 0, 0, 0, 0, 0, Counters(0, 1, 2), counts, 20.0, 0
-    )
-    assert without_probe(measured, probed).counters_after == Counters(1000, 11, 12, 7)
-    assert without_probe(measured, None) is measured
+    whole = measured(counters_after=counts)
+    assert without_probe(whole, probed).counters_after == Counters(1000, 11, 12, 7)
+    assert without_probe(whole, None) is whole
 
 
 def test_a_file_that_is_none_of_ours_is_one_sentence(tmp_path):

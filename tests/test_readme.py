@@ -7,9 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import fault_table
+import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 from runner.cli import app
+from runner.columns import columns, schema_of
 from runner.planning.catalog import load_server, server_names
 from runner.present.case import choose
 from runner.present.frames import read_tables
@@ -32,6 +35,28 @@ def test_the_table_of_servers_has_not_drifted() -> None:
     )
     assert found, "README.md lacks the markers of the table of servers"
     assert found.group(1) == printed.output, "run `make readme`"
+
+
+def test_the_tables_of_columns_have_not_drifted() -> None:
+    printed = CliRunner().invoke(app, ["list", "--columns"])
+    assert printed.exit_code == 0
+    found = re.search(
+        r"^<!-- columns: begin -->\n(.*)^<!-- columns: end -->$", (ROOT / "docs" / "data.md").read_text(), re.S | re.M
+    )
+    assert found, "docs/data.md lacks the markers of the tables of columns"
+    assert found.group(1) == printed.output, "run `make readme`"
+
+
+@pytest.mark.parametrize("run", ["sample", "all"])
+def test_the_committed_tables_are_what_the_table_of_columns_says(run: str) -> None:
+    folder = ROOT / "data" / run / "tables"
+    probe = next(folder.glob("probe/*.parquet"))
+    for table in ("trials", "latency", "throughput", "resources", "probe"):
+        written = pq.read_schema(probe if table == "probe" else folder / f"{table}.parquet")
+        known = [each for each in columns(table) if not each.optional or each.name in written.names]
+        assert [(each.name, schema_of(table).field(each.name).type) for each in known] == [
+            (name, written.field(name).type) for name in written.names
+        ]
 
 
 def test_the_table_has_each_server_with_the_first_sentence_of_its_notes() -> None:

@@ -107,6 +107,7 @@ warmup_s = 0.3
 """
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "a server is killed in mid-load over PostgreSQL", "the trial fails; the rows are those that were answered"
 )

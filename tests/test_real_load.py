@@ -102,6 +102,7 @@ warmup_s = 0.2
 """
 
 
+@pytest.mark.long
 def test_the_labs_own_servers_pass_every_invariant(tmp_path):
     root = real_lab.make(tmp_path)
     done, trials = real_lab.run(root, REAL, "--engine", "process")
@@ -161,6 +162,7 @@ warmup_s = 0.2
 """
 
 
+@pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
 def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
     root = real_lab.make(tmp_path)

@@ -17,6 +17,7 @@ from runner.store import find_run
 
 pytestmark = [
     pytest.mark.load,
+    pytest.mark.long,
     pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed"),
 ]
 

@@ -13,6 +13,7 @@ from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [
     pytest.mark.load,
+    pytest.mark.long,
     pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
 ]
 

@@ -13,7 +13,11 @@ from runner.measure.idle import DEVICE
 from runner.measure.tools import find_tool
 from runner.present.statistics.inference import Sample, ratio
 
-pytestmark = [pytest.mark.load, pytest.mark.skipif(find_tool("wrk") is None, reason="wrk is not installed")]
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.long,
+    pytest.mark.skipif(find_tool("wrk") is None, reason="wrk is not installed"),
+]
 
 COST_MS = {"base": 0.2, "same": 0.2, "dearer": 0.21, "dearest": 0.3}
 CAMPAIGN = """title = "known ratios"

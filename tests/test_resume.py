@@ -4,22 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-import fake_lab
 import pandas as pd
 import pytest
-from test_pipeline import CLOSE, K6, bench, records, run
+from fake_lab import CLOSE, K6, bench, records
 
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.timed
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("lab")
-    done, result = run(root, fake_lab.make(root, repeats=2))
-    assert done.returncode == 0, done.stderr
-    return root, result
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def group(root):
-    with ledger() as book, cgroups.temporary("test", book) as made:
+    with ledger() as book, cgroups.temporary("test", book.add_group) as made:
         if made is None:
             pytest.skip("control groups cannot be made here")
         yield made

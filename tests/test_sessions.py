@@ -12,7 +12,7 @@ import hit_lab
 import numpy as np
 import pandas as pd
 import pytest
-from test_pipeline import bench, records, run, trials_of
+from fake_lab import bench, records, run, trials_of
 
 from runner.digest import trial as trial_digest
 from runner.digest.resources import Counter, Window, stitched
@@ -23,7 +23,7 @@ from runner.measurement import Measurement, Placement
 from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
-from runner.store import RunFolder
+from runner.store import RunFolder, decode
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -91,6 +91,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
     [
         ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
         ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
+        ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
         ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
         ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
         ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
@@ -261,7 +262,7 @@ def session(finished, tmp_path):
         if record["block"] == 1:
             cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
             trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
-            found[trial] = Measurement.from_json(record["measurement"])
+            found[trial] = decode(Measurement, record["measurement"], "the measurement")
     return folder, found
 
 
@@ -322,7 +323,9 @@ class Lab(hit_lab.Lab):
 
 
 @pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
-@pytest.mark.parametrize("state", ["start", "warm-up", "load", "digest"])
+@pytest.mark.parametrize(
+    "state", ["load", *(pytest.param(each, marks=pytest.mark.long) for each in ("start", "warm-up", "digest"))]
+)
 @pipeline
 def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     lab = Lab(tmp_path, state)
@@ -336,6 +339,7 @@ def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
     "a server of a session is killed under load", "its trial failed, the session goes on with the others"
 )
 @pipeline
+@pytest.mark.long
 def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
     lab = Lab(tmp_path, "load")
     (paused, *_) = [line for line in (tmp_path / ".tools" / "paused.url").read_text().splitlines() if line]
@@ -367,6 +371,7 @@ def listening(process):
 )
 @pytest.mark.parametrize("word", ["runner.measure.sampler", "runner.measure.probe"])
 @pipeline
+@pytest.mark.long
 def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
     lab = Lab(tmp_path, "load")
     for each in lab.processes():

@@ -1,9 +1,11 @@
 """Little's law against loads whose number of requests under way is known."""
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from runner.digest.steady import steady_state
+from runner.digest.k6 import steady_state
 
 WALL_NS = 1_795_000_000_000_000_000
 
@@ -26,7 +28,10 @@ def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
 def steady(ends_ns, lengths_ms, parts=7):
     """Ask for the steady state as a digest does: iterations come in parts, one of them empty here."""
     cut = [*np.array_split(np.arange(len(ends_ns)), parts), np.empty(0, int)]
-    return steady_state([{"end_ns": ends_ns[part], "length_ms": lengths_ms[part]} for part in cut])
+    tables = [pa.table({"end_ns": ends_ns[part], "length_ms": lengths_ms[part]}) for part in cut]
+    with duckdb.connect() as database:
+        database.register("iterations", pa.concat_tables(tables))
+        return steady_state(database)
 
 
 def test_in_how_many_parts_they_come_does_not_matter():

@@ -169,6 +169,10 @@ AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"
         # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
         (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
         (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
+        # 3000 users connect in the first second: the generator is full then, and the server held back nevertheless.
+        (evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97), "server-bound", "98 % of its"),
+        (evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97), "inconclusive", "both sides"),
+        (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
         # The server holds the connections of its pool while it waits for its next period.
         (
             evidence(server_share=0.98, share=0.1, cores=0.1, database=DatabaseEvidence(0.15, True, 1.0)),

@@ -34,8 +34,14 @@ def doctor(json_: JsonFlag = False) -> None:
 def list_(
     json_: JsonFlag = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
+    columns: Annotated[bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
+    if columns:
+        from runner.columns import markdown as columns_markdown
+
+        sys.stdout.write(columns_markdown() + "\n")
+        return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.commands import own_options as own
+from runner.commands import user_api_options as options
 from runner.commands.options import EngineOption, JsonFlag, emit, engine_name
 from runner.console import Console, TrialProgress
-from runner.model import LabError
+from runner.model import LabError, number
 from runner.planning import catalog
 from runner.store import find_run
 
@@ -26,26 +26,26 @@ def run(
         str | None,
         typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
     ] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run; takes no campaign.")] = None,
-    url: own.Url = None,
-    folder: own.Folder = None,
-    script: own.ScriptFile = None,
-    vus: own.Vus = None,
-    iterations: own.Iterations = None,
-    rate: own.Rates = None,
-    duration: own.Duration = None,
-    close: own.Close = False,
-    probe_path: own.ProbePath = None,
-    server_cpus: own.ServerCpus = None,
-    i_own_this_host: own.OwnedHost = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None,
+    url: options.Url = None,
+    folder: options.Folder = None,
+    script: options.ScriptFile = None,
+    vus: options.Vus = None,
+    iterations: options.Iterations = None,
+    rate: options.Rates = None,
+    duration: options.Duration = None,
+    close: options.Close = False,
+    probe_path: options.ProbePath = None,
+    server_cpus: options.ServerCpus = None,
+    i_own_this_host: options.OwnedHost = None,
     json_: JsonFlag = False,
 ) -> None:
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
     from runner.planning.plan import choose, with_idle
-    from runner.running.attempts import Outcome
+    from runner.running.attempts import RunResult
     from runner.running.campaign import run_campaign
-    from runner.running.own import Asked, plan_own
     from runner.running.resuming import resume_campaign
+    from runner.running.user_api import Asked, plan_own
 
     console = Console()
     choice = engine_name(engine)
@@ -56,7 +56,7 @@ def run(
     )
     _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
 
-    def measured(progress: TrialProgress) -> Outcome:
+    def measured(progress: TrialProgress) -> RunResult:
         if resume is not None:
             return resume_campaign(find_run(resume), report=progress)
         planned = plan_own(asked, repeats, seed) if asked.given else None
@@ -74,7 +74,7 @@ def run(
 def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one thing to run is given; `named`: with options that go with a campaign only."""
     if resume is not None and (campaign or own_api):
-        raise LabError("--resume goes on with the campaign of its run: give no campaign, and no API, beside it.")
+        raise LabError("--resume continues the campaign of its run: give no campaign, and no API, with it.")
     if campaign and own_api:
         raise LabError(
             f"Campaign {campaign} has its own servers and loads: give it without those of an API of one's own."
@@ -146,7 +146,7 @@ def overhead(
             "variant": row.variant,
             "loads": row.trials,
             "requests/s": f"{row.rps:,.0f}",
-            "p50, ms": f"{row.p50_ms:.3g}",
+            "p50, ms": number(row.p50_ms),
             "the lab's rate / this": row.in_words,
             "sampler, % of a core": "" if row.sampler_cpu_pct is None else f"{row.sampler_cpu_pct:.2f}",
             "probe, % of a core": "" if row.probe_cpu_pct is None else f"{row.probe_cpu_pct:.2f}",

@@ -26,7 +26,7 @@ def report(
 
     console = Console()
     folder = find_run(run)
-    with Kernels(at_once()) as kernels:  # they load their modules while this process loads its own
+    with Kernels(at_once()) as kernels:  # they load their modules while this process loads its modules
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import text_rows
         from runner.present.notebook.notebooks import build_report

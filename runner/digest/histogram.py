@@ -1,4 +1,4 @@
-"""Mergeable latency histograms with log buckets of 1 % relative width; pure NumPy, shared by k6's and wrk's digests.
+"""Mergeable latency histograms with log buckets of 1 % relative width, of k6's and wrk's digests alike.
 
 Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); everything below 1.01 us is in bucket 0.
 Histograms of the same scheme merge by adding counts.
@@ -9,13 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound."""
 
 MAX_QUANTILE_ERROR = GROWTH**0.5 - 1
-"""Largest relative error of `quantile_ms` against the exact nearest-rank quantile: 0.499 %."""
+"""How far a latency of 1 us or more is from the geometric middle of its bucket, at most: 0.499 %.
+
+So is every quantile (nearest rank) that is read off a histogram, as the bucket of its rank is that of the exact one.
+"""
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+"""Those of the tables, by the name in their columns."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -62,22 +69,20 @@ def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[Ints, Ints]:
     return unique[sums != 0], sums[sums != 0]
 
 
-def quantile_ms(buckets: ArrayLike, counts: ArrayLike, q: float) -> float:
-    """Return the nearest-rank quantile in ms as the geometric middle of its bucket; NaN for an empty histogram.
-
-    Nearest rank: the smallest value that at least a share `q` (0 to 1) of all values does not exceed. The
-    relative error is at most MAX_QUANTILE_ERROR for values of 1 us and more.
-    """
-    if not 0 <= q <= 1:
-        raise ValueError(f"A quantile lies within 0 and 1, not at {q!r}.")
-    keys, sums = merge_counts(buckets, counts)
-    if keys.size == 0:
-        return float("nan")
-    total = int(sums.sum())
-    # The product is rounded up only where it exceeds a whole rank by more than its own rounding error.
-    rank = max(1, int(np.ceil(q * total * (1 - 4 * np.finfo(float).eps))))
-    bucket = int(keys[np.searchsorted(np.cumsum(sums), rank)])
-    return float(GROWTH ** (bucket + 0.5) / 1000)
+def latency_table(trial_id: str, second: ArrayLike | None, bucket: ArrayLike, count: ArrayLike) -> pa.Table:
+    """Return one trial's rows of tables/latency.parquet; `second` is None where a histogram is of the whole load."""
+    buckets = np.asarray(bucket, dtype=np.int32)
+    lower, upper = bucket_bounds_ms(buckets)
+    return pa.table(
+        {
+            "trial_id": pa.array([trial_id] * buckets.size, pa.string()),
+            "second": pa.nulls(buckets.size, pa.int32()) if second is None else pa.array(second, pa.int32()),
+            "bucket": pa.array(buckets),
+            "lower_ms": pa.array(lower),
+            "upper_ms": pa.array(upper),
+            "count": pa.array(count, pa.int64()),
+        }
+    )
 
 
 def _whole(counts: ArrayLike) -> Ints:

@@ -1,4 +1,6 @@
-"""k6's raw samples (`--out json=FILE`, plain or .gz) -> typed tables and the numbers that invariants compare.
+"""k6's raw samples and its summary -> three tables, and the numbers that invariants compare.
+
+k6_raw.py makes one row per request of the raw file; everything here is SQL on those rows, out of core.
 
 Facts of k6's source that this rests on (lib/netext/httpext/tracer.go, the same in 1.8.1 and 2.2.0): `time` is the
 request's end in wall clock; `http_req_blocked` lasts from asking for a connection to having it, so it contains
@@ -8,65 +10,71 @@ connecting ends.
 
 from __future__ import annotations
 
+import math
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from runner.digest.histogram import bucket_bounds_ms, bucket_index
-from runner.digest.k6_damage import DamageError, rescue
-from runner.digest.k6_latency import Latency, Quantiles, answered_until, mode_of, occupied_ms
-from runner.digest.k6_points import Spools, Tally, read_points
-from runner.digest.k6_summary import K6Summary, TrendStats, read_summary
-from runner.digest.k6_survey import Facts, is_ok, survey
-from runner.digest.spool import Spool
-from runner.digest.steady import Steady, steady_state
+from runner.digest.histogram import QUANTILES, bucket_index, latency_table
+from runner.digest.k6_raw import BATCH, DamageError, Tally, connect, spool_points
 from runner.model import LabError
-from runner.store import replacing
+from runner.store import read_json, replacing
 
-__all__ = ["K6Points", "K6Summary", "Latency", "TrendStats", "digest_k6", "mode_of", "read_summary"]
-
+CLOSED_SHARE = 0.99
+"""From this share of requests that opened a connection on, connections are not reused; k6 reports no connecting where
+it failed."""
+SETTLED = 0.1
+"""Share of a load that is left out at its beginning: virtual users begin one after the other."""
 BIN_NS = 100_000_000
 """Width of a bin of the throughput table."""
+LONGEST_NS = 30 * 86_400 * 10**9
+"""Ends that lie further apart are no load but a broken clock; the throughput table has one row per bin."""
+BLOCKED = (1110, 1111)
+"""error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
 
-_LONGEST_NS = 30 * 86_400 * 10**9
-"""Ends that lie further apart are no load but a broken clock; the tables have one row a bin."""
 
-_BUCKETS = 1 << 20
-"""More than any latency's bucket (the largest double has 71,000): room for it beside the second in one key."""
+@dataclass(frozen=True)
+class TrendStats:
+    """Statistics of one trend in ms: exact from raw points; as k6 says them in its summary, None where it does not."""
 
-_PARTS = ("blocked_ms", "connecting_ms", "sending_ms", "waiting_ms", "receiving_ms")
-_DOUBLES = ("t_s", "latency_ms", *_PARTS)
-_REQUESTS = pa.schema(
-    [
-        *[(name, pa.float64()) for name in _DOUBLES],
-        ("status", pa.int16()),
-        ("error_code", pa.int16()),
-        ("ok", pa.bool_()),
-    ]
-)
+    count: int | None
+    mean: float
+    min: float
+    p50: float
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    p999: float | None
+    max: float
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The part of a load in which iterations still begin: from a tenth of it to the last one's beginning."""
+
+    seconds: float
+    in_flight: float
+    """Mean number of iterations under way, each one's time cut to this part."""
+    iteration_mean_ms: float
+    """Of those that ended in it."""
 
 
 @dataclass(frozen=True)
 class K6Points:
-    """What the raw points say. `latency_*` are exact quantiles of http_req_duration in ms, whatever the mode.
-
-    `ok` of a request: status 200 to 399 and no error_code. The load begins at `first_start_ns`.
-    """
+    """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
 
     points: dict[str, int]
-    """Points by metric, users' own included."""
+    """Points by metric, those of users' metrics included."""
     requests: int
     failed: int
     """Requests that are not ok."""
-    failed_points: int
-    """Sum of http_req_failed: k6's own verdict, without requests whose responseCallback is null."""
     with_status: int
     """Responses received (status other than 0)."""
     iterations: int
@@ -74,26 +82,20 @@ class K6Points:
     script_runs: int
     """Points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()."""
     first_start_ns: int
-    """Wall clock: the earliest end - duration - max(blocked, connecting + tls)."""
+    """Wall clock: the earliest end - duration - max(blocked, connecting + tls). The load begins here."""
     last_end_ns: int
-    latency_mean_ms: float
-    latency_min_ms: float
-    latency_p50_ms: float
-    latency_p90_ms: float
-    latency_p95_ms: float
-    latency_p99_ms: float
-    latency_p999_ms: float
-    latency_max_ms: float
+    durations: TrendStats
+    """Exact statistics of http_req_duration, whatever the mode."""
+    latency: TrendStats
+    """The latency that is published: `durations` where connections were reused, else with connecting."""
     worst_residual_ms: float
     """Largest |sending + waiting + receiving - duration|."""
     iteration_max_ms: float
     """Largest iteration_duration; 0 without a completed iteration."""
     steady: Steady | None
     """How many iterations were under way in the middle of the load; None without a completed one."""
-    salvaged: bool
-    """Whether the file's end was cut off and left out."""
-    lines_lost: int
-    """Lines left out at the end, the torn one included; what was never written is not known."""
+    lines_lost: int = 0
+    """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
     blocked: int = 0
     """Requests that k6 did not send, as their host was not allowed."""
     opened: int = 0
@@ -102,21 +104,11 @@ class K6Points:
     """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
     answered_by_end: int = 0
     """Responses received until the load was to end; all of them where that is not known."""
-    of_mode: Latency | None = None
-    """The latency that the mode implies; None where that is http_req_duration."""
 
     @property
-    def latency(self) -> Latency:
-        """The latency that is published: http_req_duration where connections were reused, else with connecting."""
-        return self.of_mode or Latency(
-            self.latency_mean_ms,
-            self.latency_p50_ms,
-            self.latency_p90_ms,
-            self.latency_p95_ms,
-            self.latency_p99_ms,
-            self.latency_p999_ms,
-            self.latency_max_ms,
-        )
+    def salvaged(self) -> bool:
+        """Whether the file's end was cut off and left out."""
+        return self.lines_lost > 0
 
 
 def digest_k6(
@@ -148,191 +140,275 @@ def digest_k6(
     if not raw.is_file():
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
     scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name:
-        spools = Spools.within(Path(name))
+    with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name, ExitStack() as stack:
+        spool = Path(name)
         try:
-            tally, lost = _read(raw, spools, memory_mb, threads, salvage)
+            tally = spool_points(raw, spool, memory_mb=memory_mb, threads=threads, salvage=salvage)
+            database = stack.enter_context(_open_spool(spool, memory_mb // 2, threads))
+            points = _sum_up(database, tally, mode, held, window_s)
+            targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
+            _write_tables(database, targets, points, trial_id)
         except DamageError as damage:
             raise LabError(f"{raw}, line {damage.line}: {damage.reason}.", exit_code=1) from None
         except duckdb.Error as error:
             why = str(error).splitlines()[0]
             raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
-        if tally.requests == 0:
-            raise LabError(f"{raw} holds no complete request in its {tally.lines} lines.", exit_code=1)
-        facts = survey(spools.requests)
-        if facts.last_end_ns - facts.first_start_ns > _LONGEST_NS:
-            raise LabError(f"{raw} holds requests more than 30 days apart: its clock was set.", exit_code=1)
-        happened = mode_of(mode, facts.opened, facts.connected, held)
-        quantiles = Quantiles(spools.requests, tally.requests, memory_mb, threads)
-        durations_ms = quantiles.durations_ms()
-        of_mode = None if happened == "keepalive" else _with_connecting(quantiles, facts)
-        answered = facts.with_status
-        if window_s is not None:
-            answered = answered_until(spools.requests, facts.first_start_ns + round(window_s * 1e9))
-        iterations = _iterations(spools.iterations)
-        with ExitStack() as stack:
-            targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
-            histogram, bins = _write_requests(spools.requests, targets[0], facts.first_start_ns, of_mode is not None)
-            _write_latency(targets[1], trial_id, histogram)
-            _write_throughput(targets[2], trial_id, bins)
-    points = _points(tally, facts, durations_ms, iterations, lost)
-    return replace(points, mode=happened, of_mode=of_mode, answered_by_end=answered)
+    return points
 
 
-def _read(raw: Path, spools: Spools, memory_mb: int, threads: int, salvage: bool) -> tuple[Tally, int | None]:
-    """Return the counts and the number of lines lost, None where nothing is missing."""
-    try:
-        return read_points(raw, spools, memory_mb=memory_mb, threads=threads), None
-    except DamageError as damage:
-        if not (salvage and damage.cut):
-            raise
-    rescued = spools.requests.with_name("rescued.json")
-    torn = rescue(raw, rescued).damage is not None
-    if rescued.stat().st_size == 0:
-        raise DamageError(1, "the file ends within its first line", cut=True)
-    tally = read_points(rescued, spools, memory_mb=memory_mb, threads=threads, cut=True)
-    rescued.unlink()
-    return tally, tally.incomplete + torn
+def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
+    """Return what happened to the connections of a load: `keepalive`, `close` or `mixed`, whoever closed them.
+
+    `opened` of its requests opened a connection and `connected` had one. A load that keeps its connections opens no
+    more than the `held` that it may hold at once, each user's first; where that is None, what was asked for counts.
+    """
+    if held is None:
+        return asked
+    if asked == "keepalive" and opened <= held:
+        return "keepalive"
+    return "close" if opened >= CLOSED_SHARE * connected else "mixed"
 
 
 # --- numbers of the whole load ----------------------------------------------------------------------------
 
 
-def _with_connecting(quantiles: Quantiles, facts: Facts) -> Latency:
-    """Return the latency from asking for a connection to the last byte."""
-    p50, p90, p95, p99, p999 = quantiles.occupied_ms()
-    return Latency(facts.occupied_sum_ms / quantiles.count, p50, p90, p95, p99, p999, facts.occupied_max_ms)
+def _open_spool(spool: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB with the views `iterations` and `requests` (as in k6_raw.py, with `ok` and `occupied_ms`).
+
+    `occupied_ms` is the time from asking for a connection to the last byte. Blocked contains connecting and TLS, but is
+    0 where the connection was made and then not handed over.
+    """
+    database = connect(spool, memory_mb, threads)
+    database.read_parquet(str(spool / "iterations.parquet")).create_view("iterations")
+    database.read_parquet(str(spool / "requests.parquet")).project(
+        "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
+        " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"
+    ).create_view("requests")
+    return database
 
 
-def _iterations(spool: Path) -> tuple[float, Steady | None]:
-    """Return the longest iteration's length in ms, 0 without any, and the steady part of the load."""
-    rows = Spool(spool)
-    longest_ms = max((float(each["length_ms"].max(initial=0.0)) for each in rows), default=0.0)
-    return longest_ms, steady_state(rows)
+_FACTS = """
+    SELECT min(end_ns - round_even(occupied_ms * 1e6, 0)::BIGINT) AS first_start_ns,
+           max(end_ns) AS last_end_ns,
+           count(*) FILTER (NOT ok) AS failed,
+           count(*) FILTER (status <> 0) AS with_status,
+           max(abs(sending_ms + waiting_ms + receiving_ms - duration_ms)) AS worst_residual_ms,
+           count(*) FILTER (list_contains($blocked, error_code)) AS blocked,
+           count(*) FILTER (connecting_ms > 0) AS opened,
+           count(*) FILTER (connecting_ms > 0 OR status <> 0) AS connected
+    FROM requests
+"""
 
 
-def _points(
-    tally: Tally, facts: Facts, quantiles: list[float], iterations: tuple[float, Steady | None], lost: int | None
+def _sum_up(
+    database: duckdb.DuckDBPyConnection, tally: Tally, asked: str, held: int | None, window_s: float | None
 ) -> K6Points:
-    p50, p90, p95, p99, p999 = quantiles
+    """Return the numbers of the whole load; DamageError where its clock was set."""
+    facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
+    first_ns, last_ns, connected = facts["first_start_ns"], facts["last_end_ns"], facts.pop("connected")
+    if last_ns - first_ns > LONGEST_NS:
+        raise DamageError(tally.lines, "the requests up to here lie more than 30 days apart: the clock was set")
+    mode = mode_of(asked, facts["opened"], connected, held)
+    durations = _statistics(database, "duration_ms")
+    until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
+    (answered,) = _row(
+        database, "SELECT count(*) FROM requests WHERE status <> 0 AND end_ns <= $until_ns", until_ns=until_ns
+    )
+    (longest_ms,) = _row(database, "SELECT max(length_ms) FROM iterations")
     return K6Points(
         points=dict(sorted(tally.points.items())),
         requests=tally.requests,
-        failed=facts.failed,
-        failed_points=tally.failed_points,
-        with_status=facts.with_status,
         iterations=tally.iterations,
         dropped_iterations=tally.dropped,
         script_runs=tally.points["data_sent"],
-        first_start_ns=facts.first_start_ns,
-        last_end_ns=facts.last_end_ns,
-        latency_mean_ms=facts.sum_ms / tally.requests,
-        latency_min_ms=facts.min_ms,
-        latency_p50_ms=p50,
-        latency_p90_ms=p90,
-        latency_p95_ms=p95,
-        latency_p99_ms=p99,
-        latency_p999_ms=p999,
-        latency_max_ms=facts.max_ms,
-        worst_residual_ms=facts.worst_residual_ms,
-        iteration_max_ms=iterations[0],
-        steady=iterations[1],
-        salvaged=lost is not None,
-        lines_lost=lost or 0,
-        blocked=facts.blocked,
-        opened=facts.opened,
+        durations=durations,
+        latency=durations if mode == "keepalive" else _statistics(database, "occupied_ms"),
+        iteration_max_ms=longest_ms or 0.0,
+        steady=steady_state(database),
+        lines_lost=tally.lost,
+        mode=mode,
+        answered_by_end=answered,
+        **facts,
     )
+
+
+def _row(database: duckdb.DuckDBPyConnection, query: str, **values: Any) -> tuple[Any, ...]:
+    """Return the one row of an aggregate."""
+    row: tuple[Any, ...] = database.sql(query, params=values).fetchall()[0]
+    return row
+
+
+def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
+    """Return exact statistics of one latency; quantiles are linear between order statistics, as k6's (TrendSink.P).
+
+    DuckDB sorts, and spills to disk what exceeds its memory.
+    """
+    database.view("requests").project(f"{column} AS ms").order("ms").create(f"sorted_{column}")
+    ordered = database.table(f"sorted_{column}")
+    ((count, mean, least, most),) = ordered.aggregate("count(*), fsum(ms) / count(*), min(ms), max(ms)").fetchall()
+    ranks = {name: q * (count - 1) for name, q in QUANTILES.items()}
+    wanted = sorted({whole for rank in ranks.values() for whole in (math.floor(rank), math.ceil(rank))})
+    at = dict(ordered.filter(f"list_contains({wanted}, rowid)").project("rowid, ms").fetchall())
+    ends = {name: (at[math.floor(rank)], at[math.ceil(rank)], rank % 1) for name, rank in ranks.items()}
+    quantiles = {name: low + (high - low) * part for name, (low, high, part) in ends.items()}
+    return TrendStats(count=count, mean=mean, min=least, max=most, **quantiles)
+
+
+_STEADY = """
+    WITH spans AS (  -- differences first: nanoseconds since the epoch are beyond a double's 53 bits
+             SELECT (end_ns - origin_ns) / 1e9 AS end_s, end_s - length_ms / 1000 AS start_s, length_ms
+             FROM iterations, (SELECT min(end_ns) AS origin_ns FROM iterations)),
+         part AS (
+             SELECT min(start_s) + $settled * (max(end_s) - min(start_s)) AS begin_s, max(start_s) AS until_s
+             FROM spans)
+    SELECT any_value(until_s - begin_s),
+           sum(greatest(0, least(end_s, until_s) - greatest(start_s, begin_s))),
+           avg(length_ms) FILTER (end_s BETWEEN begin_s AND until_s)
+    FROM spans, part
+"""
+
+
+def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
+    """Return the steady part of a load from the rows of `iterations`, in any order; None if there is none.
+
+    Little's law: in a steady state the mean number of requests under way is their rate times the time each takes
+    (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). In a closed loop
+    without think time that number is the number of users, so that the mean response time follows from the throughput.
+    """
+    seconds, under_way_s, mean_ms = _row(database, _STEADY, settled=SETTLED)
+    if seconds is None or seconds <= 0 or mean_ms is None:
+        return None
+    return Steady(seconds, under_way_s / seconds, mean_ms)
 
 
 # --- tables -----------------------------------------------------------------------------------------------
 
+_REQUESTS = """
+    SELECT since_ns / 1e9 AS t_s, latency_ms, blocked_ms, connecting_ms, sending_ms, waiting_ms, receiving_ms,
+           status, error_code, ok
+    FROM answers
+"""
+_LATENCY = """
+    SELECT since_ns // 1_000_000_000 AS second, bucket(latency_ms * 1000) AS bucket, count(*) AS count
+    FROM answers GROUP BY ALL ORDER BY ALL
+"""
+_THROUGHPUT = """
+    SELECT $trial_id AS trial_id, bin / $per_second AS t_s,
+           coalesce(requests, 0) AS requests, coalesce(failed, 0) AS failed
+    FROM range($bins) AS bins(bin)
+    LEFT JOIN (SELECT since_ns // $bin_ns AS bin, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
+               FROM answers GROUP BY bin) USING (bin)
+    ORDER BY bin
+"""
+"""Every bin from the begin of the load to its last request has a row: a stall shows as zeros."""
+
+
+def _write_tables(
+    database: duckdb.DuckDBPyConnection, targets: Sequence[Path], points: K6Points, trial_id: str
+) -> None:
+    """Write requests, latency (a histogram per second) and throughput, in this order; columns as in docs/data.md."""
+    requests, latency, throughput = targets
+    column = "duration_ms" if points.mode == "keepalive" else "occupied_ms"
+    database.view("requests").project(
+        f"*, end_ns - {points.first_start_ns} AS since_ns, {column} AS latency_ms"
+    ).create_view("answers")
+    rows = database.sql(_REQUESTS).to_arrow_reader(BATCH // 8)
+    doubles = [each.name for each in rows.schema if pa.types.is_float64(each.type)]
+    encoding: dict[str, Any] = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": doubles}
+    with pq.ParquetWriter(requests, rows.schema, compression="zstd", compression_level=1, **encoding) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+    database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type="arrow")
+    histogram = database.sql(_LATENCY).fetchnumpy()
+    pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")
+    bins = {"bins": (points.last_end_ns - points.first_start_ns) // BIN_NS + 1, "bin_ns": BIN_NS}
+    rates = database.sql(_THROUGHPUT, params={"trial_id": trial_id, "per_second": 1_000_000_000 // BIN_NS, **bins})
+    pq.write_table(rates.to_arrow_table(), throughput, compression="zstd")
+
+
+def _bucket(latency_us: Any) -> Any:
+    return pa.array(bucket_index(latency_us.to_numpy()))
+
+
+# --- the summary ------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class _Counts:
-    """Counts by integer key, ascending, as NumPy arrays."""
+class K6Summary:
+    """Counts and statistics of one k6 run as k6 itself summed them up."""
 
-    keys: NDArray[np.int64]
-    requests: NDArray[np.int64]
-    failed: NDArray[np.int64]
+    iterations: int
+    dropped: int
+    requests: int
+    rps: float | None
+    """k6's own rate over its test run; None where it does not say."""
+    http_req_duration: TrendStats | None
+    """None where no request was made."""
+    iteration_max_ms: float | None
+    checks: int = 0
+    """How often the script called check(), and how often that failed (`checks_failed`)."""
+    checks_failed: int = 0
 
-    @classmethod
-    def of(cls, keys: NDArray[np.int64], requests: NDArray[np.int64], failed: NDArray[np.int64]) -> _Counts:
-        """Add up the counts of equal keys."""
-        unique, inverse = np.unique(keys, return_inverse=True)
-        sums = (
-            np.bincount(inverse, weights=part, minlength=unique.size).astype(np.int64) for part in (requests, failed)
-        )
-        return cls(unique, *sums)
 
+def read_summary(path: Path) -> K6Summary:
+    """Read what `--summary-export=FILE` wrote; LabError (exit code 1) where it is missing, broken or not k6's.
 
-class _Counting:
-    """Counts requests by key while they pass by.
-
-    What has come is merged once it outweighs what had come before: merging with each batch would take a time that grows
-    with the square of the trial's length.
+    k6 1.8 and 2.x write the same two shapes: the standard one, which has what --summary-trend-stats names, and that of
+    --new-machine-readable-summary, which knows no p(99) and no count. The lab asks for the first.
     """
-
-    def __init__(self) -> None:
-        nothing = np.empty(0, np.int64)
-        self._parts = [_Counts(nothing, nothing, nothing)]
-        self._size = 0
-
-    def add(self, keys: NDArray[np.int64], failed: NDArray[np.bool_]) -> None:
-        """Count one request more at each of `keys`."""
-        part = _Counts.of(keys, np.ones(keys.size, np.int64), failed.astype(np.int64))
-        self._parts.append(part)
-        self._size += part.keys.size
-        if self._size > 2 * self._parts[0].keys.size:
-            self.total()
-
-    def total(self) -> _Counts:
-        """Return what was counted."""
-        columns = ([getattr(part, name) for part in self._parts] for name in ("keys", "requests", "failed"))
-        self._parts = [_Counts.of(*(np.concatenate(column) for column in columns))]
-        self._size = self._parts[0].keys.size
-        return self._parts[0]
-
-
-def _write_requests(spool: Path, target: Path, first_start_ns: int, connecting: bool) -> tuple[_Counts, _Counts]:
-    """Write the requests table; return counts by second and bucket in one key, and by bin of 0.1 s."""
-    histogram, bins = _Counting(), _Counting()
-    options = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": list(_DOUBLES)}
-    with pq.ParquetWriter(target, _REQUESTS, compression="zstd", compression_level=1, **options) as writer:
-        for rows in Spool(spool):
-            since_ns = rows["end_ns"] - first_start_ns
-            latency_ms = occupied_ms(rows) if connecting else rows["duration_ms"]
-            ok = is_ok(rows)
-            columns = [since_ns / 1e9, latency_ms, *(rows[part] for part in _PARTS)]
-            columns += [rows["status"], rows["error_code"], ok]
-            writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=_REQUESTS))
-            histogram.add(since_ns // 1_000_000_000 * _BUCKETS + bucket_index(latency_ms * 1000), ~ok)
-            bins.add(since_ns // BIN_NS, ~ok)
-    return histogram.total(), bins.total()
+    data = read_json(path)
+    try:
+        metrics = _metrics(data)
+        trend = metrics.get("http_req_duration")
+        iteration = metrics.get("iteration_duration")
+        kept, failed = (int(_number(metrics.get("checks", {}).get(name, 0))) for name in ("passes", "fails"))
+        return K6Summary(
+            iterations=_count(metrics, "iterations"),
+            dropped=_count(metrics, "dropped_iterations"),
+            requests=_count(metrics, "http_reqs"),
+            rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
+            http_req_duration=None if trend is None else _trend(trend),
+            iteration_max_ms=None if iteration is None else _number(iteration["max"]),
+            checks=kept + failed,
+            checks_failed=failed,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise LabError(
+            f"{path} is not an end-of-test summary of k6 ({type(error).__name__}: {error}).", exit_code=1
+        ) from None
 
 
-def _write_latency(target: Path, trial_id: str, histogram: _Counts) -> None:
-    seconds, buckets = np.divmod(histogram.keys, _BUCKETS)
-    lower, upper = bucket_bounds_ms(buckets)
-    columns = {
-        "trial_id": pa.array([trial_id] * seconds.size, pa.string()),
-        "second": pa.array(seconds.astype(np.int32)),
-        "bucket": pa.array(buckets.astype(np.int32)),
-        "lower_ms": pa.array(lower),
-        "upper_ms": pa.array(upper),
-        "count": pa.array(histogram.requests),
-    }
-    pq.write_table(pa.table(columns), target, compression="zstd")
+def _metrics(data: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the values of each metric by its name, from either shape."""
+    if "results" in data:
+        return {metric["name"]: metric["values"] for metric in data["results"]["metrics"]}
+    return dict(data["metrics"])
 
 
-def _write_throughput(target: Path, trial_id: str, bins: _Counts) -> None:
-    """Every bin from the begin of the load to its last request has a row: a stall shows as zeros."""
-    size = int(bins.keys[-1]) + 1
-    filled = np.zeros((2, size), np.int64)
-    filled[:, bins.keys] = np.stack([bins.requests, bins.failed])
-    columns = {
-        "trial_id": pa.array([trial_id] * size, pa.string()),
-        "t_s": pa.array(np.arange(size) / (1_000_000_000 // BIN_NS)),
-        "requests": pa.array(filled[0]),
-        "failed": pa.array(filled[1]),
-    }
-    pq.write_table(pa.table(columns), target, compression="zstd")
+def _count(metrics: Mapping[str, Mapping[str, Any]], name: str) -> int:
+    """k6 leaves out a metric without samples: that is 0."""
+    return int(_number(metrics[name]["count"])) if name in metrics else 0
+
+
+def _trend(values: Mapping[str, Any]) -> TrendStats:
+    def first(*names: str) -> float | None:
+        return next((_number(values[name]) for name in names if name in values), None)
+
+    count = first("count")
+    return TrendStats(
+        count=None if count is None else int(count),
+        mean=_number(values["avg"]),
+        min=_number(values["min"]),
+        p50=_number(values["med"]),
+        p90=first("p(90)", "p90"),
+        p95=first("p(95)", "p95"),
+        p99=first("p(99)", "p99"),
+        p999=first("p(99.9)", "p99.9"),
+        max=_number(values["max"]),
+    )
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
-from runner.digest.histogram import bucket_bounds_ms, bucket_counts
+from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
 from runner.digest.k6 import K6Points, digest_k6, read_summary
 from runner.digest.probe import Probe, reopened_share
 from runner.digest.slices import exact_percentiles, join_parts, part
@@ -21,7 +20,6 @@ from runner.model import Check, Trial
 from runner.store import RunFolder, replacing, slice_name
 
 Metrics = dict[str, Any]
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def _k6_load(
         mode=cell.mode,
         held=reconcile.may_hold(cell, reopened_share(probe)),
         window_s=window_s,
-        scratch=run.tables / "parts",  # on the run's own disk, which has room, and gone with the parts
+        scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
@@ -138,7 +136,7 @@ def _k6_load(
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
-        **_k6_latency(points),
+        **{f"latency_{name}_ms": getattr(points.latency, name) for name in ("mean", *QUANTILES, "max")},
         "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
         "in_flight_mean": points.steady.in_flight if points.steady else None,
     }
@@ -158,10 +156,6 @@ def _k6_load(
     )
     begin_ns, answered = points.first_start_ns, points.answered_by_end
     return Load(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
-
-
-def _k6_latency(points: K6Points) -> Metrics:
-    return {f"latency_{name}": value for name, value in asdict(points.latency).items()}
 
 
 def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]) -> Metrics:
@@ -216,22 +210,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
 def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
     result = add_up([load.result for _, load in loads if isinstance(load.result, WrkResult)])
-    _write_wrk_latency(part(run, "latency", trial.trial_id), trial.trial_id, result)
-    return _wrk_metrics(result)
-
-
-def _write_wrk_latency(path: Path, trial_id: str, result: WrkResult) -> None:
-    buckets, counts = bucket_counts(*result.raw)
-    lower, upper = bucket_bounds_ms(buckets)
-    table = pa.table(
-        {
-            "trial_id": pa.array([trial_id] * len(buckets), pa.string()),
-            "second": pa.nulls(len(buckets), pa.int32()),
-            "bucket": pa.array(buckets, pa.int32()),
-            "lower_ms": lower,
-            "upper_ms": upper,
-            "count": pa.array(counts, pa.int64()),
-        }
-    )
-    with replacing(path) as temporary:
+    table = latency_table(trial.trial_id, None, *bucket_counts(*result.raw))
+    with replacing(part(run, "latency", trial.trial_id)) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+    return _wrk_metrics(result)

@@ -1,8 +1,8 @@
-"""The probe's samples: what the server took, told by a client that had no queue of its own."""
+"""The probe's samples: response times that a client without a queue saw, and how far they can be believed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.resources import Window
-from runner.measurement import Measurement
-from runner.model import LabError
+from runner.digest.verdict import Probing
+from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS, PROBE_HZ, Measurement
+from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
 """Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
 
-HZ, MOST_CONNECTIONS = 40.0, 100
-"""How often the probe asks, and how many of its requests may be under way (runner/measure/probing.py, probe.py)."""
 LATE_NS = 100_000_000
 """Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
 CONNECTING_NS = 1_000_000_000
 """The probe gives a connection up that is not accepted within this time."""
+AS_OFTEN = 0.1
+"""Shares of requests that found their connection closed, the load's and the probe's, that are one share."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,7 @@ class Probe:
         if self.series is None:
             return self
         of_load = self.series == load
-        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in SAMPLES})
-
-
-SAMPLES = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
+        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in PROBE_COLUMNS})
 
 
 def read_probe(raw: Path) -> Probe | None:
@@ -68,7 +66,7 @@ def read_probe(raw: Path) -> Probe | None:
     try:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
-        columns = {name: table[name].to_numpy() for name in SAMPLES}
+        columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
         series = table["series"].to_numpy() if "series" in table.column_names else None
         return Probe(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
@@ -76,7 +74,7 @@ def read_probe(raw: Path) -> Probe | None:
 
 
 def late_share(probe: Probe, windows: Sequence[Window]) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by its own fault."""
+    """Return the share of what was due within the load that the probe sent late, or not at all, by its fault."""
     late = [_late_share(probe, window.begin_mono_ns, window.seconds) for window in windows]
     return float(np.average(late, weights=[window.seconds for window in windows]))
 
@@ -85,9 +83,9 @@ def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
     """Return the same of one window.
 
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
-    Of a load with fewer than ten requests nothing is said: 0.
+    0 for a load with fewer than ten requests.
     """
-    due = end_s * HZ - 1  # one a period, anywhere in it
+    due = end_s * PROBE_HZ - 1  # one a period, anywhere in it
     t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
     within = (t_s >= 0) & (t_s < end_s)
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
@@ -106,14 +104,14 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     begun_ns, ended_ns = probe.sent_ns[opened], probe.received_ns[opened]
     connecting = under_way(begun_ns, np.minimum(ended_ns, begun_ns + CONNECTING_NS))
     waiting = under_way(probe.sent_ns, probe.received_ns)
-    return np.asarray((waiting >= MOST_CONNECTIONS - 1) | (connecting > 0))
+    return np.asarray((waiting >= PROBE_CONNECTIONS - 1) | (connecting > 0))
 
 
 def reopened_share(probe: Probe | None) -> float:
     """Return the share of its requests for which the probe had a connection that the server had closed by then.
 
     Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe. Each
-    series begins with connections of its own.
+    series begins with new connections.
     """
     if probe is None:
         return 0.0
@@ -136,8 +134,8 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     # Where no answer came, the connection may never have been accepted.
     answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
 
-    def less(count: int | None, own: int) -> int | None:
-        return None if count is None else count - own
+    def less(count: int | None, probes: int) -> int | None:
+        return None if count is None else count - probes
 
     after = measurement.counters_after
     counts = replace(
@@ -152,8 +150,8 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
 def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window]) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
 
-    Columns of the table: `t_s` (when due, since the load's begin; of slices, in their own time), `latency_ms` (from
-    then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
+    Columns of the table: `t_s` (when due, since the load's begin, without the pauses between slices), `latency_ms`
+    (from then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
     """
     if probe is None:
         return {}
@@ -201,3 +199,33 @@ def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[A
         begun_s += window.seconds
     whole = np.concatenate(chosen)
     return np.concatenate(times), whole, np.ones(len(whole), dtype=bool)
+
+
+def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
+    """Return whether response times of the probe and of the load are those of the same thing.
+
+    A script asks for what it likes, the probe for one path. And the probe keeps its connections where the server lets
+    it: a load that makes new ones waits to be accepted, which the probe meets only where the server closes on it as
+    often. Its latency then has its connecting in it, as the load's has.
+    """
+    if cell.workload == OWN_SCRIPT:
+        return False
+    if mode == "keepalive":
+        return True
+    requests = metrics.get("requests") or 0
+    opened_pct, reopened_pct = metrics.get("opened_pct"), metrics.get("probe_reopened_pct")
+    if opened_pct is None or reopened_pct is None:
+        return False
+    opened = round(requests * opened_pct / 100)
+    first = min(cell.sockets, opened) if cell.mode == "keepalive" else 0
+    if requests <= first:
+        return abs(opened_pct - reopened_pct) <= 100 * AS_OFTEN
+    return abs((opened - first) / (requests - first) - reopened_pct / 100) <= AS_OFTEN
+
+
+def probing_of(metrics: Mapping[str, float | int | None]) -> Probing | None:
+    """Return how many of its requests the probe had answered; None without a probe."""
+    sent, lasted_s = metrics.get("probe_requests"), metrics.get("duration_s")
+    if sent is None or not lasted_s:
+        return None
+    return Probing(due=int(lasted_s * PROBE_HZ), sent=int(sent), failed=int(metrics.get("probe_failed") or 0))

@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.digest.k6 import K6Points, K6Summary
-from runner.digest.own import own_checks
+from runner.digest.k6 import K6Points, K6Summary, Steady
 from runner.digest.resources import Counter, Window, tick_coverage
-from runner.digest.steady import Steady
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters, Measurement, ended
-from runner.model import OWN_SCRIPT, Cell, Check
+from runner.model import OWN, OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
@@ -28,7 +26,7 @@ SETTLED_S = 0.1
 """A generator goes to its CPUs as it begins: taskset becomes the program."""
 PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
-"""Share of the probe's requests that it may send late by its own fault; seen at most, under theft: 3 %."""
+"""Share of its requests that the probe may send late by its fault; 3 % was seen at most, while CPU was stolen."""
 KERNEL_DROPS = "the kernel dropped no packets"
 CLOCK = "the clock was not stepped"
 LIVED = "the server lived through the load"
@@ -47,7 +45,10 @@ CLOSING = 0.9
 BATCH_PER_HOST = 6
 """Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
 CPU_TOLERANCE = 1.02
-"""The kernel books CPU time at its own ticks: over a short load up to two of them may fall outside."""
+"""The kernel books CPU time at its ticks: over a short load up to two of them may fall outside."""
+
+THROWN = "lab_iterations_thrown"
+"""Metric of workloads/own.js: iterations of a script that threw an error."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
         ),
         Check(
             "3 longest request <= longest iteration",
-            points.iterations < points.script_runs or points.latency_max_ms <= points.iteration_max_ms + ROUNDING_MS,
-            f"request {points.latency_max_ms:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
+            points.iterations < points.script_runs or points.durations.max <= points.iteration_max_ms + ROUNDING_MS,
+            f"request {points.durations.max:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
         ),
         _quantiles(points, summary),
         *_little(cell, points.steady),
@@ -87,7 +88,7 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
 
 
 def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check, ...]:
-    """Invariant 1. k6 tells interrupted iterations in its log only, but each leaves a data_sent point.
+    """Invariant 1. k6 writes interrupted iterations to its log only, but each leaves a data_sent point.
 
     At an arrival rate k6 begins as many iterations as fit into each step, give or take one. Those that it drops, as no
     virtual user is free, and those that it was too late to begin (`missed`), make the rate unsustained: a result.
@@ -126,7 +127,7 @@ def may_hold(cell: Cell, reopened: float) -> int:
     """Return how many connections a k6 load opens where they are kept: each user's first.
 
     Where the server closed on the probe time and again (`reopened`, a share), none is kept: so few requests that each
-    may be a user's first would tell nothing.
+    may be a user's first would show nothing.
     """
     if reopened >= CLOSING:
         return 0
@@ -139,12 +140,12 @@ def slack(cell: Cell) -> int:
 
 
 def overrun(cell: Cell) -> int:
-    """Return how many iterations more than asked an open load may begin: a timer tells k6 its end, LATE_S late."""
+    """Return how many iterations more than asked an open load may begin: the timer that ends it is LATE_S late."""
     return math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0
 
 
 def missed(cell: Cell, points: K6Points) -> int:
-    """Return how many iterations of an open load were never begun, as k6 was behind its own schedule at the end."""
+    """Return how many iterations of an open load were never begun, as k6 was behind its schedule at the end."""
     short = asked(cell, 0) - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
@@ -166,13 +167,13 @@ def _quantiles(points: K6Points, summary: K6Summary) -> Check:
     """Invariant 4."""
     said = summary.http_req_duration
     pairs = {
-        name: (getattr(points, f"latency_{name}_ms"), getattr(said, name) if said else None)
+        name: (getattr(points.durations, name), getattr(said, name) if said else None)
         for name in ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
     }
     apart = [
-        f"{name} {raw:.4f} ms raw, {told} ms said"
-        for name, (raw, told) in pairs.items()
-        if told is None or abs(raw - told) > ROUNDING_MS
+        f"{name} {raw:.4f} ms raw, {stated} ms said"
+        for name, (raw, stated) in pairs.items()
+        if stated is None or abs(raw - stated) > ROUNDING_MS
     ]
     return Check("4 quantiles from raw = quantiles of the summary", not apart, "; ".join(apart) or "all equal")
 
@@ -211,8 +212,53 @@ def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tu
     )
 
 
+def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold a load on the user's API to its fence, its script and its mode; nothing where it is none."""
+    if cell.workload not in OWN:
+        return ()
+    checks = [
+        Check(
+            "every request went to the server",
+            points.blocked == 0,
+            f"{points.blocked} of {points.requests} were for another host, and blocked",
+        )
+    ]
+    if cell.workload == OWN_SCRIPT:
+        thrown = points.points.get(THROWN, 0)
+        checks.append(
+            Check(
+                "every iteration of the script ran to its end",
+                thrown == 0,
+                f"{thrown} of {points.iterations} threw an error, which generator.log has",
+            )
+        )
+    if measurement.counters_before.requests is None:
+        said = "not checked: the server does not say what it counted"
+        checks.append(Check("5 requests that the server counted = requests sent", True, said))
+    return (*checks, *_closed(cell, points, measurement))
+
+
+def _closed(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
+    """In close mode each answer took a new connection.
+
+    Only the kernel counts them, of the whole network namespace: a server may itself accept others, from its database
+    perhaps, so that there is no upper limit. A server on another host is not in the count.
+    """
+    before, after = measurement.counters_before.passive_opens, measurement.counters_after.passive_opens
+    if cell.mode != "close" or before is None or after is None or not measurement.placement.server:
+        return ()
+    accepted = after - before
+    return (
+        Check(
+            "7 close mode proven by accepted connections",
+            accepted >= points.with_status,
+            f"the kernel accepted {accepted}, for {points.with_status} answers",
+        ),
+    )
+
+
 def whole(sent: Sequence[tuple[int, int]], measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariant 5 against all slices together: nobody asked the server between two of them but the lab.
+    """Hold invariant 5 against all slices together: only the lab asked the server between two of them.
 
     `sent` has, of each slice, the requests that were answered and those that were not, as far as is known.
     """
@@ -315,21 +361,21 @@ def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple
 def _connections_check(cell: Cell, result: WrkResult, before: Counters, after: Counters) -> Check:
     """Prove the mode by the connections that were accepted: one a request with close, one a connection with keep-alive.
 
-    The server's own count is exact but for the lab's own question; the kernel's PassiveOpens counts the whole network
+    The server's count is exact but for the lab's question; the kernel's PassiveOpens counts the whole network
     namespace, so that a few strangers are allowed for.
     """
-    own = before.connections is not None and after.connections is not None
-    first, last = (before.connections, after.connections) if own else (before.passive_opens, after.passive_opens)
+    counted = before.connections is not None and after.connections is not None
+    first, last = (before.connections, after.connections) if counted else (before.passive_opens, after.passive_opens)
     name = f"7 {cell.mode} mode proven by accepted connections"
     if first is None or last is None:
         return Check(name, False, "neither the server nor the kernel counts accepted connections")
-    slack = OWN_CONNECTIONS if own else OWN_CONNECTIONS + STRANGERS
+    slack = OWN_CONNECTIONS if counted else OWN_CONNECTIONS + STRANGERS
     accepted = last - first
     if cell.mode == "close":
         ok = result.requests <= accepted <= result.requests + result.connections + slack
     else:
         ok = result.connections <= accepted <= result.connections + slack
-    source = "the server" if own else "the kernel"
+    source = "the server" if counted else "the kernel"
     return Check(name, ok, f"{source} accepted {accepted}, for {result.requests} requests on {result.connections}")
 
 
@@ -379,7 +425,7 @@ def idle_meanwhile(
 
 
 def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
-    """Return whether nobody was put on another's CPUs, by whatever it be: a tool, a manager of control groups."""
+    """Return whether every part stayed on its CPUs: a tool, or a manager of control groups, may move one."""
     strayed = [subject for subject, counter in counters.items() if counter.strayed(SETTLED_S, duration_s)]
     return Check(STAYED, not strayed, f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left")
 

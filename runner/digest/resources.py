@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model import FIGURES, LabError
+from runner.model import STATS_COLUMNS, LabError
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,50 +48,32 @@ class Counter:
     ran_s: Floats | None = None
     """Exact CPU time of all programs, cumulative, NaN where the kernel does not have it: of the host only."""
     foreign_cpus: Floats | None = None
-    """How many CPUs the subject might use that were not its own, NaN where not looked at."""
+    """How many CPUs the subject might use beside those it was given, NaN where not looked at."""
     figures: dict[str, Floats] = field(default_factory=dict)
-    """What the server itself said in /stats, by column (FIGURES); NaN in rows that no answer came before."""
+    """What the server itself said in /stats, by column (STATS_COLUMNS); NaN in rows that no answer came before."""
     seams: tuple[float, ...] = ()
 
-    def told(self, figure: str, begin_s: float, end_s: float) -> Floats:
+    def said(self, figure: str, begin_s: float, end_s: float) -> Floats:
         """Return what the server said of `figure` between two instants."""
         values = self.figures[figure][(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
 
-    def between(self, begin_s: float, end_s: float) -> float:
-        """Return the CPU seconds used between two instants, linear between samples and constant outside them."""
-        used = np.interp([begin_s, end_s], self.t_s, self.cpu_s)
-        return float(used[1] - used[0])
+    def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
+        """Return how much was added to a cumulative column between two instants; NaN where it was not counted.
 
-    def stolen(self, begin_s: float, end_s: float) -> float:
-        """Return the CPU seconds stolen between two instants, summed over all CPUs."""
-        taken = np.interp([begin_s, end_s], self.t_s, self.steal_s)
-        return float(taken[1] - taken[0])
-
-    def interrupted(self, begin_s: float, end_s: float) -> float:
-        """Return the CPU seconds in interrupts between two instants; NaN where they were not counted."""
-        if self.interrupts_s is None:
+        Linear between samples and constant outside them. `cpu_s` is the CPU time used.
+        """
+        values = getattr(self, name)
+        if values is None:
             return float("nan")
-        spent = np.interp([begin_s, end_s], self.t_s, self.interrupts_s)
-        return float(spent[1] - spent[0])
-
-    def ran(self, begin_s: float, end_s: float) -> float:
-        """Return the exact CPU seconds of all programs between two instants; NaN where they are not known."""
-        if self.ran_s is None:
-            return float("nan")
-        spent = np.interp([begin_s, end_s], self.t_s, self.ran_s)
-        return float(spent[1] - spent[0])
+        first, last = np.interp([begin_s, end_s], self.t_s, values)
+        return float(last - first)
 
     def strayed(self, begin_s: float, end_s: float) -> bool:
-        """Return whether the subject might use another CPU than its own at any sample between two instants."""
+        """Return whether the subject might use a CPU that it was not given, at any sample between two instants."""
         if self.foreign_cpus is None:
             return False
         return bool((self.foreign_cpus[(self.t_s >= begin_s) & (self.t_s <= end_s)] > 0).any())
-
-    def throttled(self, begin_s: float, end_s: float) -> float:
-        """Return the seconds between two instants in which a CPU quota held the subject back."""
-        held = np.interp([begin_s, end_s], self.t_s, self.throttled_s)
-        return float(held[1] - held[0])
 
     def mean_pct(self, begin_s: float, end_s: float) -> float:
         """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
@@ -119,29 +101,25 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
     try:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
-        mono, cpu = (table[name].to_numpy() for name in ("mono_ns", "cpu_ns"))
-        rss = table["rss_bytes"].fill_null(-1).to_numpy()
-        throttled, steal = (table[name].fill_null(0).to_numpy() for name in ("throttled_ns", "steal_ns"))
-        switches, threads, interrupts = (_floats(table, name) for name in ("switches", "threads", "interrupts_ns"))
-        foreign, ran = (_floats(table, name) for name in ("foreign_cpus", "ran_ns"))
-        figures = {name: _floats(table, name) for name in FIGURES}
-    except (OSError, pa.ArrowException, KeyError) as error:
+        columns: dict[str, Any] = {
+            "t_s": (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9,
+            "cpu_s": table["cpu_ns"].to_numpy() / 1e9,
+            "rss_bytes": table["rss_bytes"].fill_null(-1).to_numpy(),
+            "throttled_s": table["throttled_ns"].fill_null(0).to_numpy() / 1e9,
+            "steal_s": table["steal_ns"].fill_null(0).to_numpy() / 1e9,
+            "interrupts_s": _floats(table, "interrupts_ns") / 1e9,
+            "ran_s": _floats(table, "ran_ns") / 1e9,
+            **{name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus")},
+        }
+        figures = {name: _floats(table, name) for name in STATS_COLUMNS}
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     counters = {}
     for subject in dict.fromkeys(subjects.tolist()):
-        own = subjects == subject
+        rows = subjects == subject
         counters[str(subject)] = Counter(
-            (mono[own] - zero_mono_ns) / 1e9,
-            cpu[own] / 1e9,
-            rss[own],
-            throttled[own] / 1e9,
-            steal[own] / 1e9,
-            switches[own],
-            threads[own],
-            interrupts[own] / 1e9,
-            ran[own] / 1e9,
-            foreign[own],
-            {name: values[own] for name, values in figures.items()},
+            **{name: values[rows] for name, values in columns.items()},
+            figures={name: values[rows] for name, values in figures.items()},
         )
     return counters
 

@@ -11,30 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from runner.digest.histogram import QUANTILES
 from runner.store import RunFolder, replacing
-
-SLICES = pa.schema(
-    [
-        ("trial_id", pa.string()),
-        ("session", pa.string()),
-        ("place", pa.int64()),
-        ("position", pa.int64()),
-        ("kept", pa.bool_()),
-        ("duration_s", pa.float64()),
-        ("requests", pa.int64()),
-        ("failed", pa.int64()),
-        ("dropped", pa.int64()),
-        ("rps", pa.float64()),
-        ("server_cpu_mean_pct", pa.float64()),
-        ("server_cpu_ms_per_request", pa.float64()),
-        ("server_throttled_pct", pa.float64()),
-        ("generator_cpu_mean_pct", pa.float64()),
-        ("host_steal_pct", pa.float64()),
-        ("others_cpu_mean_pct", pa.float64()),
-    ]
-)
-"""Columns of tables/slices.parquet: one row per slice."""
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -56,9 +34,9 @@ FEWEST_KEPT = 0.5
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Return the places, from 1, in which somebody took much of the CPUs' time from any server.
+    """Return the places, from 1, in which much of the CPUs' time was taken from any server.
 
-    `taken` has, of each server, who took it in each of its slices, empty for nobody.
+    `taken` says, of each server, who took it in each of its slices; empty where little was taken.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -83,12 +61,12 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
     """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
-    shares = list(PERCENTILES.values())
+    shares = list(QUANTILES.values())
     with duckdb.connect() as connection:
         found = connection.execute(
             "SELECT quantile_cont(latency_ms, $shares), max(latency_ms) FROM read_parquet($path)",
             {"shares": shares, "path": str(requests)},
         ).fetchone()
     assert found is not None  # an aggregate has one row
-    percentiles = dict(zip(PERCENTILES, found[0], strict=True))
+    percentiles = dict(zip(QUANTILES, found[0], strict=True))
     return {f"latency_{name}_ms": value for name, value in percentiles.items()} | {"latency_max_ms": found[1]}

@@ -5,151 +5,22 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.digest.slices import SLICES, part
+from runner.columns import columns, schema_of
+from runner.digest.slices import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
-from runner.model import FIGURES, Cell, LabError, Trial
-from runner.store import RunFolder, replacing, sha256
+from runner.model import LabError, Trial
+from runner.store import TABLES, RunFolder, decode, replacing, sha256
 
-_TEXT = (
-    "run_id trial_id session idle server language framework tier workload tool load_model mode objective status error "
-    "verdict verdict_reason"
-)
-_WHOLE = (
-    "block bisection trial_order attempt connections threads vus iterations steps pool_size requests failed dropped "
-    "inserts rows_inserted server_rss_peak_bytes database_rss_peak_bytes database_sessions database_statement_calls "
-    "pool_in_use_max pool_waiting_max probe_requests probe_failed slices slices_kept"
-)
 GROUP_ROWS = 200_000
-TRIAL_COLUMNS: tuple[str, ...] = (
-    "run_id",
-    "trial_id",
-    "block",
-    "trial_order",
-    "attempt",
-    "session",
-    "server",
-    "language",
-    "framework",
-    "tier",
-    "workload",
-    "tool",
-    "load_model",
-    "mode",
-    "connections",
-    "threads",
-    "vus",
-    "iterations",
-    "first_rate_rps",
-    "rate_rps",
-    "steps",
-    "step_s",
-    "pool_size",
-    "share",
-    "database_share",
-    "idle",
-    "slices",
-    "slices_kept",
-    "objective",
-    "bisection",
-    "status",
-    "error",
-    "requests",
-    "opened_pct",
-    "failed",
-    "dropped",
-    "sustained",
-    "objective_kept",
-    "inserts",
-    "rows_inserted",
-    "duration_s",
-    "ended_late_s",
-    "rps",
-    "latency_mean_ms",
-    "latency_p50_ms",
-    "latency_p90_ms",
-    "latency_p95_ms",
-    "latency_p99_ms",
-    "latency_p999_ms",
-    "latency_max_ms",
-    "iteration_mean_ms",
-    "in_flight_mean",
-    "wrk_reported_p50_ms",
-    "wrk_reported_p99_ms",
-    "server_cpu_mean_pct",
-    "server_cpu_peak_100ms_pct",
-    "server_cpu_peak_1s_pct",
-    "server_cpu_ms_per_request",
-    "server_rss_peak_bytes",
-    "server_throttled_pct",
-    "generator_cpu_mean_pct",
-    "generator_cpu_peak_1s_pct",
-    "generator_ceiling_rps",
-    "database_cpu_mean_pct",
-    "database_cpu_peak_1s_pct",
-    "database_cpu_ms_per_request",
-    "database_rss_peak_bytes",
-    "database_sessions",
-    "database_statement_calls",
-    "database_statement_mean_ms",
-    "pool_in_use_max",
-    "pool_waiting_max",
-    "pool_exhausted_pct",
-    "sampler_cpu_mean_pct",
-    "probe_cpu_mean_pct",
-    "host_steal_pct",
-    "others_cpu_mean_pct",
-    "probe_requests",
-    "probe_failed",
-    "probe_reopened_pct",
-    "probe_p50_ms",
-    "probe_p95_ms",
-    "probe_p99_ms",
-    "verdict",
-    "verdict_reason",
-)
-_KINDS = {_TEXT: pa.string(), _WHOLE: pa.int64(), "sustained objective_kept": pa.bool_()}
-_TRIALS = pa.schema(
-    [
-        (name, next((kind for names, kind in _KINDS.items() if name in names.split()), pa.float64()))
-        for name in TRIAL_COLUMNS
-    ]
-)
-_LATENCY = pa.schema(
-    [
-        ("trial_id", pa.string()),
-        ("second", pa.int32()),
-        ("bucket", pa.int32()),
-        ("lower_ms", pa.float64()),
-        ("upper_ms", pa.float64()),
-        ("count", pa.int64()),
-    ]
-)
-_THROUGHPUT = pa.schema(
-    [("trial_id", pa.string()), ("t_s", pa.float64()), ("requests", pa.int64()), ("failed", pa.int64())]
-)
-_RESOURCES = pa.schema(
-    [
-        ("trial_id", pa.string()),
-        ("t_s", pa.float64()),
-        ("dt_s", pa.float64()),
-        ("subject", pa.string()),
-        ("cpu_pct", pa.float64()),
-        ("rss_bytes", pa.int64()),
-        ("throttled_ms", pa.float64()),
-        ("switches_per_s", pa.float64()),
-        ("threads", pa.int64()),
-        ("steal_ms", pa.float64()),
-        *[(name, pa.float64()) for name in FIGURES],
-    ]
-)
-SCHEMAS = {"trials": _TRIALS, "latency": _LATENCY, "throughput": _THROUGHPUT, "resources": _RESOURCES}
+SCHEMAS = {name: schema_of(name) for name in TABLES}
 """Of the tables that every run has; one with sessions has `slices` besides."""
 
 
@@ -163,8 +34,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None =
     if len(set(sealed)) < len(sealed):
         raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
-    _write(run.table("trials"), rows, _TRIALS)
-    schemas = {**SCHEMAS, "slices": SLICES} if any(map(_is_sliced, records)) else SCHEMAS
+    _write(run.table("trials"), rows, SCHEMAS["trials"])
+    schemas = {**SCHEMAS, "slices": schema_of("slices")} if any(map(_is_sliced, records)) else SCHEMAS
     for name in list(schemas)[1:]:
         paths = [part(run, name, record["trial_id"]) for record in records]
         _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), schemas[name])
@@ -178,7 +49,7 @@ def _is_sliced(record: Mapping[str, Any]) -> bool:
 def _typed_row(record: dict[str, Any]) -> pa.Table:
     """Return a trial's row as a table of one; LabError where a value of the record is of the wrong kind."""
     try:
-        return pa.Table.from_pylist([trial_row(record)], schema=_TRIALS)
+        return pa.Table.from_pylist([trial_row(record)], schema=SCHEMAS["trials"])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LabError(
             f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", exit_code=1
@@ -186,7 +57,7 @@ def _typed_row(record: dict[str, Any]) -> pa.Table:
 
 
 def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables one after the other, in groups of GROUP_ROWS: a group a trial would take five times the room."""
+    """Write tables one after the other, in groups of GROUP_ROWS: one group per trial would take five times the room."""
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for table in tables:
@@ -201,7 +72,7 @@ def trial_row(record: dict[str, Any]) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
     known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
     known["mode"] = record.get("mode") or record["cell"]["mode"]
-    return {name: known.get(name) for name in TRIAL_COLUMNS}
+    return {column.name: known.get(column.name) for column in columns("trials")}
 
 
 def have_tables(run: RunFolder) -> bool:
@@ -288,7 +159,7 @@ def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _redefined(record: dict[str, Any], digest: Digest) -> bool:
     """Whether a trial was sealed when its values meant something else: they stand as they were sealed.
 
-    Records without a `mode` of their own are of a time when connecting was no part of any percentile, and when an open
+    Records without a `mode` are of a time when connecting was no part of any percentile, and when an open
     load lasted until its last answer.
     """
     return "mode" not in record and (record["cell"]["load_model"] == "open" or digest.mode != "keepalive")
@@ -316,10 +187,10 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
 
 
-def _trial(record: dict[str, Any]) -> Trial:
-    cell = Cell(**record["cell"])
-    order, block, attempt = record["order"], record["block"], record["attempt"]
-    return Trial(record["trial_id"], order, block, cell, attempt, record.get("session"))
+def _decoded(record: dict[str, Any]) -> tuple[Trial, Measurement]:
+    said = f"{record['trial_id']}: its record is not one that this lab can digest"
+    trial = {each.name: record.get(each.name) for each in fields(Trial)}
+    return decode(Trial, trial, said), decode(Measurement, record["measurement"], said)
 
 
 def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False) -> list[Digest | None]:
@@ -327,12 +198,9 @@ def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool =
     digests: list[Digest | None] = []
     name = records[0]["trial_id"] if records else ""
     try:
-        trials = [_trial(record) for record in records]
-        measured = {
-            trial: Measurement.from_json(record["measurement"]) for trial, record in zip(trials, records, strict=True)
-        }
+        measured = dict(_decoded(record) for record in records)
         found = digest_session(run, measured, salvage=salvage)
-        for trial, record in zip(trials, records, strict=True):
+        for trial, record in zip(measured, records, strict=True):
             each = found[trial]
             if isinstance(each, LabError) and (record["metrics"] or salvage):
                 raise each

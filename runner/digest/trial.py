@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.loads import Load, Metrics, read_load, together
 from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
-from runner.digest.slices import SLICES, LeftOut, left_out_places, part
+from runner.digest.slices import LeftOut, left_out_places, part
 from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
+from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Cell, Check, LabError, Trial, Verdict
+from runner.model import OWN, Cell, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, replacing
 
@@ -32,7 +34,7 @@ class Digest:
     checks: tuple[Check, ...]
     verdict: Verdict
     taken: str | None = None
-    """Who took too much of the CPUs' time for this trial to tell what it could have told."""
+    """Who took so much of the CPUs' time that the trial is to be repeated."""
     mode: str | None = None
     """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -104,7 +106,7 @@ def digest_session(
 
 
 def _limited(cell: Cell) -> bool:
-    """Return whether a quota of the lab's held somebody back."""
+    """Return whether a CPU quota of the lab held the server or the database back."""
     return cell.share < 1 or cell.database_share < 1
 
 
@@ -120,14 +122,14 @@ def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted
 
 
 def _takers(seen: _Seen, cell: Cell) -> list[str]:
-    """Return of each slice who took much of the CPUs' time in it, empty where nobody did; of no slices nothing."""
+    """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without slices."""
     if not seen.measurement.slices:
         return []
     taken = []
     for window in seen.windows:
         counters = stitched(since(seen.raw, seen.windows[0], window), [window])
         others = others_share(seen.measurement, _others_pct(seen, cell, counters, window.seconds))
-        stolen = counters["host"].stolen(0.0, window.seconds) / window.seconds
+        stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
         taken.append(takers(stolen / seen.measurement.cpus, others))
     return taken
 
@@ -239,10 +241,10 @@ def _of_session(run: RunFolder, trial: Trial, seen: _Seen, kept: Sequence[int]) 
             **used(counters, window.seconds, requests),
             "others_cpu_mean_pct": _others_pct(seen, trial.cell, counters, window.seconds),
         }
-        rows.append({name: _finite(row.get(name)) for name in SLICES.names})
+        rows.append({name: _finite(value) for name, value in row.items()})
     path = part(run, "slices", trial.trial_id)
     with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SLICES), temporary, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema_of("slices")), temporary, compression="zstd")
     return {"slices": len(rows), "slices_kept": len(kept)}
 
 

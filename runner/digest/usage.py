@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
+from runner.digest.probe import probing_of, saw_the_same
 from runner.digest.resources import Counter, Window, rates, read_counters, stitched
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Serial, Wait
-from runner.digest.witness import probing_of, saw_the_same
 from runner.measurement import Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
@@ -80,7 +80,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
-        "host_steal_pct": 100 * counters["host"].stolen(0.0, end_s) / end_s,
+        "host_steal_pct": 100 * counters["host"].between(0.0, end_s, "steal_s") / end_s,
     }
 
 
@@ -94,7 +94,7 @@ def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
         server.peak_pct(0.0, end_s, 1.0),
         _per_request(server, end_s, requests),
         _peak_rss(server),
-        100 * server.throttled(0.0, end_s) / end_s,
+        100 * server.between(0.0, end_s, "throttled_s") / end_s,
     )
     return dict(zip(SERVER, values, strict=True))
 
@@ -105,13 +105,15 @@ def others_pct(
     """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
 
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
-    of which ticks say nothing. Interrupts are left out: some kernels book what the trial's own connections cost there,
-    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where somebody is `limited` by a quota, ticks say nothing at all:
-    its periods may keep step with them.
+    which ticks cannot measure. Interrupts are left out: some kernels book what the trial's connections cost there,
+    and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where a quota limits the server or the database (`limited`), ticks
+    are not used: its periods may keep step with them.
     """
     used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
-    interrupts_pct = 100 * counters["host"].interrupted(0.0, end_s) / end_s
-    ticked_pct, ran_pct = used_pct.pop("host") - interrupts_pct, 100 * counters["host"].ran(0.0, end_s) / end_s
+    ran_pct, interrupts_pct = (
+        100 * counters["host"].between(0.0, end_s, name) / end_s for name in ("ran_s", "interrupts_s")
+    )
+    ticked_pct = used_pct.pop("host") - interrupts_pct
     exact = ran_pct >= WHOLE * ticked_pct  # else the group is that of a container, and has its programs only
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited)
@@ -134,10 +136,10 @@ def _database(database: Counter, server: Counter, measurement: Measurement, end_
         "database_cpu_ms_per_request": _per_request(database, end_s, requests),
         "database_rss_peak_bytes": _peak_rss(database),
     }
-    in_use, size = (server.told(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
+    in_use, size = (server.said(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
     if len(in_use):
         metrics["pool_in_use_max"] = int(in_use.max())
-        metrics["pool_waiting_max"] = int(server.told("pool_waiting", 0.0, end_s).max())
+        metrics["pool_waiting_max"] = int(server.said("pool_waiting", 0.0, end_s).max())
         metrics["pool_exhausted_pct"] = 100 * float((in_use >= size).mean())
     use = measurement.database
     if use is not None:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runner.model import POOL_EXHAUSTED, Verdict, milliseconds
+from runner.limits import POOL_EXHAUSTED, Limit, Verdict
+from runner.model import number
 
 SATURATED = 0.90
 """A server above this share of its CPUs is the limit."""
 CROWDED = 0.80
 """A generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)."""
 FULL_SECOND = 0.95
+"""A generator that used this share of its CPUs in some second may have set the rate in it,"""
+HELD = 0.97
+"""unless a server on a share of a core used this much of it over the whole load: that cost 3 % of the rate at most."""
 THROTTLED = 0.01
 """A server that its CPU quota held back for this share of the time has used up what it was given."""
 NEAR_CEILING = 0.90
-"""A rate above this share of what the generator reached against the fastest server may be the generator's own,"""
+"""A rate above this share of what the generator reached against the fastest server may be the generator's,"""
 HARDLY_IDLE = 0.60
 """where the generator also used this share of its CPUs: a calibration may have met a slow moment of the machine."""
 FAILED = 0.001
 """Above this share of failed requests a rate is one of errors."""
 STOLEN = 0.05
-"""Share of the CPUs' time that the hypervisor took: response times are then its own; a server may only look idle."""
+"""Share of the CPUs' time that the hypervisor took: it then makes the response times; a server may only look idle."""
 OTHERS = 0.15
 """Share of the CPUs' time that programs took which are no part of the trial. The kernel books the machine's time by its
 ticks, the trial's exactly, so that their difference is rough: docs/method.md has what was seen."""
 MANY_TIMES = 5.0
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured its own queue."""
+"""A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured the queue in itself."""
 BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie beyond a percentile: as many new connections can make it what it is."""
 ALIKE = 1.5
@@ -58,7 +62,7 @@ class Evidence:
     generator_peak_share: float
     """Highest share over one second, or over the whole load where that is shorter."""
     disjoint: bool
-    """Whether server and generator had CPUs of their own."""
+    """Whether server and generator shared no CPU."""
     offered_rps: float | None = None
     """The rate of an open load; None where the load was closed."""
     dropped: int = 0
@@ -80,7 +84,7 @@ class Evidence:
     unit: str = "requests"
     """What an open load begins at its rate: a script's iterations may be several requests."""
     share: float = 1.0
-    """Of each of its CPUs that the server was given, by the lab's own quota; its CPU use is a share of that."""
+    """Of each of its CPUs that the server was given, by the lab's quota; its CPU use is a share of that."""
     cores: float = 1.0
     """How much that is together."""
     serial: Serial | None = None
@@ -94,12 +98,12 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The larger share of what went wrong, by status or by the script's own checks."""
+        """The larger share of what went wrong, by status or by the script's checks."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
     def queued(self) -> bool:
-        """Whether the generator measured a queue of its own: the probe was answered in a fraction of the time."""
+        """Whether the generator measured the queue in itself: the probe was answered in a fraction of the time."""
         return any(wait.generators_own for wait in self.waits)
 
     @property
@@ -114,13 +118,14 @@ class Evidence:
 
     @property
     def alike(self) -> bool:
-        """Whether the probe waited about as long as the generator: the response time is not the generator's own."""
+        """Whether the probe waited about as long as the generator: the response time is not the generator's."""
         return any(wait.alike for wait in self.waits)
 
     @property
     def crowded(self) -> bool:
         """Whether the generator was busy, or at its ceiling."""
-        if self.generator_share > CROWDED or self.generator_peak_share > FULL_SECOND:
+        held = self.share < 1 and (self.server_share or 0.0) >= HELD
+        if self.generator_share > CROWDED or (self.generator_peak_share > FULL_SECOND and not held):
             return True
         near = self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING
         return near and self.generator_share >= HARDLY_IDLE
@@ -129,7 +134,7 @@ class Evidence:
     def saturated(self) -> bool:
         """Whether the server had used up its CPUs or its quota.
 
-        A quota of the lab's own has periods of 10 ms, and holds back what is only bursty, too: its use must be full.
+        The lab's quota has periods of 10 ms, and holds back bursts too: it must be used up.
         """
         full = (self.server_share or 0.0) >= SATURATED
         return full or (self.share == 1 and self.throttled_share >= THROTTLED)
@@ -183,7 +188,7 @@ class Wait:
         )
 
     def __str__(self) -> str:
-        generator, probe = (milliseconds(each) for each in (self.generator_ms, self.probe_ms))
+        generator, probe = number(self.generator_ms), number(self.probe_ms)
         return f"{self.name} {generator} ms to the generator, {probe} ms to the probe"
 
 
@@ -228,7 +233,7 @@ def judge(evidence: Evidence) -> Verdict:
     said = _said(evidence)
     if not evidence.disjoint or evidence.server_share is None:
         why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
-        return Verdict("inconclusive", f"{why}; {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}; {said}")
     if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
         return _serial(evidence, evidence.serial, said)
     return _parallel(evidence, said)
@@ -238,35 +243,35 @@ def _parallel(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict of a load that may have several requests under way."""
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if evidence.saturated:
-        return Verdict("server-bound", said)
+        return Verdict(Limit.SERVER, said)
     if evidence.crowded:
-        return Verdict("generator-bound", said)
+        return Verdict(Limit.GENERATOR, said)
     if stored:
-        return Verdict(stored.verdict, f"{stored.reason}: {said}")
+        return Verdict(stored.limit, f"{stored.reason}: {said}")
     return _unlimited(evidence, said)
 
 
 def _serial(evidence: Evidence, serial: Serial, said: str) -> Verdict:
     """Return the verdict of one connection: neither side can be full, as each waits for the other."""
     if evidence.wrong_share > 0:
-        return Verdict("inconclusive", f"{_failed(evidence)}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{_failed(evidence)}: {said}")
     if takers := _takers(evidence):
-        return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
-    return Verdict("serial", f"{serial}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
+    return Verdict(Limit.SERIAL, f"{serial}: {said}")
 
 
 def disturbance(evidence: Evidence) -> str:
-    """Return who took so much CPU away that a trial which could have told something should be repeated; else nothing.
+    """Return who took so much CPU away that a trial that could have decided something is to be repeated; else nothing.
 
-    One whose generator was the limit tells no more in a calm moment, nor does one of which nothing could be told
+    One whose generator was the limit decides no more in a calm moment, nor does one that is undecided
     anyway; but a server whose CPU others took may seem to be no limit only for that.
     """
-    calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).verdict
-    hidden = calm == "inconclusive" and evidence.others_share >= OTHERS
-    told = hidden or calm in ("server-bound", "database-bound", "offered", "serial")
-    return _taken(evidence) if told else ""
+    calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
+    hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
+    known = calm not in (Limit.GENERATOR, Limit.UNKNOWN)
+    return _taken(evidence) if known or hidden else ""
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
@@ -290,7 +295,7 @@ def _taken(evidence: Evidence) -> str:
 
 
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
-    """Return why a limit that is there cannot be told, or tells nothing; empty where it can."""
+    """Return why a limit that is there cannot be named, or means nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
     database = evidence.database
@@ -303,21 +308,21 @@ def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
 
 def _failed(evidence: Evidence) -> str:
     if evidence.checks_failed_share > evidence.failed_share:
-        return f"{100 * evidence.checks_failed_share:.2g} % of the script's checks failed"
-    return f"{100 * evidence.failed_share:.2g} % of the requests failed"
+        return f"{number(100 * evidence.checks_failed_share)} % of the script's checks failed"
+    return f"{number(100 * evidence.failed_share)} % of the requests failed"
 
 
 def _unlimited(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict where nobody's CPUs were full."""
     if takers := _takers(evidence):
-        return Verdict("inconclusive", f"{' and '.join(takers)} took CPU time away: {said}")
+        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
     if evidence.queued:
         return _queued(evidence, said)
     if why := _unsure(evidence):
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if evidence.offered_rps is not None:
-        return Verdict("offered", f"{evidence.offered_rps:g} {evidence.unit}/s were sustained: {said}")
-    return Verdict("inconclusive", f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
+        return Verdict(Limit.NONE, f"{evidence.offered_rps:.10g} {evidence.unit}/s were sustained: {said}")
+    return Verdict(Limit.UNKNOWN, f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
 
 
 def _unsure(evidence: Evidence) -> str:
@@ -336,34 +341,34 @@ def _unsure(evidence: Evidence) -> str:
 def _queued(evidence: Evidence, said: str) -> Verdict:
     """Return the verdict where the generator waited many times as long as the probe.
 
-    It is the generator's own queue where the generator had something to do, and the probe was served. Where connections
+    The queue is the generator's where the generator had something to do, and the probe was served. Where connections
     are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
     """
     if evidence.starved:
-        return Verdict("inconclusive", f"{evidence.probing}, too few for a second witness: {said}")
+        return Verdict(Limit.UNKNOWN, f"{evidence.probing}, too few for a second witness: {said}")
     if evidence.generator_peak_share < STIRRING:
         why = "generator and probe contradict each other, the generator waited longer and had little to do"
-        return Verdict("inconclusive", f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
     if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
         why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
-        return Verdict("inconclusive", f"{why}: {said}")
-    return Verdict("generator-bound", f"requests waited in the generator, not in the server: {said}")
+        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
+    return Verdict(Limit.GENERATOR, f"requests waited in the generator, not in the server: {said}")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
     """Return what is to be said of a database, or a pool of connections to it, that was full; None where it was not."""
     if database.limited and database.share >= SATURATED:
-        return Verdict("database-bound", "the database used up its share of the CPUs")
+        return Verdict(Limit.DATABASE, "the database used up its share of the CPUs")
     if not database.limited and database.shared and database.share + evidence.generator_share >= SATURATED:
         if database.share >= CLEARLY_MORE * evidence.generator_share:
-            return Verdict("database-bound", "the database filled the CPUs that it shares with the generator")
-        return Verdict("inconclusive", "database and generator together filled the CPUs that they share")
+            return Verdict(Limit.DATABASE, "the database filled the CPUs that it shares with the generator")
+        return Verdict(Limit.UNKNOWN, "database and generator together filled the CPUs that they share")
     if not database.shared and database.share >= SATURATED:
-        return Verdict("database-bound", "the database was busy")
-    # A server that is held back by its own share holds its connections meanwhile: the pool is then not the limit.
+        return Verdict(Limit.DATABASE, "the database was busy")
+    # A server that is held back by its share holds its connections meanwhile: the pool is then not the limit.
     held_back = evidence.share < 1 and evidence.saturated
     if database.pool_exhausted_share >= MOSTLY and not held_back:
-        return Verdict("database-bound", POOL_EXHAUSTED)
+        return Verdict(Limit.POOL, POOL_EXHAUSTED)
     return None
 
 
@@ -384,7 +389,7 @@ def _said(evidence: Evidence) -> str:
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
     if evidence.ended_late_s > LATE_S:
-        parts.append(f"the last answer came {evidence.ended_late_s:.2g} s after the load's end")
+        parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [_taken(evidence)])])

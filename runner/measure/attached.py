@@ -18,7 +18,7 @@ from runner.measure.listeners import leaders
 from runner.measure.procfs import descendants
 from runner.measure.readiness import ask
 from runner.measurement import NO_EXIT_CODE, Placement
-from runner.model import LabError, Own, Server
+from runner.model import LabError, Server, UserApi
 
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
 """Programs that listen for another one, whose CPU time is then not theirs."""
@@ -38,7 +38,7 @@ class Found:
         return f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
 
 
-def find(own: Own) -> Found:
+def find(own: UserApi) -> Found:
     """Return the process that leads those that listen at the address of `own`."""
     leading = leaders(own.address, _port(own))
     if not leading:
@@ -51,7 +51,7 @@ def find(own: Own) -> Found:
     return Found(leading[0], "")
 
 
-def _port(own: Own) -> int:
+def _port(own: UserApi) -> int:
     assert own.port is not None  # it goes with a URL
     return own.port
 
@@ -67,7 +67,7 @@ def cpus_of(pid: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def place(owns: Sequence[Own]) -> Placement:
+def place(owns: Sequence[UserApi]) -> Placement:
     """Return the CPUs that the servers were seen to use, and for the generator all others.
 
     Where none is left, it gets all but the first. A server that was not found has none; of none found it gets all.
@@ -81,7 +81,7 @@ def place(owns: Sequence[Own]) -> Placement:
     return Placement(server, others or cpus[1:] or cpus)
 
 
-def remarks(own: Own) -> list[str]:
+def remarks(own: UserApi) -> list[str]:
     """Say what a reader must know of numbers of a server that the lab did not start."""
     said = [
         f"The server at {own.url} was running before, and is the same in every trial: what one leaves behind, the next "
@@ -93,7 +93,7 @@ def remarks(own: Own) -> list[str]:
     return said
 
 
-def target(own: Own, found: Found) -> Running:
+def target(own: UserApi, found: Found) -> Running:
     """Return the server of `own` as one that runs, whose end is not the lab's to ask for."""
     pid = found.pid
     known = pid != UNKNOWN_PID
@@ -142,7 +142,7 @@ class AttachedEngine:
 
     name = "attached"
 
-    def __init__(self, owns: Sequence[Own]) -> None:
+    def __init__(self, owns: Sequence[UserApi]) -> None:
         self.reason = f"{' and '.join(str(own.url) for own in owns)} answered before the run"
         self._owns = {own.name: own for own in owns}
 

@@ -11,16 +11,15 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner.measure.procfs import number_after, read_pids
 from runner.model import LabError
 
-if TYPE_CHECKING:  # the sampler reads groups, and starts in half the time without what the runner makes them with
-    from runner.measure.leftovers import Ledger
+Note = Callable[[Path], None]
+"""Takes the folder of a group that was made, to be removed if the runner dies."""
 
 ROOT = Path("/sys/fs/cgroup")
 ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
@@ -87,7 +86,7 @@ def of_process(pid: int) -> Cgroup | None:
 
 
 def memory_of(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's own."""
+    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's."""
     folder = memory_group(pid)
     return None if folder == memory_group(os.getpid()) else folder
 
@@ -120,8 +119,8 @@ def _v1_mount(controller: str) -> Path:
     return ROOT / controller
 
 
-def create(name: str, ledger: Ledger) -> Cgroup | None:
-    """Make an empty group below this process's own; None where that is not permitted.
+def create(name: str, note: Note) -> Cgroup | None:
+    """Make an empty group below this process's; None where that is not permitted.
 
     It has a `quota` where this user may limit CPU time.
     """
@@ -130,7 +129,7 @@ def create(name: str, ledger: Ledger) -> Cgroup | None:
         return None
     name = f"bench-{name}-{os.urandom(4).hex()}"
     folder = (_limiting_parent(own.folder) if own.version == 2 else own.folder) / name
-    if not _made(folder, ledger):
+    if not _made(folder, note):
         return None
     if not (folder / own.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
         folder.rmdir()
@@ -138,24 +137,24 @@ def create(name: str, ledger: Ledger) -> Cgroup | None:
     if own.version == 2:
         return Cgroup(2, folder, folder / "cpu.stat", folder if (folder / "cpu.max").exists() else None)
     quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
-    limits = (quota.exists() or _made(quota, ledger)) and (quota / "cpu.cfs_quota_us").exists()
+    limits = (quota.exists() or _made(quota, note)) and (quota / "cpu.cfs_quota_us").exists()
     return Cgroup(1, folder, None, quota if limits else None)
 
 
-def _made(folder: Path, ledger: Ledger) -> bool:
+def _made(folder: Path, note: Note) -> bool:
     try:
         folder.mkdir()
     except OSError:
         return False
-    ledger.add("cgroup", path=str(folder))
+    note(folder)
     return True
 
 
 def _limiting_parent(own: Path) -> Path:
-    """Return the group of version 2 below which a new one can limit CPU time: this process's own, or the root.
+    """Return the group of version 2 below which a new one can limit CPU time: this process's, or the root.
 
     A group that holds processes cannot give controllers to groups below it, unless it is the root. Where neither can,
-    the own group counts CPU time at least.
+    this process's group at least counts CPU time.
     """
     for parent in (own, ROOT):
         control = parent / "cgroup.subtree_control"
@@ -168,9 +167,9 @@ def _limiting_parent(own: Path) -> Path:
 
 
 @contextlib.contextmanager
-def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
+def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
     """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
-    group = create(name, ledger)
+    group = create(name, note)
     try:
         yield group
     finally:
@@ -181,7 +180,7 @@ def temporary(name: str, ledger: Ledger) -> Iterator[Cgroup | None]:
 def remove(folder: Path, within_s: float = 5.0) -> list[int]:
     """Kill the processes of a group that the lab made, remove it, and return their pids.
 
-    PostgreSQL's processes each lead a session of their own: only the group holds them together.
+    PostgreSQL's processes each lead a session: only the group holds them together.
     """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s

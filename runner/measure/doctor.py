@@ -140,7 +140,7 @@ def _idle() -> Finding:
 
 def _shares() -> Finding:
     """Say whether the process engine can give a server a share of a core; containers always can."""
-    with ledger() as book, cgroups.temporary("doctor", book) as group:
+    with ledger() as book, cgroups.temporary("doctor", book.add_group) as group:
         if group is not None and group.quota is not None:
             return Finding("shares", "ok", "of a core can be given to servers, by a CPU quota")
         return Finding("shares", "warning", cgroups.NO_QUOTA)

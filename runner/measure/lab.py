@@ -19,7 +19,7 @@ from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.scratch import sweep_temporary
 from runner.measure.watchdog import watching
-from runner.model import LabError, Own
+from runner.model import LabError, UserApi
 from runner.store import lab_root, public
 
 ONE_A_MACHINE = "\0web-bench-lab"
@@ -39,7 +39,7 @@ class Lab:
 
 
 @contextlib.contextmanager
-def open_lab(choice: EngineChoice, owns: Sequence[Own] = ()) -> Iterator[Lab]:
+def open_lab(choice: EngineChoice, owns: Sequence[UserApi] = ()) -> Iterator[Lab]:
     """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
 
     Servers of `owns` that run already need no engine of `choice`, and are left running. SIGTERM and SIGHUP end
@@ -107,7 +107,7 @@ def _signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[Own], reaped: list[str]) -> Iterator[Engine]:
+def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[UserApi], reaped: list[str]) -> Iterator[Engine]:
     """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
     if any(own.url is not None for own in owns):
         yield AttachedEngine(owns)

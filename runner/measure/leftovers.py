@@ -1,7 +1,7 @@
 """A ledger of everything that a run started, and the reaper that removes what a dead run left.
 
 Each runner writes one ledger file under data/.live/. An entry names a thing so that nothing else can be
-taken for it: a process by boot id, pid and start time, a container by its full id. The ledger's own name
+taken for it: a process by boot id, pid and start time, a container by its full id. The ledger's name
 carries the runner's pid and start time; a ledger whose runner is alive is never touched.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from runner.measure import cgroups
 from runner.store import lab_root, replacing
 
 PREFIX = "bench-"
@@ -47,7 +48,7 @@ def identity(pid: int) -> str:
 def lives(whose: str) -> bool:
     """Return whether the process of an `identity` is, or may be, still there.
 
-    Of one with another numbering nothing can be told; it may live.
+    One with another numbering cannot be checked; it may live.
     """
     boot, _, rest = whose.partition(":")
     numbering, _, process = rest.partition(":")
@@ -66,7 +67,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class Ledger:
-    """The runner's own list of what it started, one JSON line an entry, removed when all is cleaned up."""
+    """The runner's list of what it started, one JSON line per entry, removed when all is cleaned up."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,8 +88,12 @@ class Ledger:
             _write(self.path, self._entries)
 
     def add_process(self, pid: int) -> None:
-        """Append a process that leads its own session; all members of the session belong to it."""
+        """Append a process that leads a session; all members of the session belong to it."""
         self.add("process", pid=pid, start=start_ticks(pid))
+
+    def add_group(self, folder: Path) -> None:
+        """Append a control group."""
+        self.add("cgroup", path=str(folder))
 
 
 @contextlib.contextmanager
@@ -166,8 +171,6 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
         shutil.rmtree(entry["path"], ignore_errors=True)
         return [f"folder {entry['path']}"]
     if kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith(PREFIX):
-        from runner.measure import cgroups  # noqa: PLC0415 - it records its groups in a ledger
-
         return [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
     return []
 

@@ -25,12 +25,10 @@ from typing import Any
 
 from runner.measure.answers import Answer
 from runner.measure.precedence import take_precedence
+from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
-COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""Times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a connection."""
 GIVE_UP_NS = 10_000_000_000
 """Longer than the slowest answer that the contract allows."""
-MOST_CONNECTIONS = 100
 CHUNK = 65_536
 END = "end"
 """Stands for a command where there is no more input."""
@@ -98,7 +96,7 @@ class Schedule:
     """
 
     def __init__(self, address: tuple[str, int], request: bytes, period_ns: int) -> None:
-        self.rows = {name: array("q") for name in COLUMNS}
+        self.rows = {name: array("q") for name in PROBE_COLUMNS}
         self._address, self._request, self._period_ns = address, request, period_ns
         self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
@@ -115,7 +113,7 @@ class Schedule:
     @property
     def is_full(self) -> bool:
         """Whether nothing can be sent before an answer comes."""
-        return len(self._busy) >= MOST_CONNECTIONS
+        return len(self._busy) >= PROBE_CONNECTIONS
 
     @property
     def open(self) -> tuple[int, ...]:
@@ -147,7 +145,7 @@ class Schedule:
         while self.due_ns <= time.monotonic_ns() and not self.is_full:
             row = len(self.rows["status"])
             connection, sent = self._idle.popitem()[1] if self._idle else None, time.monotonic_ns()
-            for name, value in zip(COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
+            for name, value in zip(PROBE_COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
                 self.rows[name].append(value)
             self.due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
             try:

@@ -14,10 +14,8 @@ import pyarrow.parquet as pq
 from runner.measure.generators import Shot
 from runner.measure.instrument import Instrument, instrument
 from runner.measure.leftovers import Ledger
+from runner.measurement import PROBE_HZ
 from runner.store import replacing
-
-HZ = 40.0
-"""Few enough to be no load, often enough for a percentile a second or two."""
 
 
 class Probe:
@@ -52,6 +50,6 @@ def write_samples(answers: Sequence[dict[str, Any]], out: Path) -> None:
 
 @contextlib.contextmanager
 def probing(cpus: Sequence[int], ledger: Ledger) -> Iterator[Probe]:
-    """Run a probe on `cpus` that sends a request HZ times a second, until the context ends."""
-    with instrument("runner.measure.probe", (f"{HZ:g}", ",".join(map(str, cpus))), ledger) as process:
+    """Run a probe on `cpus` that sends PROBE_HZ requests a second, until the context ends."""
+    with instrument("runner.measure.probe", (f"{PROBE_HZ:g}", ",".join(map(str, cpus))), ledger) as process:
         yield Probe(process)

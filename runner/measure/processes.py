@@ -78,7 +78,7 @@ def pinned(
 
     The program waits until `release` is called; at the end it is asked by the signal `asking` to end within `grace_s`.
     """
-    with cgroups.temporary(name, ledger) as group, log.open("ab") as output:
+    with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         popen = subprocess.Popen(
             [
                 "sh",

@@ -19,7 +19,7 @@ from array import array
 from runner.measure.precedence import take_precedence
 from runner.measure.stats_poll import StatsPoll
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
-from runner.model import FIGURES
+from runner.model import STATS_COLUMNS
 
 COLUMNS = (
     "tick",
@@ -61,7 +61,9 @@ class _Rows:
         """Return all columns as one JSON object on one line."""
         columns = {name: self._numbers[at :: len(COLUMNS)] for at, name in enumerate(COLUMNS)}
         numbers = {name: [None if v == MISSING else v for v in values] for name, values in columns.items()}
-        stats = {name: [self.stats.get(row, {}).get(name) for row in range(len(self.subjects))] for name in FIGURES}
+        stats = {
+            name: [self.stats.get(row, {}).get(name) for row in range(len(self.subjects))] for name in STATS_COLUMNS
+        }
         return json.dumps({"subject": self.subjects, "source": self.sources, **numbers, **stats})
 
 

@@ -221,8 +221,8 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     live.placement = _seen(live.placement, running, live.placement.server)
     live.slices.append(
         Slice(
-            place,
-            position,
+            place=place,
+            position=position,
             argv=tuple(_public(part, member.folder) for part in loaded.argv),
             generator_env=tuple(sorted((key, _public(value, member.folder)) for key, value in loaded.env.items())),
             generator_exit=loaded.exit_code,

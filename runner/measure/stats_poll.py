@@ -7,7 +7,7 @@ import json
 import socket
 from typing import Any
 
-from runner.model import FIGURES
+from runner.model import STATS_COLUMNS
 
 EVERY_TICKS = 4
 """At 20 Hz: five questions a second, which are not counted as requests."""
@@ -85,7 +85,7 @@ def _figures(body: bytes) -> dict[str, float]:
         stats = json.loads(body)
     found: dict[str, float] = {}
     if isinstance(stats, dict):
-        for name in FIGURES:
+        for name in STATS_COLUMNS:
             group, _, key = name.partition("_")
             value = stats.get(group)
             if key:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Own, Server, Workload, check_name
+from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Server, UserApi, Workload, check_name
 from runner.planning import toml_tables as kinds
 from runner.planning.toml_tables import Table, read_table
-from runner.store import lab_root
+from runner.store import decode, lab_root
 
 PACKAGE = Path(__file__).parents[1]
 RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
@@ -107,10 +107,10 @@ def load_workload(name: str) -> Workload:
     )
 
 
-# --- an API of one's own ----------------------------------------------------------------------------------
+# --- a user's API ------------------------------------------------------------------------------------------
 
 
-def own_server(own: Own) -> Server:
+def own_server(own: UserApi) -> Server:
     """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
     folder = lab_root() if own.folder is None else (lab_root() / own.folder).resolve()
     if own.folder is not None and (folder / "server.toml").is_file():
@@ -136,7 +136,7 @@ def own_server(own: Own) -> Server:
     )
 
 
-def own_workload(own: Own, name: str, load: Load, scripts: Path) -> Workload:
+def own_workload(own: UserApi, name: str, load: Load, scripts: Path) -> Workload:
     """Return what a user's API is loaded with: the script, whose copy lies in `scripts`, or a plain GET."""
     scripted = name == OWN_SCRIPT
     return Workload(
@@ -214,7 +214,7 @@ def _session(top: Table) -> dict[str, Any]:
     sessions = top.table("sessions")
     sessions.allow(*_SESSION)
     sessions.get("slices", kinds.even, 2)
-    sessions.get("slice_s", kinds.seconds, 1.0)
+    sessions.get("slice_s", kinds.slice_seconds, 1.0)
     return {"sessions": True, **sessions.values} if "sessions" in top.values else {}
 
 
@@ -271,7 +271,7 @@ def _is_sliced(table: Table, workload: Workload) -> bool:
     sliced = table.get("sessions", kinds.flag, False) and not rising
     for key in _SESSION:
         if key in table.own and not sliced:
-            why = "a ramp or a search has trials of its own" if rising else "the campaign has no [sessions]"
+            why = "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
     return sliced
 
@@ -311,7 +311,7 @@ def _load(table: Table, servers: tuple[str, ...]) -> Load:
         database_share=table.get("database_share", kinds.share, 1.0) if workload.database else 1.0,
         idle=table.get("idle", kinds.idle_states, ("polling",)),
         slices=table.get("slices", kinds.even) if sliced else None,
-        slice_s=table.get("slice_s", kinds.seconds) if sliced else None,
+        slice_s=table.get("slice_s", kinds.slice_seconds) if sliced else None,
     )
     _check_load(table, load, servers)
     return load
@@ -323,17 +323,17 @@ def _check_load(table: Table, load: Load, servers: tuple[str, ...]) -> None:
         if server not in servers:
             raise table.error("servers", f"{server!r} is none of the campaign's servers")
     if load.from_rps is not None and load.to_rps is not None and load.objective and load.from_rps >= load.to_rps:
-        raise table.error("to_rps", f"to_rps = {load.to_rps:g} must be greater than from_rps = {load.from_rps:g}")
+        raise table.error("to_rps", f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}")
     least = max(load.vus, default=0) * (load.slices or 1)
     if load.iterations is not None and load.iterations < least:
-        of = "" if load.slices is None else f" in each of {load.slices} slices"
+        each = "" if load.slices is None else f" in each of {load.slices} slices"
         raise table.error(
-            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{of}"
+            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{each}"
         )
 
 
 def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:
-    """Read `[environment.SERVER]` tables; the contract's own variables are the lab's to set."""
+    """Read `[environment.SERVER]` tables; the contract's variables are set by the lab."""
     found = []
     for server, values in top.table("environment").values.items():
         given = kinds.environment(values)
@@ -346,34 +346,15 @@ def _server_environment(top: Table) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def _with_tuples(load: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in load.items()}
-
-
-def _owns_from(given: Any) -> tuple[Own, ...]:
-    """Return the user's own APIs of a manifest; runs of an earlier version have at most one, which has no name."""
-    listed = given if isinstance(given, list) else [{"name": OWN_NAME, **given}] if given else []
-    return tuple(Own(**{**own, "files": tuple((name, digest) for name, digest in own["files"])}) for own in listed)
-
-
 def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
-    try:
-        given = manifest["campaign"]
-        loads = tuple(Load(**_with_tuples(load)) for load in given["loads"])
-        return Campaign(
-            name=check_name("Campaign", given["name"]),
-            title=given["title"],
-            servers=tuple(given["servers"]),
-            loads=loads,
-            seed=manifest["seed"],
-            server_cpus=given["server_cpus"],
-            sample_hz=given["sample_hz"],
-            database_cpus=given.get("database_cpus", 1),
-            environment=tuple((server, name, value) for server, name, value in given.get("environment", ())),
-            copies=tuple((label, server) for label, server in given.get("copies", ())),
-            owns=_owns_from(given.get("own")),
-            text=given["toml"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LabError(f"The manifest of run {manifest.get('run_id')} describes no campaign ({error!r}).") from None
+    given = manifest.get("campaign")
+    known = dict(given) if isinstance(given, dict) else {}
+    # Runs of an earlier version have at most one user's API, which has no name.
+    owns, text = known.pop("own", None) or [], known.pop("toml", None)
+    known.pop("scale", None)
+    known |= {"owns": [{"name": OWN_NAME, **owns}] if isinstance(owns, dict) else owns, "text": text}
+    said = f"The manifest of run {manifest.get('run_id')} describes no campaign"
+    found = decode(Campaign, {**known, "seed": manifest.get("seed")}, said, exit_code=2)
+    check_name("Campaign", found.name)
+    return found

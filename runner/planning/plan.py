@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
-from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload
+from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload, number
 from runner.planning.catalog import campaign_workload, server_names
 from runner.planning.search import Objective
 
@@ -70,7 +70,7 @@ def _session_s(load: Load) -> float | None:
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
-    """Return what an open load's cells have of arrival rates: one ramp, a cell a rate of a sweep, or a search's steps.
+    """Return the arrival rates of an open load's cells: one ramp, one cell per rate of a sweep, or a search's steps.
 
     A closed load has one cell without any.
     """
@@ -205,14 +205,15 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 
 
 def _check_steps(load: Load) -> None:
-    """Refuse a search whose steps are too short to tell its percentile."""
+    """Refuse a search whose steps are too short for its percentile."""
     if load.objective is None or load.from_rps is None or load.duration_s is None:
         return
     needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
     if sent < needed:
         raise LabError(
-            f"A step of the search for {load.objective} sends only {sent:g} requests at {load.from_rps:g}/s, and needs "
-            f"{needed:,}: give it a duration_s (or a --scale) {needed / sent:.3g} times as long, or a higher from_rps."
+            f"A step of the search for {load.objective} sends only {number(sent)} requests at "
+            f"{number(load.from_rps)}/s, and needs {needed:,}: give it a duration_s (or a --scale) "
+            f"{number(needed / sent)} times as long, or a higher from_rps."
         )
 
 

@@ -1,4 +1,4 @@
-"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, a trial a step."""
+"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, one trial per step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from runner.model import Cell, LabError, Trial
 
 BEYOND = 10
-"""Requests above a percentile with which it is told: p99 of 100 requests is but their slowest."""
+"""Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -64,7 +64,7 @@ def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
 
 
 def next_rate(cell: Cell, outcomes: Iterable[tuple[float, bool]]) -> float:
-    """Return the rate of the next step: the geometric mean of the bracket, whose ends are at first the search's own."""
+    """Return the rate of the next step: the geometric mean of the bracket, which at first is the whole search."""
     assert cell.search_low_rps is not None
     assert cell.search_high_rps is not None
     known = bracket(outcomes)

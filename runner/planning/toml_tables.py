@@ -103,6 +103,12 @@ def seconds(value: Any) -> float | None:
     return float(value) if number and 0 < value <= 86_400 else None
 
 
+def slice_seconds(value: Any) -> float | None:
+    """a number from 0.2 to 86,400"""
+    found = seconds(value)
+    return found if found is not None and found >= 0.2 else None
+
+
 def rate(value: Any) -> float | None:
     """a number of requests a second, greater than 0 and at most 10,000,000"""
     number = isinstance(value, int | float) and not isinstance(value, bool)

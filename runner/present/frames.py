@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,52 +15,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.columns import columns
+from runner.limits import Limit
 from runner.model import OWN_SCRIPT, LabError
 from runner.present.look.palette import CALIBRATION
 from runner.store import RunFolder
 
-TEXT = (
-    *("run_id", "trial_id", "server", "language", "framework", "tier", "workload", "tool", "load_model"),
-    *("mode", "status", "error", "verdict", "verdict_reason"),
-)
-NUMBERS = (
-    *("block", "trial_order", "attempt", "connections", "threads", "vus", "iterations", "rate_rps"),
-    *("requests", "failed", "duration_s", "rps"),
-    *("latency_p50_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
-    *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
-)
-COLUMNS = {
-    "trials": (*TEXT, *NUMBERS),
-    "latency": ("trial_id", "second", "lower_ms", "upper_ms", "count"),
-    "throughput": ("trial_id", "t_s", "requests", "failed"),
-    "resources": ("trial_id", "t_s", "dt_s", "subject", "cpu_pct", "rss_bytes"),
-}
-"""What the figures need of each table; a table may have more."""
-YOUNGER = {
-    "trials": (
-        *("first_rate_rps", "steps", "step_s", "dropped", "pool_size", "inserts", "rows_inserted"),
-        *("database_cpu_mean_pct", "database_cpu_ms_per_request", "database_sessions"),
-        *("pool_in_use_max", "pool_waiting_max", "pool_exhausted_pct"),
-        *("bisection", "sustained", "objective_kept", "iteration_mean_ms", "in_flight_mean"),
-        *("probe_requests", "probe_failed", "probe_cpu_mean_pct", "probe_p50_ms", "probe_p95_ms", "probe_p99_ms"),
-        *("latency_mean_ms", "latency_max_ms", "generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"),
-        *("generator_ceiling_rps", "server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct"),
-        *("share", "database_share", "slices", "slices_kept"),
-        *("opened_pct", "ended_late_s", "probe_reopened_pct"),
-    ),
-    "resources": (
-        *("pool_size", "pool_in_use", "pool_waiting", "gc_cycles", "requests", "connections"),
-        *("throttled_ms", "switches_per_s", "steal_ms"),
-    ),
-}
-"""Numbers that a run without open loads, databases or a probe may lack, or have only nulls in: they are then NaN.
-
-What is true or false is 1 or 0."""
-PROBE = ("t_s", "latency_ms", "service_ms", "status", "ok")
-REQUESTS = ("t_s", "latency_ms", "waiting_ms", "status", "ok")
-
-YOUNGER_TEXT = {"trials": ("objective", "session", "idle")}
-
+FRAMES = ("trials", "latency", "throughput", "resources")
 LATER_ATTEMPT = r"\.a\d+$"
 """What the identifier of a trial's second attempt ends in, and of those after it."""
 MODES = {"keepalive": "keep-alive", "close": "close"}
@@ -81,12 +43,12 @@ class Tables:
     throughput: pd.DataFrame
     resources: pd.DataFrame
     folder: RunFolder | None = None
-    """Where the probe's samples lie, a file a trial."""
+    """Where the probe's samples lie, one file per trial."""
 
     def of(self, tool: str) -> pd.DataFrame:
         """Return a tool's trials at a closed load, failed ones too, sorted by load.
 
-        Not among them are calibration servers, which no figure has, and what has figures of its own: open loads, and
+        Not among them are calibration servers, which no figure has, and what other figures are for: open loads, and
         wrk's inserts, which are about the size of the pool rather than the number of connections.
         """
         trials = self.trials
@@ -135,22 +97,22 @@ class Tables:
         return bool(self.trials["pool_size"].notna().any())
 
     def probe(self, trial_id: str) -> pd.DataFrame | None:
-        """Return the probe's samples beside a trial (columns `PROBE`, a row a request); None where there are none.
+        """Return the probe's samples beside a trial (one row per request); None where there are none.
 
         LabError for a file that cannot be read or lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / "probe" / f"{trial_id}.parquet"
-        return _parquet(path, PROBE, "") if path is not None and path.is_file() else None
+        return _read(path, "probe", "") if path is not None and path.is_file() else None
 
     def requests(self, trial_id: str) -> pd.DataFrame:
-        """Return the requests of a trial by k6 (columns `REQUESTS`, one row per request); no rows where none are kept.
+        """Return the requests of a trial by k6, one row per request; no rows where none are kept.
 
         LabError for a file that cannot be read or lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / "requests" / f"{trial_id}.parquet"
-        kept = path is not None and path.is_file()
-        rows = _parquet(path, REQUESTS, "") if path is not None and kept else pd.DataFrame(columns=REQUESTS)
-        return rows.assign(trial_id=trial_id)
+        if path is None or not path.is_file():
+            return pd.DataFrame(columns=[column.name for column in columns("requests")]).assign(trial_id=trial_id)
+        return _read(path, "requests", "").assign(trial_id=trial_id)
 
     @property
     def _offered(self) -> pd.Series[bool]:
@@ -172,20 +134,41 @@ def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
     return trials[is_sealed(trials)]
 
 
+def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return what limited each trial, a `Limit` each."""
+    found = [Limit.of(*said) for said in zip(trials["verdict"], trials["verdict_reason"], strict=True)]
+    return pd.Series(found, index=trials.index, dtype=object)
+
+
+def limit_words(trials: pd.DataFrame) -> str:
+    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
+    ordered = sorted(Counter(limits_of(trials)).items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(limit if len(ordered) == 1 else f"{limit} {count}" for limit, count in ordered)
+
+
+def server_bound(trials: pd.DataFrame) -> bool:
+    """Return whether every one of the trials was limited by its server: only then may throughput be ranked.
+
+    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
+    not how long a CPU takes to wake.
+    """
+    limits = limits_of(trials)
+    bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
+    return bool(len(trials)) and bool(bound.all())
+
+
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError where a table or a column is missing.
 
-    A run that was just read, and has the same files still, is not read again: a kernel opens it for notebook after
-    notebook. What is returned is the caller's own.
+    A run that was just read, and whose files are the same, is not read again: a kernel opens it for one notebook
+    after the other. The caller may change what is returned.
     """
-    kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, COLUMNS))))
-    return replace(
-        kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in COLUMNS}
-    )
+    kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, FRAMES))))
+    return replace(kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in FRAMES})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what is another after any writing of a file; None where there is none."""
+    """Return what changes with any writing of a file; None where there is no file."""
     try:
         facts = path.stat()
     except OSError:
@@ -196,27 +179,38 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 @functools.lru_cache(maxsize=1)
 def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int] | None, ...]) -> Tables:
     manifest = run.manifest()
-    frames = {name: _read(run, name) for name in COLUMNS}
+    remedy = f": `bench report {_name(run.path)}` rebuilds the tables"
+    frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
     frames["trials"] = _with_loads(frames["trials"])
     return Tables(manifest, **frames, folder=run)
 
 
-def _read(run: RunFolder, name: str) -> pd.DataFrame:
-    frame = _parquet(run.table(name), COLUMNS[name], f": `bench report {_name(run.path)}` rebuilds the tables")
-    younger = YOUNGER.get(name, ())
-    missing = [column for column in (*younger, *YOUNGER_TEXT.get(name, ())) if column not in frame.columns]
+def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
+    """Read a table; LabError where it is damaged or lacks a column that every run has.
+
+    Columns that a run may lack, or have only nulls in, are there: numbers as NaN, texts as null. Booleans among them
+    are 0 and 1, as are all numbers of the trials floats: a column of nulls has no type in Parquet.
+    """
+    frame = _parquet(path, remedy)
+    missing = [each.name for each in columns(table) if each.name not in frame.columns]
+    if required := [each.name for each in columns(table) if each.name in missing and not each.optional]:
+        raise LabError(f"{path} lacks the column {', '.join(required)}{remedy}.", exit_code=1)
     whole = frame.reindex(columns=[*frame.columns, *missing])
-    return whole.assign(**{column: _numbers(whole[column]) for column in younger})
+    numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
+    try:
+        return whole.assign(**{name: _numbers(whole[name]) for name in numbers})
+    except (ValueError, TypeError) as error:
+        raise LabError(f"{path} has a value of the wrong kind ({error}){remedy}.", exit_code=1) from None
 
 
 def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
-    """Return a column as floats: what is true or false, perhaps with nulls among it, as 1 and 0."""
+    """Return a column as floats; booleans, perhaps with nulls among them, as 1 and 0."""
     if pd.api.types.is_bool_dtype(column.dropna().infer_objects()):
         return column.map({True: 1.0, False: 0.0}).astype(float)
     return pd.to_numeric(column).astype(float)
 
 
-def _parquet(path: Path, columns: tuple[str, ...], remedy: str) -> pd.DataFrame:
+def _parquet(path: Path, remedy: str) -> pd.DataFrame:
     try:
         rows = pq.read_metadata(path).num_rows
         if rows > MOST_ROWS:
@@ -229,9 +223,6 @@ def _parquet(path: Path, columns: tuple[str, ...], remedy: str) -> pd.DataFrame:
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
-    missing = [column for column in columns if column not in frame.columns]
-    if missing:
-        raise LabError(f"{path} lacks the column {', '.join(missing)}{remedy}.", exit_code=1)
     return frame
 
 
@@ -243,15 +234,12 @@ def _name(path: Path) -> str:
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
-    """Give every column its type (a column of nulls has none in Parquet) and name the loads."""
-    texts = (*TEXT, *YOUNGER_TEXT["trials"])
-    typed = trials.assign(
-        **{name: pd.to_numeric(trials[name]).astype(float) for name in NUMBERS},
-        **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts},
-    )
+    """Make null texts empty, say what older runs leave out, and name the loads."""
+    texts = [each.name for each in columns("trials") if each.type == "string"]
+    typed = trials.assign(**{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts})
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
-    typed["verdict"] = typed["verdict"].replace("", "inconclusive")
+    typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed["share"], typed["database_share"] = typed["share"].fillna(1.0), typed["database_share"].fillna(1.0)
     typed["terms"] = [_terms(row) for row in typed.to_dict("records")]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]

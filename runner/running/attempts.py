@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.digest.trial import Digest, digest_session
+from runner.limits import Limit
 from runner.measure import machine
 from runner.measure.conntrack import wait_for_room
 from runner.measure.loading import Bench
@@ -30,7 +31,7 @@ FULL_BYTES = 16 * 2**20
 
 
 class Reporter(Protocol):
-    """Who is told how a campaign goes."""
+    """Who hears how a campaign goes."""
 
     def say(self, text: str) -> None:
         """One line that the user should see."""
@@ -49,7 +50,7 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """How a campaign ended."""
 
     run: RunFolder
@@ -80,7 +81,7 @@ def run_trials(
     machine.raise_open_files()
     report.plan(trials)
     failed = []
-    # Of each trial the last attempt, as `note` is told below: disturbed ones showed nothing.
+    # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     for planned in by_session(trials):
         unit = [searches.settle(trial) for trial in planned]
@@ -123,9 +124,9 @@ class _Fate:
 def _run_unit(
     bench: Bench, run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Measure, digest and record a session, or a trial of its own; return the records.
+    """Measure, digest and record a session, or a single trial; return the records.
 
-    An interruption is recorded and goes on up. A session is kept or lost as a whole: where one of its trials was
+    An interruption is recorded and raised again. A session is kept or lost as a whole: where one of its trials was
     disturbed, all are to be repeated.
     """
     for trial in unit:
@@ -156,7 +157,7 @@ def _run_unit(
 
 
 def _end_all(fates: Mapping[str, _Fate], state: State, error: str) -> None:
-    """Note the end of every trial that has no error of its own."""
+    """Note the end of every trial that has no error yet."""
     for fate in fates.values():
         fate.state, fate.error = state, fate.error if state == "failed" and fate.error is not None else error
 
@@ -248,9 +249,9 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
         "status": fate.state,
         "error": None if fate.error is None else public(fate.error),
         "disturbed": digest is not None and digest.disturbed,
-        "measurement": fate.measurement.to_json() if fate.measurement else None,
+        "measurement": asdict(fate.measurement) if fate.measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
-        "verdict": digest.verdict.verdict if digest else "inconclusive",
+        "verdict": digest.verdict.verdict if digest else Limit.UNKNOWN.verdict,
         "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",
         "mode": digest.mode if digest else None,
         "metrics": digest.metrics if digest else {},

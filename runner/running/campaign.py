@@ -12,13 +12,12 @@ from runner.measure.conntrack import connections_of
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab
 from runner.measure.manifest import write_manifest
-from runner.measure.room import require_room
+from runner.measure.resource_check import require_room
 from runner.model import Campaign, LabError
 from runner.planning.catalog import campaign_servers
 from runner.planning.inputs import inputs_of
 from runner.planning.plan import plan_trials
-from runner.running.attempts import Outcome, Reporter, resumable, run_trials
-from runner.running.own import Planned
+from runner.running.attempts import Reporter, RunResult, resumable, run_trials
 from runner.running.preparing import (
     ask_idle,
     bench_of,
@@ -29,6 +28,7 @@ from runner.running.preparing import (
     tools_of,
     with_workloads,
 )
+from runner.running.user_api import Planned
 from runner.store import data_folder, new_run, remember
 
 
@@ -41,11 +41,11 @@ def run_campaign(
     report: Reporter,
     calibrating: bool = False,
     planned: Planned | None = None,
-) -> Outcome:
+) -> RunResult:
     """Run every trial of `campaign` (already scaled by `scale`, which is only recorded) and build the tables.
 
     A trial that fails is recorded and the next one runs. LabError where nothing can run at all. With `calibrating` no
-    verdict leans on an earlier calibration. `planned` is what goes with a campaign of the user's own.
+    verdict leans on an earlier calibration. `planned` is what goes with a campaign for a user's API.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -91,7 +91,7 @@ def run_campaign(
         with resumable(run, report):
             failed = run_trials(bench, run, trials, with_workloads(prepared, campaign, run), report)
     build_tables(run) if have_parts(run) else rebuild(run)
-    return Outcome(run, len(trials), failed, tuple(warnings))
+    return RunResult(run, len(trials), failed, tuple(warnings))
 
 
 def calibrate_machine(campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter) -> Calibration:

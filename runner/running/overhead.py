@@ -22,7 +22,7 @@ from runner.measure.scratch import scratch
 from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import need_tool
 from runner.measurement import Measurement
-from runner.model import Campaign, Cell, LabError, Load, Trial
+from runner.model import Campaign, Cell, LabError, Load, Trial, number
 from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
 from runner.running.preparing import bench_of, greet, place_for, prepare, tools_of
@@ -67,7 +67,7 @@ def measure_overhead(
         for trial in stage.trials:
             for variant in order.sample(list(VARIANTS), len(VARIANTS)):
                 seen = _observe(stage, trial, variant)
-                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {seen.p50_ms:.3g} ms")
+                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {number(seen.p50_ms)} ms")
                 found.append(seen)
     write_json(overhead_file(), _stored(stage.trials[0].cell, need_tool("k6").version, found))
     return found

@@ -61,7 +61,7 @@ class Prepared:
 def place_for(campaign: Campaign, trials: Sequence[Trial]) -> Placement:
     """Return which CPUs each side gets; a database only where a trial has one.
 
-    A server that runs already has its own, and the generator gets what they leave.
+    A server that runs already keeps its CPUs, and the generator gets the others.
     """
     if any(own.url is not None for own in campaign.owns):
         return attached.place(campaign.owns)
@@ -133,7 +133,7 @@ def prepare(
     *,
     strict: bool = False,
 ) -> Prepared:
-    """Build the servers and try the database; what is not to be had fails its own trials, not the campaign.
+    """Build the servers and try the database; what is missing fails its trials, not the campaign.
 
     `strict` lets it fail the campaign: a LabError.
     """

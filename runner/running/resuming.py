@@ -1,4 +1,4 @@
-"""Go on with a run that was interrupted: the same plan, order, engine, files and binaries, or a refusal."""
+"""Resume an interrupted run with the same plan, order, engine, files and binaries, or refuse to."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from runner.digest.tables import rebuild, verify_sealed
 from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.lab import open_lab
-from runner.measure.room import require_room
+from runner.measure.resource_check import require_room
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers
 from runner.planning.inputs import changed, inputs_of
 from runner.planning.plan import by_session, next_attempt, plan_trials
-from runner.running.attempts import ATTEMPTS, Outcome, Reporter, resumable, run_trials
-from runner.running.own import require_same_own
+from runner.running.attempts import ATTEMPTS, Reporter, RunResult, resumable, run_trials
 from runner.running.preparing import (
     DATABASE,
     Prepared,
@@ -31,11 +30,12 @@ from runner.running.preparing import (
     tools_of,
     with_workloads,
 )
+from runner.running.user_api import require_same_own
 from runner.store import RunFolder, begun_here, read_json, sweep, write_json
 
 
-def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
-    """Go on with a run that was interrupted: the same plan, order, engine and binaries; finished trials stay untouched.
+def resume_campaign(run: RunFolder, *, report: Reporter) -> RunResult:
+    """Resume an interrupted run with the same plan, order, engine and binaries; finished trials stay untouched.
 
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
     """
@@ -43,7 +43,7 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
     campaign = campaign_from_manifest(manifest)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
-            f"Run {run.run_id} brings a program, a script or an environment of its own, and was not begun in this lab: "
+            f"Run {run.run_id} brings a program, a script or an environment, and was not begun in this lab: "
             "it is not resumed, because resuming would execute them. Start a new run."
         )
     servers = campaign_servers(campaign)
@@ -81,7 +81,8 @@ def resume_campaign(run: RunFolder, *, report: Reporter) -> Outcome:
         prepared = with_workloads(prepare(opened, servers, placement, report.say), campaign, run)
         _require_same(prepared, manifest)
         begun_with = manifest.get("calibration")
-        calibration = calibration_from(begun_with) if begun_with else None
+        said = f"{run.path / 'run.json'} has no calibration that can be read"
+        calibration = calibration_from(begun_with, said) if begun_with else None
         with resumable(run, report):
             run_trials(bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report)
     report.say("Rebuilding the tables from the raw samples …")
@@ -189,7 +190,7 @@ def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
 
 
 def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool]) -> None:
-    """Refuse to go on with a run elsewhere: its later blocks would stand under a manifest that is not theirs."""
+    """Refuse to resume a run on another machine: its manifest would not be that of the later blocks."""
     then = manifest["placement"]
     same = {
         "machine": fingerprint(manifest["machine"]) == fingerprint(machine.facts()),
@@ -201,7 +202,7 @@ def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools:
             raise LabError(f"The run cannot go on: its {what} is not the one that it began with. Start a new run.")
 
 
-def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> Outcome:
+def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> RunResult:
     last = {(r["block"], r["cell"]["server"], str(r["cell"])): r for r in run.records()}
     failed = [f"{r['trial_id']}: {r['error']}" for r in last.values() if r["status"] == "failed"]
-    return Outcome(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
+    return RunResult(run, trials, tuple(failed), tuple(manifest["host_warnings"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers import summary
 from runner.present.answers.little import little
 from runner.present.case import Case
@@ -23,14 +24,6 @@ TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
 TICKS_PCT = 20.0
 """Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
-MEANINGS = {
-    "server-bound": "the rate is what the server can do with the CPUs that it was given.",
-    "generator-bound": "rate and response times are the generator's; what the server can do was not seen.",
-    "database-bound": "the rate is that of the database, or of the connections to it.",
-    "offered": "the rate was kept and nobody was at the limit: the response times are the server's.",
-    "serial": "one request was under way at a time: the rate is 1 / (the time of one cycle).",
-    "inconclusive": "neither rate nor response times can be ascribed to one side.",
-}
 
 
 # --- what the clients said --------------------------------------------------------------------------------
@@ -156,8 +149,8 @@ def price_words(case: Case) -> str:
 
 def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
-    verdict = str(case.row["verdict"])
-    return f"Verdict: {verdict}: {MEANINGS.get(verdict, '')} Reason: {case.row['verdict_reason'] or 'not recorded'}."
+    verdict, reason = str(case.row["verdict"]), str(case.row["verdict_reason"])
+    return f"Verdict: {verdict}: {Limit.of(verdict, reason).meaning}. Reason: {reason or 'not recorded'}."
 
 
 def evidence_table(case: Case) -> pd.DataFrame:

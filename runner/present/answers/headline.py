@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers.standings import Standing, times
 from runner.present.answers.summary import by_cpu, by_latency, by_throughput, programs, summarize
 from runner.present.figures import objectives
-from runner.present.frames import Tables, is_sealed
+from runner.present.frames import Tables, is_sealed, limits_of
 from runner.present.look import captions
 from runner.present.look.palette import CALIBRATION
 from runner.present.statistics.inference import ALPHA, FEWEST
@@ -139,19 +140,9 @@ def _by_rate(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
     if len(bound) == 1:
         return Contest(load, None, "only one server was the limit in all its trials")
     trials = tables.trials[(tables.trials["load"] == load) & is_sealed(tables.trials)]
-    limits = Counter(limit for limit in captions.limits(trials) if limit != "server")
-    foremost = max(sorted(limits), key=lambda name: limits[name], default="")
-    return Contest(load, None, WHY.get(foremost, "no trial was sealed"))
-
-
-WHY = {
-    "generator": "the load generator was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool of connections was the limit",
-    "not told": "what the limit was is not told",
-    "none": "nobody was at a limit",
-}
-"""Limit of most trials -> why their rates rank nobody."""
+    limits = Counter(limit for limit in limits_of(trials) if limit != Limit.SERVER)
+    foremost = max(sorted(limits), key=lambda limit: limits[limit], default=None)
+    return Contest(load, None, foremost.why_not if foremost else "no trial was sealed")
 
 
 def _by_cost(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
@@ -160,7 +151,7 @@ def _by_cost(tables: Tables, load: str, rows: pd.DataFrame) -> Contest:
 
 
 def _by_wait(tables: Tables, load: str, rows: pd.DataFrame, quantile: float) -> Contest:
-    kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+    kept = rows[rows["limit"] == Limit.NONE]
     if len(kept) < 2:
         return Contest(load, None, "not offered, kept and unlimited in all trials of two servers")
     found = by_latency(tables, kept, quantile)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers import summary
 from runner.present.answers.caveats import warnings_of
 from runner.present.answers.standings import NOTHING, READING, percent
 from runner.present.answers.summary import Answer
 from runner.present.figures.offered import kept_rps
 from runner.present.figures.pool_sweep import sweeps
-from runner.present.frames import Tables, is_sealed, sealed_trials
+from runner.present.frames import Tables, is_sealed, limit_words, limits_of, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.palette import CALIBRATION, identities
 from runner.present.statistics.inference import FEWEST, Sample
@@ -109,16 +110,8 @@ def _limit(rows: pd.DataFrame) -> str:
 
 def _limits(sealed: pd.DataFrame) -> str:
     """Say how often each side was the limit, over all trials with a database."""
-    words = {
-        "server": "the server",
-        "database": "the database",
-        "pool": "the pool of connections",
-        "generator": "the load generator",
-        "none": "nobody (the offered rate was kept)",
-        "not told": "not to be told",
-    }
-    counts = captions.limits(sealed).value_counts()
-    parts = [f"{text} in {counts[limit]}" for limit, text in words.items() if limit in counts]
+    counts = limits_of(sealed).value_counts()
+    parts = [f"{limit.noun} in {counts[limit]}" for limit in Limit if limit in counts]
     return f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {', '.join(parts)}."
 
 
@@ -142,7 +135,7 @@ def _ramp(load: str, trials: pd.DataFrame, tables: Tables) -> str:
         if kept.low >= own["rate_rps"].iloc[0]:
             whole.append(server)
         else:
-            part.append(f"{server} {style.number(kept.median)}/s (limit: {captions.limit_words(own)})")
+            part.append(f"{server} {style.number(kept.median)}/s (limit: {limit_words(own)})")
     kept_by = f"kept to its end in every trial by {', '.join(whole)}" if whole else "kept to its end by nobody"
     text = f"{load}: {kept_by}"
     if part:
@@ -231,7 +224,7 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name
-    if captions.limits(sizes[best]).isin(["generator", "not told"]).any():
+    if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
     even = [pair for pair in ranking.pairs if pair.first == best and not pair.told_apart]
     smallest = min(even, key=lambda pair: float(pair.second), default=None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import Tables, is_sealed
-from runner.present.look import captions, style
+from runner.present.frames import Tables, is_sealed, server_bound
+from runner.present.look import style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import Ratio, Sample, ratio
 
@@ -40,7 +40,7 @@ def linearity(tables: Tables) -> pd.DataFrame:
         whole = own[own["share"] == 1]
         for share, part in own[own["share"] < 1].groupby("share"):
             found = _ratio(part.assign(rps=part["rps"] / part["share"]), whole, "rps")
-            if found is None or not (captions.server_bound(part) and captions.server_bound(whole)):
+            if found is None or not (server_bound(part) and server_bound(whole)):
                 continue
             rows.append(
                 {
@@ -72,7 +72,7 @@ def _pairs(load: str, trials: pd.DataFrame, servers: list[str]) -> Iterator[dict
         found = {words: _ratio(of_a, of_b, column) for column, words in QUANTITIES.items()}
         if all(each is None for each in found.values()):
             continue
-        ranks = captions.server_bound(of_a) and captions.server_bound(of_b)
+        ranks = server_bound(of_a) and server_bound(of_b)
         yield {
             "load": load,
             "pair": f"{a} / {b}",

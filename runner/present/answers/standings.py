@@ -97,7 +97,7 @@ def times(of: Ratio, *, inverse: bool = False) -> str:
 
 def percent(of: float) -> str:
     """Return how far a ratio above 1 is from it, in percent with two digits: 1.0213 is `2.1 %`."""
-    return f"{100 * (of - 1):.2g} %" if of < 2 else f"{100 * (of - 1):,.0f} %"
+    return f"{100 * (of - 1):.2g} %" if of < 1.9 else f"{100 * (of - 1):,.0f} %"
 
 
 def _range(sample: Sample) -> str:

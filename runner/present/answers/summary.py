@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
 from runner.present.answers.standings import READING, Standing, standing, times
-from runner.present.frames import Tables, is_sealed, read_tables, repeated, sealed_trials
+from runner.present.frames import Tables, is_sealed, limit_words, read_tables, repeated, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import CALIBRATION, identities
@@ -115,9 +116,9 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
         "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
         "verdicts": "; ".join([*verdicts, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": captions.server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
+        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
         "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
-        "limit": captions.limit_words(sealed), "rank": "",
+        "limit": limit_words(sealed), "rank": "",
         **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
 
@@ -273,7 +274,7 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
         return ["No trial of this run was sealed: there is nothing to compare."]
     compared, orders = [], []
     for rows in loads:
-        kept = rows[rows["limit"] == captions.LIMITS["offered"]]
+        kept = rows[rows["limit"] == Limit.NONE]
         if len(kept):
             compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept['server'])})")
             orders += _latency_order(tables, kept)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import headline, inserts, summary
 from runner.present.answers.caveats import warnings_of
@@ -22,15 +23,6 @@ from runner.present.published.numbers import read_published
 
 MOST_NAMED = 4
 """Servers that a title names; of more it says how many."""
-MEANING = {
-    "server-bound": "the server used its CPUs up while the load generator had room; only such rates are ranked",
-    "generator-bound": "the load generator was the limit, so the rate is the generator's",
-    "database-bound": "the database, or the pool of connections to it, was the limit",
-    "offered": "a rate that was asked for and kept while nobody was at a limit: its response times mean something",
-    "serial": "one request was under way at a time, so the rate is one divided by the time of a cycle",
-    "inconclusive": "what the limit was cannot be told, or a rate was asked for and not kept",
-}
-"""Verdict -> what it says."""
 TRIAL = (
     "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved agree; no "
     "figure and no table here has a value of any other. Values are the median of the trials."
@@ -205,7 +197,7 @@ def _verdicts(sealed: pd.DataFrame) -> pd.DataFrame:
             "verdict": verdict,
             "tool": tool,
             "trials": str(len(of)),
-            "which means": MEANING.get(str(verdict), "–"),
+            "which means": Limit.of(str(verdict)).meaning,
             "for example": of["verdict_reason"].iloc[0],
         }
         for (verdict, tool), of in sealed.groupby(["verdict", "tool"], sort=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner.columns import columns
 from runner.present.answers.summary import summarize
 from runner.present.blog.bundle import PROVENANCE, check_free, hashes, staged
 from runner.present.blog.plots import draw
@@ -15,11 +16,11 @@ from runner.present.blog.post import Sheet, compose
 from runner.present.blog.post_html import post_html
 from runner.present.blog.post_markdown import post_markdown, table_markdown
 from runner.present.blog.provenance import provenance
-from runner.present.frames import NUMBERS, TEXT, YOUNGER, YOUNGER_TEXT, Tables, read_tables, sealed_trials
+from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.store import RunFolder, write_json
 
-UNTOLD = ("run_id", "status", "error")
-"""Columns of the trials that say nothing of sealed trials of one run."""
+LEFT_OUT = ("run_id", "status", "error")
+"""Columns of the trials that are alike in all sealed trials of one run."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,9 @@ def _write_tables(tables: Tables, sheets: tuple[Sheet, ...], folder: Path) -> No
 
 def _trials_to_publish(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials in the order of the run: the columns of docs/data.md that have a value, and the load."""
-    known = [*TEXT, *YOUNGER_TEXT["trials"], *NUMBERS, *YOUNGER["trials"]]
-    columns = ["load", *(name for name in known if name not in UNTOLD)]
+    shown = ["load", *(column.name for column in columns("trials") if column.name not in LEFT_OUT)]
     sealed = sealed_trials(tables.trials).sort_values("trial_order")
-    return sealed[columns].replace("", None).dropna(axis="columns", how="all")
+    return sealed[shown].replace("", None).dropna(axis="columns", how="all")
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import noise
 from runner.present.answers.standings import percent, times
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
-from runner.present.frames import Tables, read_tables, sealed_trials
+from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
 from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
@@ -37,13 +38,13 @@ class Quantity:
 
 
 def _ranked(sealed: pd.DataFrame) -> bool:
-    return captions.server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
+    return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
 
 
 def _offered(quantile: float) -> Callable[[pd.DataFrame], bool]:
     def allowed(sealed: pd.DataFrame) -> bool:
         carried = carried_quantile(float(sealed["requests"].min())) >= quantile
-        return carried and bool((sealed["verdict"] == "offered").all())
+        return carried and bool(limits_of(sealed).eq(Limit.NONE).all())
 
     return allowed
 

@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.planning.search import bracket
-from runner.present.frames import Tables, sealed_trials
-from runner.present.look import captions, style
+from runner.present.frames import Tables, limits_of, sealed_trials
+from runner.present.look import style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import spread
 
-OWN = ("server", "none")
+OWN = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
 RANGE_ENDS = "end of the search"
 FEW = "not enough trials"
@@ -34,12 +35,11 @@ COLUMNS = (
     *("limit", "probe_p95_ms"),
 )
 WHY = {
-    "generator": "k6 was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool was the limit",
-    "not told": "the limit is not told",
+    **{limit: limit.why_not for limit in Limit},
+    Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
+"""Most frequent limit of the last steps -> why the server may keep more."""
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def outcome(steps: pd.DataFrame) -> Outcome:
     if found.broken_rps is None:
         return Outcome(low, math.inf, RANGE_ENDS, math.nan)
     ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
-    limit = str(captions.limits(ended).iloc[-1])
+    limit = str(limits_of(ended).iloc[-1])
     high = found.broken_rps if limit in OWN else math.inf
     return Outcome(low, high, limit, float(ended["probe_p95_ms"].median()))
 

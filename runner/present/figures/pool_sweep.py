@@ -6,7 +6,7 @@ import pandas as pd
 
 from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, Sheet, bars, cells, chart, empty, points, tidy
 from runner.present.figures.ramp import TABLE, has_database
-from runner.present.frames import Tables
+from runner.present.frames import Tables, limit_words, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import carried_quantile, spread
@@ -78,7 +78,7 @@ def _chart(tables: Tables, column: str, *, title: str, y: Axis, key: str, extrem
         identities(tables.trials),
         captions.caption(tables, trials, words),
         key,
-        facets=tuple(Facet(c.panel, c.server, (f"limit: {captions.limit_words(c.trials)}",)) for c in shown),
+        facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
         sheet=Sheet(axis_in=0.38),
         mark=bars,
         spare=(1.1, 1.4),
@@ -93,9 +93,7 @@ def _points(cell: Cell, column: str) -> pd.DataFrame:
     """Return a point for each pool size; p99 only where the number of requests carries one."""
     enough = cell.trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)
     trials = cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough))
-    found = [
-        (float(str(size)), spread(own[column]), captions.server_bound(own)) for size, own in trials.groupby("pool_size")
-    ]
+    found = [(float(str(size)), spread(own[column]), server_bound(own)) for size, own in trials.groupby("pool_size")]
     known = [(size, each.median, each.low, each.high, solid) for size, each, solid in found if each.n]
     if not known:
         return points(cell, column, [], [])

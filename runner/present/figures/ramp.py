@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, by_panel, cells, chart, empty, points, tidy
 from runner.present.chart.sentences import listing, names_or_count
 from runner.present.figures import seconds
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, limit_words, sealed_trials
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import Floats, spread
@@ -21,8 +22,7 @@ BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the oth
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
-LIMITS = {"none": "nobody", **{word: f"the {word}" for word in ("server", "generator", "database", "pool")}}
-"""What limited all trials of a server, as a sentence says it."""
+NOUNS = {str(limit): limit.noun for limit in Limit}
 Bound = Callable[[Cell], tuple[Floats, Floats]]
 """Cell -> times and values of the dashed line."""
 
@@ -258,7 +258,7 @@ def _facet(cell: Cell, quantity: Quantity) -> Facet:
     edges, rates = offered_steps(cell.trials)
     ticks = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
     end = max(float(edges[-1]), float(cell.trials["duration_s"].max())) * 1.02
-    notes = [f"limit: {captions.limit_words(cell.trials)}", quantity.note(cell)]
+    notes = [f"limit: {limit_words(cell.trials)}", quantity.note(cell)]
     return Facet(cell.panel, cell.server, ("; ".join(filter(None, notes)),), ticks, (0, end))
 
 
@@ -266,9 +266,9 @@ def _facet(cell: Cell, quantity: Quantity) -> Facet:
 
 
 def _remark(own: Sequence[Cell], quantity: Quantity) -> str:
-    words = [captions.limit_words(cell.trials) for cell in own]
+    words = [limit_words(cell.trials) for cell in own]
     groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
-    limits = listing([f"{LIMITS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
+    limits = listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
     more = quantity.remark(own)
     return f"{f'; {more}' if more else ''}; the limit was {limits}"
 

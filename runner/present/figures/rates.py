@@ -8,10 +8,10 @@ from functools import cached_property
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.chart import cells
 from runner.present.figures.knee import Knee, knee
-from runner.present.frames import MODES, Tables, rate_unit
-from runner.present.look import captions
+from runner.present.frames import MODES, Tables, limit_words, rate_unit
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import BEYOND, spread
 
@@ -24,7 +24,6 @@ SERIES = {
     "probe p95": ("probe_p95_ms", None),
 }
 """Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
-LETTERS = {"server-bound": "S", "generator-bound": "G", "inconclusive": "?"}
 
 
 def swept(tables: Tables) -> pd.DataFrame:
@@ -64,12 +63,12 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return what became of each rate of one server and sweep, rising: rate_rps, sustained, offered, letter.
 
     sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent other
-    verdict (`LETTERS`), empty where there is none.
+    verdict, empty where there is none.
     """
     found = []
     for rate, own in trials.groupby("rate_rps"):
-        others = own.loc[own["verdict"] != "offered", "verdict"]
-        letter = LETTERS.get(str(others.mode().iloc[0]), "?") if len(others) else ""
+        others = own.loc[own["verdict"] != Limit.NONE.verdict, "verdict"]
+        letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
         found.append((float(str(rate)), bool((own["sustained"] == 1).mean() > 0.5), others.empty, letter))
     return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
@@ -133,14 +132,14 @@ class Sweep:
 
         A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
         """
-        above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != "offered")
+        above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != Limit.NONE.verdict)
         limited = self.trials[above]
         return _limit_above(self.trials if limited.empty else limited, self.knee.rate_rps)
 
     @property
     def is_generators(self) -> bool:
         """Whether the generator is the first limit beyond the knee: the knee is then the generator's."""
-        return self.limit_beyond_knee.startswith(captions.LIMITS["generator-bound"])
+        return self.limit_beyond_knee.startswith(Limit.GENERATOR)
 
     @property
     def notes(self) -> tuple[str, str]:
@@ -159,7 +158,7 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
     if above.empty or math.isnan(rate_rps):
         return "–"
-    return captions.limit_words(trials[trials["rate_rps"] == above.min()])
+    return limit_words(trials[trials["rate_rps"] == above.min()])
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from runner.present.chart.describing import head
 from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads
 from runner.present.chart.sentences import pale as pale_ones
 from runner.present.figures.seconds import FINE_S, bin_width
-from runner.present.frames import Tables
+from runner.present.frames import Tables, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import Identity, identities, pale
 
@@ -80,7 +80,7 @@ def over_time(tables: Tables) -> Chart:
 def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
     by_time = found.loc[found["server"] == cell.server].groupby("t_s")["rps"]
     curve = by_time.agg(["median", "min", "max"])
-    bound = captions.server_bound(cell.trials)
+    bound = server_bound(cell.trials)
     return points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"], bound)
 
 

@@ -13,7 +13,7 @@ from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, char
 from runner.present.chart.courses import clauses, hollow
 from runner.present.chart.describing import courses_of
 from runner.present.chart.sentences import Form, fit, scope
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales
 from runner.present.look.palette import Identity, identities, pale
 from runner.present.statistics.stats import spread
@@ -33,7 +33,7 @@ def requests(tables: Tables) -> Chart:
         Axis("requests/s", "requests per second", "/s"),
         "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank.",
         Extreme("highest rate"),
-        captions.server_bound,
+        server_bound,
         "Hollow points do not rank: the server was not the limit in every trial.",
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.model import OWN_SCRIPT, POOL_EXHAUSTED
+from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 BY_LOAD = "Load by load"
@@ -51,37 +51,6 @@ IDLE = {
 }
 """What a manifest says of idle CPUs -> in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
-LIMITS = {
-    "server-bound": "server",
-    "generator-bound": "generator",
-    "database-bound": "database",
-    "offered": "none",
-    "serial": "one request at a time",
-    "inconclusive": "not told",
-}
-
-
-def limits(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return what limited each trial, in a word or two: server, pool, database, generator, none or not told."""
-    pooled = (trials["verdict"] == "database-bound") & trials["verdict_reason"].str.startswith(POOL_EXHAUSTED)
-    return trials["verdict"].map(LIMITS).mask(pooled, "pool")
-
-
-def limit_words(trials: pd.DataFrame) -> str:
-    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
-    counts = limits(trials).value_counts()
-    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
-    return ", ".join(str(word) if len(ordered) == 1 else f"{word} {count}" for word, count in ordered)
-
-
-def server_bound(trials: pd.DataFrame) -> bool:
-    """Whether every one of the trials was limited by its server: only then may throughput be ranked.
-
-    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
-    not how long a CPU takes to wake.
-    """
-    serial = (trials["verdict"] == "serial") & (trials["idle"] == "polling")
-    return bool(len(trials)) and bool(((trials["verdict"] == "server-bound") | serial).all())
 
 
 def trial_counts(trials: pd.DataFrame) -> str:

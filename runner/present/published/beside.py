@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables, is_sealed
+from runner.limits import Limit
+from runner.present.frames import MODES, Tables, is_sealed, limits_of, server_bound
 from runner.present.look import captions, style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.published.counterparts import CLOSED, Cell, cell, closed, nearest, sizes, stand_ins
@@ -20,17 +21,17 @@ from runner.present.statistics.stats import carried_quantile, spread
 QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
 REMARKS = {
     "rps": {
-        "generator": "the generator was the limit: this rate is the generator's",
-        "database": "the database was the limit: this rate is the database's",
-        "pool": "the pool was the limit: this rate is that of its connections",
-        "not told": "what was the limit is not told",
+        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: this rate is the generator's",
+        Limit.DATABASE: f"{Limit.DATABASE.why_not}: this rate is the database's",
+        Limit.POOL: f"{Limit.POOL.why_not}: this rate is that of its connections",
+        Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
     "latency": {
-        "generator": "the generator was the limit: most of this time is its own queue",
-        "server": "at saturation: users / rate, by Little's law",
-        "not told": "what was the limit is not told",
+        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: most of this time is its queue",
+        Limit.SERVER: "at saturation: users / rate, by Little's law",
+        Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
-    "cpu_peak": {"generator": "at the rate that the generator could send"},
+    "cpu_peak": {Limit.GENERATOR: "at the rate that the generator could send"},
 }
 """Kind of metric -> what limited a trial -> what that means for the number."""
 
@@ -134,7 +135,7 @@ def _beside(tables: Tables, line: int, row: Mapping[Any, Any], server: str, word
         size=float(row["connections"]), metric=words, published=float(row["value"]), server=server,
         load=own.load if whole.n else "", n=whole.n, median=whole.median, low=low, high=high, confidence=confidence,
         verdicts=captions.verdict_counts(own.sealed) if whole.n else "",
-        ranked=not is_rate or captions.server_bound(own.sealed),
+        ranked=not is_rate or server_bound(own.sealed),
         remarks=_absent(row, own, whole.n) or tuple(_remarks(tables, row, own)),
     )  # fmt: skip
 
@@ -155,7 +156,7 @@ def _remarks(tables: Tables, row: Mapping[Any, Any], own: Cell) -> list[str]:
         cpus = (tables.manifest.get("placement") or {}).get("server") or []
         found += [f"the server has {captions.plural(len(cpus), 'CPU')} here"] if cpus else []
     kind = REMARKS.get(str(row["metric"]), REMARKS["latency"] if str(row["metric"]) in QUANTILES else {})
-    limits = captions.limits(own.sealed).value_counts()
+    limits = limits_of(own.sealed).value_counts()
     found += [
         said if limits[limit] == limits.sum() else f"{said} ({limits[limit]} of {limits.sum()} trials)"
         for limit, said in kind.items()

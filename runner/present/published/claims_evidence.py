@@ -10,24 +10,16 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from runner.limits import Limit
 from runner.present.answers import noise
 from runner.present.case import given_pct
-from runner.present.frames import Tables
+from runner.present.frames import Tables, limits_of, server_bound
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Part, claimed
 from runner.present.published.counterparts import Cell, sizes
 from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, ratio
 from runner.present.statistics.stats import carried_quantile, spread
 
-WHY_NOT = {
-    "generator": "the generator was the limit",
-    "database": "the database was the limit",
-    "pool": "the pool of connections was the limit",
-    "server": "the server was the limit, so that its response time is that of a queue",
-    "none": "the rate was set, and nobody was the limit",
-    "not told": "what was the limit is not told",
-}
-"""What limited a cell -> why a comparison that needs another limit cannot be made."""
 WHY = {
     HOLDS: "the interval lies within what is claimed",
     FAILS: "the interval lies beyond what is claimed",
@@ -74,16 +66,16 @@ def anywhere(_tables: Tables, _cell: Cell) -> Bar | None:
 
 def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose server was the limit in every trial: only then a rate is the server's."""
-    if captions.server_bound(cell.sealed):
+    if server_bound(cell.sealed):
         return None
-    return _barred(tables, cell, "server")
+    return _barred(tables, cell, Limit.SERVER)
 
 
 def unlimited(tables: Tables, cell: Cell) -> Bar | None:
     """Allow cells whose rate was kept with nobody at the limit: only then a response time is the server's."""
-    if (cell.sealed["verdict"] == "offered").all():
+    if limits_of(cell.sealed).eq(Limit.NONE).all():
         return None
-    return _barred(tables, cell, "none")
+    return _barred(tables, cell, Limit.NONE)
 
 
 def carries(quantile: float, allowed: Allowed) -> Allowed:
@@ -98,15 +90,16 @@ def carries(quantile: float, allowed: Allowed) -> Allowed:
     return both
 
 
-def _barred(tables: Tables, cell: Cell, wanted: str) -> Bar:
-    others = set(captions.limits(cell.sealed)) - {wanted}
-    limit = next(limit for limit in WHY_NOT if limit in others)
-    return Bar(WHY_NOT[limit] + (_untold(cell.sealed) if limit == "not told" else ""), limit_numbers(tables, cell))
+def _barred(tables: Tables, cell: Cell, wanted: Limit) -> Bar:
+    others = set(limits_of(cell.sealed)) - {wanted}
+    limit = next(limit for limit in Limit if limit in others)
+    more = {Limit.SERVER: ", so that its response time is that of a queue", Limit.UNKNOWN: _untold(cell.sealed)}
+    return Bar(limit.why_not + more.get(limit, ""), limit_numbers(tables, cell))
 
 
 def _untold(sealed: pd.DataFrame) -> str:
     """Return why the limit is not told, as most of the verdicts say it before their numbers."""
-    reasons = sealed.loc[captions.limits(sealed) == "not told", "verdict_reason"]
+    reasons = sealed.loc[limits_of(sealed) == Limit.UNKNOWN, "verdict_reason"]
     heads = reasons[reasons.str.contains(": ")].str.split(r"[:,;(] ?", regex=True).str[0].str.strip()
     return f": {heads.mode().iloc[0]}" if len(heads) else ""
 
@@ -204,7 +197,7 @@ def _name(question: Question, cell: Cell) -> str:
 
 def _gravity(why: str) -> int:
     """Return the place of a reason: of two cells that may not be compared, the one whose limit is known says why."""
-    return next((place for place, known in enumerate(WHY_NOT.values()) if why.startswith(known)), len(WHY_NOT))
+    return next((place for place, limit in enumerate(Limit) if why.startswith(limit.why_not)), len(Limit))
 
 
 def _values(question: Question) -> str:

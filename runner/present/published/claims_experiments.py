@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers.standings import times
-from runner.present.frames import Tables, is_sealed
+from runner.present.frames import Tables, is_sealed, limits_of
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of, whichever
 from runner.present.published.claims_evidence import (
@@ -152,7 +153,7 @@ def _steepness(other: Cell) -> list[str]:
 
 
 def _room_to_rise(_tables: Tables, own: Cell) -> Bar | None:
-    full = own.sealed["verdict"] == "server-bound"
+    full = limits_of(own.sealed) == Limit.SERVER
     if not full.any():
         return None
     mean = style.number(spread(own.sealed[MEAN]).median)

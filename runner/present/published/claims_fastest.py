@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from runner.limits import Limit
 from runner.present.answers.standings import times
 from runner.present.figures import seconds
-from runner.present.frames import Tables, is_sealed
+from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, UNTOLD, Claim, Outcome, all_of
 from runner.present.published.claims_evidence import (
@@ -175,8 +176,8 @@ def more_rows(tables: Tables, claim: Claim) -> Outcome:
 
 def _beyond_a_server(tables: Tables, own: Cell) -> Bar | None:
     """Allow ramps that ended at the server's limit: below it the rows are those that were asked for."""
-    limits = set(captions.limits(own.sealed))
-    if limits == {"none"}:
+    limits = set(limits_of(own.sealed))
+    if limits == {Limit.NONE}:
         return Bar(
             "the ramp was kept to its end, so that the rows are those that were asked for", limit_numbers(tables, own)
         )
@@ -193,7 +194,7 @@ def postgres_not_the_limit(tables: Tables, _claim: Claim) -> Outcome:
     share = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     place = captions.database_place(tables.manifest)
     seen = (
-        f"What limited {captions.plural(len(sealed), 'trial')}: {captions.limit_words(sealed)}.",
+        f"What limited {captions.plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
         f"CPU of PostgreSQL, median: {style.number(share.median)} % of what it was given, at most "
         f"{style.number(share.high)} %.",
         *([place] if place else []),
@@ -202,8 +203,8 @@ def postgres_not_the_limit(tables: Tables, _claim: Claim) -> Outcome:
 
 
 def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
-    limits = captions.limits(sealed)
-    cells = limits.eq("database").groupby([sealed["load"], sealed["server"]], sort=False)
+    limits = limits_of(sealed)
+    cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
     often = cells.mean()[cells.size() >= FEWEST]
     if often.empty:
         return Outcome(UNTOLD, f"not enough trials: no cell has {FEWEST}")
@@ -214,8 +215,8 @@ def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
     missing = [server for server in (GNET, AXUM) if server not in set(sealed["server"])]
     if missing:
         return Outcome(UNTOLD, f"this run has no inserts of {' and '.join(missing)}")
-    if limits.isin(("database", "not told")).any() or not highest_pct < BUSY:
-        count = int(limits.isin(("database", "not told")).sum())
+    count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
+    if count or not highest_pct < BUSY:
         return Outcome(
             UNTOLD,
             f"in {count} of {captions.plural(len(sealed), 'trial')} the limit was the database or is not told, and its "

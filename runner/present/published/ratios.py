@@ -12,7 +12,7 @@ import pandas as pd
 from runner.present.chart import Chart, chart, empty
 from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
 from runner.present.published.beside import counterpart, standing_in
 from runner.present.published.claims_evidence import sample
@@ -81,7 +81,7 @@ def _pair(tables: Tables, rows: Mapping[str, Mapping[Any, Any]], words: str, col
         return Pair(load, named, said, math.nan, None, own=False, why=absent)
     samples = [sample(each, column) for each in cells]
     # CPU is the server's own, whatever was the limit.
-    own = column.startswith("server_cpu") or all(captions.server_bound(each.sealed) for each in cells)
+    own = column.startswith("server_cpu") or all(server_bound(each.sealed) for each in cells)
     ours = samples[0].median / samples[1].median
     return Pair(load, named, said, ours, ratio(*samples), own, "" if math.isfinite(ours) else "no value here")
 

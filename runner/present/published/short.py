@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from runner.present.frames import MODES, Tables
-from runner.present.look.captions import server_bound
+from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.look.style import number

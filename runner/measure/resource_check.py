@@ -20,7 +20,7 @@ BYTES_A_TRIAL = 2 * 2**20
 """Of all else; seen: up to one MiB."""
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20
-"""A warm-up, a server's own temporary files."""
+"""A warm-up, a server's temporary files."""
 MEMORY_BYTES = 512 * 2**20
 """The runner, its instruments, a server and PostgreSQL; seen: 400 MiB with a pool of 500 connections."""
 MEMBER_BYTES = 256 * 2**20

@@ -1,4 +1,4 @@
-"""An API of the user's own as a campaign: where it is, whether it may be loaded, and with what."""
+"""A user's API as a campaign: where it is, whether it may be loaded, and with what."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.measure import attached
 from runner.measure.k6_script import Script, read_script, require_same_script, store_script
 from runner.measure.readiness import require_answer
 from runner.measure.tools import need_tool
-from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, Own
+from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
 from runner.planning.catalog import OWN_NAME, PACKAGE, WRAPPER, own_server
 from runner.store import RunFolder, lab_root
 
@@ -33,7 +33,7 @@ LEAST_USERS, MOST_USERS = 20, 400
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says of an API of one's own; what was not given is None, or empty."""
+    """What the command line says of a user's API; what was not given is None, or empty."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -69,7 +69,7 @@ class Planned:
 
 
 def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
-    """Return the campaign for a server of the user's own; LabError where it must not, or cannot, be loaded.
+    """Return the campaign for a user's server; LabError where it must not, or cannot, be loaded.
 
     A server that runs already is asked here whether it answers.
     """
@@ -99,7 +99,7 @@ def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
 # --- where ------------------------------------------------------------------------------------------------
 
 
-def _at_urls(asked: Asked) -> tuple[Own, ...]:
+def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
     """Return the servers that run already: one, or several that are to be compared under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two servers to compare them.")
@@ -113,7 +113,7 @@ def _at_urls(asked: Asked) -> tuple[Own, ...]:
     return tuple(replace(own, name=f"url-{letter}") for own, letter in zip(owns, ascii_lowercase, strict=False))
 
 
-def _at_url(asked: Asked, url: str) -> Own:
+def _at_url(asked: Asked, url: str) -> UserApi:
     """Return a server that runs already; LabError unless it answers and is this machine's, or said to be the user's."""
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
@@ -124,7 +124,7 @@ def _at_url(asked: Asked, url: str) -> Own:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    own = Own(OWN_NAME, path, _probe_path(asked, path), url=url, address=address, port=port)
+    own = UserApi(OWN_NAME, path, _probe_path(asked, path), url=url, address=address, port=port)
     found = attached.find(own)
     target = attached.target(own, found)
     for each in dict.fromkeys((own.probe_path, *(() if asked.script else (path,)))):
@@ -157,7 +157,7 @@ def _probe_path(asked: Asked, path: str) -> str:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's own.
+    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's.
 
     `owned` is the host that the user answers for.
     """
@@ -192,7 +192,7 @@ def _accepts(address: str, port: int) -> bool:
     return True
 
 
-def _in_folder(asked: Asked) -> Own:
+def _in_folder(asked: Asked) -> UserApi:
     """Return a server that the lab starts from a folder; LabError where there is nothing to start it from."""
     if asked.folder is None:
         raise LabError("Loads and scripts of one's own need a server: give its --url, or a --folder to start it from.")
@@ -204,7 +204,7 @@ def _in_folder(asked: Asked) -> Own:
     probe_path = _probe_path(asked, "/")
     name = folder.resolve().name if (folder / "server.toml").is_file() else OWN_NAME
     path = "/" if asked.script else probe_path
-    return Own(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
+    return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
 
 
 # --- what -------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def _in_slices(load: Load) -> Load:
     return replace(load, slices=slices, slice_s=load.duration_s and load.duration_s / slices, duration_s=None)
 
 
-def _remarks(own: Own, script: Script | None) -> Sequence[str]:
+def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
     said = []
     if script is not None and script.unused:
         said.append(
@@ -252,15 +252,15 @@ def _remarks(own: Own, script: Script | None) -> Sequence[str]:
             "verdict rests on it."
         )
     if not own_server(own).contract:
-        said.append("The server does not tell the lab what it counts: invariant 5 is not checked.")
+        said.append("The server does not say what it counts: invariant 5 is not checked.")
     return [*said, *(attached.remarks(own) if own.url is not None else ())]
 
 
 # --- once more --------------------------------------------------------------------------------------------
 
 
-def require_same_own(own: Own, run: RunFolder) -> None:
-    """Raise LabError where a run cannot go on: its script, or the process that it loads, is another one by now."""
+def require_same_own(own: UserApi, run: RunFolder) -> None:
+    """Raise LabError where a run cannot go on: its script, or the process that it loads, has changed."""
     require_same_script(run, own.files)
     if own.url is None:
         return

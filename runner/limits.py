@@ -1,0 +1,85 @@
+"""What limited a trial: the verdicts of the lab, each with its words, letter and meaning. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+POOL_EXHAUSTED = "the pool of connections was exhausted"
+"""How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
+
+
+class Limit(StrEnum):
+    """What limited a trial; the value is the word that tables and figures have for it.
+
+    Where the trials of a cell had several limits, and one is to be named, it is the first of these.
+    """
+
+    verdict: str
+    """As it is stored in trial.json and trials.parquet; database and pool share one."""
+    letter: str
+    """For figures without room for the word; empty where nobody was the limit."""
+    noun: str
+    """Within a sentence: `the limit was the server`."""
+    why_not: str
+    """Why rates, or response times, of such a trial are not compared where another limit is needed."""
+    meaning: str
+    """What the trial's numbers say."""
+
+    def __new__(cls, word: str, verdict: str, letter: str, noun: str, why_not: str, meaning: str) -> Self:
+        """Make a member whose value is `word`."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.verdict, member.letter, member.noun, member.why_not = verdict, letter, noun, why_not
+        member.meaning = meaning
+        return member
+
+    GENERATOR = (
+        "generator", "generator-bound", "G", "the generator", "the generator was the limit",
+        "rate and response times are the generator's; what the server can do was not seen",
+    )  # fmt: skip
+    DATABASE = (
+        "database", "database-bound", "D", "the database", "the database was the limit",
+        "the rate is that of the database, or of the pool of connections to it",
+    )  # fmt: skip
+    POOL = (
+        "pool", "database-bound", "P", "the pool", "the pool was the limit",
+        "the rate is that of the pool of connections to the database",
+    )  # fmt: skip
+    SERVER = (
+        "server", "server-bound", "S", "the server", "the server was the limit",
+        "the server used up its CPUs while the generator had room: the rate is what the server can do with them",
+    )  # fmt: skip
+    NONE = (
+        "none", "offered", "", "nobody", "nobody was at a limit",
+        "the offered rate was kept and nobody was at a limit: the response times are the server's",
+    )  # fmt: skip
+    SERIAL = (
+        "one request at a time", "serial", "1", "one request at a time", "one request was under way at a time",
+        "one request was under way at a time: the rate is 1 / (the time of one cycle)",
+    )  # fmt: skip
+    UNKNOWN = (
+        "not told", "inconclusive", "?", "not told", "the limit is not told",
+        "neither rate nor response times can be ascribed to one side, or a rate was offered and not kept",
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, verdict: str, reason: str = "") -> Limit:
+        """Return what a stored verdict says was the limit; UNKNOWN for a verdict that the lab does not have."""
+        if verdict == cls.POOL.verdict and reason.startswith(POOL_EXHAUSTED):
+            return cls.POOL
+        return next((limit for limit in cls if limit.verdict == verdict), cls.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limited a trial, and why."""
+
+    limit: Limit
+    reason: str
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as it is stored."""
+        return self.limit.verdict

@@ -1,0 +1,24 @@
+"""What the measure wing saw of a short trial without a load: for tests of what is concluded from it."""
+
+from typing import Any
+
+from runner.measurement import Counters, Measurement, Placement
+
+
+def measured(**changes: Any) -> Measurement:
+    """Return the measurement of a trial in processes, one CPU a side, with some of its fields changed."""
+    times = ("load_started_wall_ns", "load_started_mono_ns", "load_ended_wall_ns", "load_ended_mono_ns")
+    fields = {
+        **dict.fromkeys(times, 0),
+        "generator_exit": 0,
+        "engine": "process",
+        "placement": Placement((0,), (1,)),
+        "port": 1,
+        "argv": (),
+        "generator_env": (),
+        "counters_before": Counters(0, 1, 2),
+        "counters_after": Counters(0, 1, 2),
+        "sample_hz": 20.0,
+        "server_exit": 0,
+    }
+    return Measurement(**{**fields, **changes})
