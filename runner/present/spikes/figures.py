@@ -120,7 +120,7 @@ def timeline(view: View) -> Figure:
         _shade(ax, view)
         ax.set_xlim(view.start_s, view.stop_s)
         panel.draw(ax)
-        ax.format_coord = panel.read  # type: ignore[method-assign]
+        ax.format_coord = panel.read  # type: ignore[method-assign,assignment]
         ax.yaxis.set_label_coords(-0.14, 0.5)
         if ax is not axes[-1]:
             ax.tick_params(labelbottom=False)
