@@ -51,8 +51,7 @@ ROOMS = {
     "published": ("look", "statistics", "chart", "figures", "answers"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
     "comparison": ("look", "statistics", "chart", "figures", "answers"),
-    "alt": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "comparison"),
-    "notebook": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "comparison", "alt"),
+    "notebook": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "comparison"),
     "blog": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "notebook"),
 }
 """The rooms of `present`, each with those that it may look into."""

@@ -17,7 +17,7 @@ Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
     *("figures.latency", "figures.throughput", "figures.cpu", "figures.wrk_matrix", "figures.ramp"),
     *("figures.pool_sweep", "figures.rate_charts", "published.ratios", "published.claims_figure"),
-    *("figures.clients", "spikes.figures", "alt.unconverted"),
+    *("figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.
 

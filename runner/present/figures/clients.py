@@ -120,7 +120,7 @@ def _draw_clients(chart: Chart, duration_s: float) -> Figure:
     return figure
 
 
-def _draw_ridges(ax: Axes, ridges: Mapping[str, pd.DataFrame], chart: Chart) -> None:
+def _draw_ridges(ax: Axes, ridges: dict[str, pd.DataFrame], chart: Chart) -> None:
     scale = 0.78 / max(float(rows["y"].max()) for rows in ridges.values())
     for place, (name, rows) in enumerate(reversed(ridges.items())):
         color, ms, top = chart.looks[name].color, rows["x"], place + rows["y"] * scale
@@ -146,7 +146,7 @@ def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
         dots = name == PROBE
         ax.plot(
             known["x"], known["y"], color=look.color, label=name, marker="." if dots else "o", ms=3 if dots else 3.5,
-            **({"ls": ""} if dots else {}),
+            ls="" if dots else "-",
         )  # fmt: skip
         if len(known):
             x, y = (float(known[axis].iloc[-1]) for axis in ("x", "y"))

@@ -231,7 +231,7 @@ def _draw_bars(
         if server not in bars.index:
             ax.annotate("no data", (0, row), (4, 0), textcoords="offset points", size=style.SMALL_PT, va="center")
             continue
-        value, low, high = (float(bars.loc[server, name]) for name in ("y", "low", "high"))
+        value, low, high = (float(bars[name].astype(float)[server]) for name in ("y", "low", "high"))
         color = looks[server].color
         ax.barh(row, value, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
         ax.plot([low, high], [row, row], color=style.INK, lw=1.4, label="range")

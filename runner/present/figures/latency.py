@@ -242,7 +242,7 @@ def _draw_density(chart: Chart) -> Figure:
     return figure
 
 
-def _draw_ridges(ax: Axes, curves: Mapping[str, pd.DataFrame], looks: Mapping[str, Identity]) -> None:
+def _draw_ridges(ax: Axes, curves: dict[str, pd.DataFrame], looks: Mapping[str, Identity]) -> None:
     scale = 0.85 / max((own["y"].max() for own in curves.values()), default=1.0)
     for row, (server, own) in enumerate(reversed(curves.items())):
         # An empty bin has no row: without zeros the outline would bridge the gap.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -97,19 +98,21 @@ def with_panels(trials: pd.DataFrame) -> pd.DataFrame:
                 heading = f"{workload}, {name}" if several else name.capitalize()
                 own = chosen[chosen["terms"] == terms]
                 found.append(own.assign(panel=", ".join(filter(None, [heading, terms]))))
-    return pd.concat(found)
+    panels: pd.DataFrame = pd.concat(found)
+    return panels
 
 
 def _curve(cell: Cell, column: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
     rows = [(count, spread(own[column]), solid(own)) for count, own in cell.trials.groupby("connections")]
-    known = [(float(str(count)), of.median, of.low, of.high, full) for count, of, full in rows if of.n]
-    x, y, low, high, full = zip(*known, strict=True) if known else ((),) * 5
+    known = [(float(str(count)), found.median, found.low, found.high, full) for count, found, full in rows if found.n]
+    x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
     return points(cell, "median", x, y, low, high, full)
 
 
 def _draw(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     faint = pale(look.color)
-    found = [(p.x, p.y, p.low, p.high, p.solid) for p in rows.dropna(subset="y").itertuples()]
+    known = rows.dropna(subset="y")[["x", "y", "low", "high", "solid"]]
+    found: list[tuple[Any, ...]] = list(known.itertuples(index=False, name=None))
     for (x0, y0, *_, full0), (x1, y1, *_, full1) in pairwise(found):
         sure = full0 and full1
         ax.plot(

@@ -13,7 +13,7 @@ import pandas as pd
 from IPython.display import Image, display
 
 from runner.model import LabError
-from runner.present.alt import published as alt
+from runner.present.chart import describe, draw
 from runner.present.comparison import compare
 from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.conditions import word
@@ -85,10 +85,10 @@ class ComparisonPage:
     def show(self) -> None:
         """Draw the ratios, save them as PNG and SVG in the comparison's figures folder, and show them."""
         trials = pd.concat([of.trials for of in self.tables], ignore_index=True)
-        figure = compare_figure.ratios(self.found, identities(trials))
-        png, _ = save(figure, self.figures, FIGURE)
+        chart = compare_figure.ratios(self.found, identities(trials))
+        png, _ = save(draw(chart), self.figures, FIGURE)
         self.shown.append(FIGURE)
-        display(Image(data=png.read_bytes(), format="png", width=700, alt=alt.comparison(self.found)))
+        display(Image(data=png.read_bytes(), format="png", width=700, alt=describe(chart)))
 
     def loads(self) -> None:
         """Show a table a load: medians, ratio with its interval, what could have been told, and the verdict."""

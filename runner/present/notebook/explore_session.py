@@ -188,7 +188,7 @@ def _lay_out(figure: Figure) -> None:
     for legend in list(figure.legends):
         names = [text.get_text() for text in legend.get_texts()]
         title = legend.get_title().get_text()
-        handles = legend.legend_handles
+        handles = [handle for handle in legend.legend_handles if handle is not None]
         legend.remove()
         figure.legend(handles, names, title=title, loc="outside upper left", ncols=4, frameon=False, alignment="left")
     figure.draw_without_rendering()  # ticks need to know how much room there is

@@ -11,13 +11,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from runner.present.chart import Axis, Cell, Chart, chart, points
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.seconds import FINE_S
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
-from runner.present.spikes.found import LIMIT
+from runner.present.spikes.found import LIMIT, Track
+from runner.present.spikes.survey import has_samples
 from runner.present.spikes.view import View
 from runner.present.statistics.stats import Floats
 
@@ -52,6 +55,44 @@ class _Panel:
     """Says what the panel shows at a second and a height: where the figure can be pointed at, under the pointer."""
 
 
+@chart(NAME, notebook="cpu_spikes", needs=has_samples, subject=View)
+def spikes(view: View) -> Chart:
+    """Return the CPU of each side of a trial, window by window, and what else happened.
+
+    In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid is false in a spike.
+    """
+    names = _names(view)
+    rows = [
+        points(
+            Cell(side, names[side], view.case.frame), "CPU", track.end_s, track.cpu_pct, track.baseline_pct,
+            track.baseline_pct, ~_spiking(track),
+        )
+        for side, track in view.tracks.items()
+    ]  # fmt: skip
+    return Chart(
+        _title(view),
+        pd.concat(rows, ignore_index=True),
+        Axis("seconds since the load began", "seconds since the load began", " s"),
+        Axis("CPU, %", "CPU in % of a core", " %"),
+        caption=captions.caption(view.case.tables, view.case.frame, _words(view)),
+        noun="side",
+        draw=lambda _: timeline(view),
+        describe=lambda _: describe(view),
+    )
+
+
+def _names(view: View) -> dict[str, str]:
+    return {"server": str(view.case.row["server"]), "generator": view.case.tool, "database": "PostgreSQL"}
+
+
+def _spiking(track: Track) -> NDArray[np.bool_]:
+    """Return which windows are in a spike."""
+    found = np.zeros(len(track.end_s), dtype=bool)
+    for spike in track.spikes:
+        found |= (track.start_s >= spike.start_s) & (track.end_s <= spike.end_s)
+    return found
+
+
 @style.styled
 def timeline(view: View) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
@@ -79,7 +120,7 @@ def timeline(view: View) -> Figure:
         _shade(ax, view)
         ax.set_xlim(view.start_s, view.stop_s)
         panel.draw(ax)
-        ax.format_coord = panel.read  # type: ignore[method-assign]
+        ax.format_coord = panel.read  # type: ignore[method-assign,assignment]
         ax.yaxis.set_label_coords(-0.14, 0.5)
         if ax is not axes[-1]:
             ax.tick_params(labelbottom=False)
@@ -131,7 +172,7 @@ def _number(ax: Axes, view: View) -> None:
 
 
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
-    name = {"server": str(view.case.row["server"]), "generator": view.case.tool, "database": "PostgreSQL"}[subject]
+    name = _names(view)[subject]
     words = _peak_words(view) if subject == "server" else ""
     color = look.color if subject == "server" else style.GREY
 
@@ -264,9 +305,9 @@ def _draw_latency(
     if probe is not None and len(probe):
         ax.plot(probe["t_s"], probe["latency_ms"], ls="", marker=".", ms=3, color=PROBE.color, label="probe")
         ends.append(("probe", PROBE, float(probe["t_s"].iloc[-1]), float(probe["latency_ms"].median())))
-    for name, points in lines.items():
-        ax.plot(points["t_s"], points["value"], color=look.color, lw=WIDTHS[name], marker="o", ms=3, label=name)
-        shown = points[points["t_s"].between(view.start_s, view.stop_s)]
+    for name, line in lines.items():
+        ax.plot(line["t_s"], line["value"], color=look.color, lw=WIDTHS[name], marker="o", ms=3, label=name)
+        shown = line[line["t_s"].between(view.start_s, view.stop_s)]
         if len(shown):
             ends.append((name, look, float(shown["t_s"].iloc[-1]), float(shown["value"].iloc[-1])))
     low, high = ax.get_ylim()

@@ -1,1 +1,0 @@
-"""What figures say that are not charts yet."""
