@@ -34,7 +34,7 @@ COLUMNS = (
     *("search", "load_order", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
     *("limit", "probe_p95_ms"),
 )
-WHY = {
+WHY: dict[str, str] = {
     **{limit: limit.why_not for limit in Limit},
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
