@@ -9,6 +9,21 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from runner.present.case import Case
+from runner.present.chart import describe, draw, made
+from runner.present.frames import Tables
+from runner.present.spikes.view import View
+
+
+def picture(name: str, subject: Tables | Case | View) -> Figure:
+    """A figure by its name."""
+    return draw(made(name, subject))
+
+
+def text_of(name: str, subject: Tables | Case | View) -> str:
+    """Its alternative text."""
+    return describe(made(name, subject))
+
 
 def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
     found = [line for line in figure.axes[panel].lines if line.get_label() == label]

@@ -13,18 +13,15 @@ import pytest
 import synthetic_rates
 from IPython.display import Image
 
-from runner.present import alt
-from runner.present.alt import on_page
-from runner.present.alt.courses import Wording, clauses, course, hollow
-from runner.present.alt.sentences import Form, fit, said
 from runner.present.case import Case, choose
+from runner.present.chart import Axis, Extreme, charts, describe, made
+from runner.present.chart.courses import clauses, course, hollow
+from runner.present.chart.sentences import Form, fit, said
 from runner.present.frames import read_tables
 from runner.present.notebook import notebooks, page, run_page
-from runner.present.notebook.gallery import (
-    RATES_FIGURES,
-)
 from runner.store import RunFolder, find_run
 
+RATES_FIGURES = charts("rates")
 ROOT = Path(__file__).parents[1]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -60,22 +57,27 @@ def test_clauses_of_few_and_many() -> None:
 
 
 def test_lines_turn_where_they_do_and_unknown_ones_are_named() -> None:
-    wording = Wording("highest rate", lambda value: f"{value:g}/s", lambda x: f"at {x:g}")
+    wording = Extreme("highest rate"), Axis(""), Axis("", unit="/s")
     courses = [
         course("up", [(1, 5, True), (2, 9, True)]),
         course("over", [(1, 2, False), (2, 8, True), (3, 7, True)]),
         course("none", [(1, np.nan, True)]),
     ]
-    long, extremes, short = clauses(courses, wording)
+    long, extremes, short = clauses(courses, *wording)
     assert long == (
-        "the lines run, highest first, up from 5/s at 1 to 9/s at 2; over from 2/s at 1 over 8/s at 2 to 7/s at 3; "
+        "the lines run, highest first, up from 5.00/s at 1 to 9.00/s at 2; over from 2.00/s at 1 over 8.00/s at 2 to "
+        "7.00/s at 3; "
         "nothing is known of none"
     )
-    assert extremes.startswith("the highest rates are, highest first, up 9/s at 2 and over 8/s at 2;")
+    assert extremes.startswith("the highest rates are, highest first, up 9.00/s at 2 and over 8.00/s at 2;")
     assert hollow(courses, lambda x: f"{x:g}") == ("hollow are over at 1", "1 of 5 points are hollow")
     assert hollow(courses[:1], str) == ("no point is hollow", "no point is hollow")
     assert short == extremes  # two are told in full
-    assert clauses([course("dot", [(64, 7, True)])], wording)[0] == "the highest rate of dot is 7/s at 64"
+    assert clauses([course("dot", [(64, 7, True)])], *wording)[0] == "the highest rate of dot is 7.00/s at 64"
+
+
+def on_page(name: str, subject: object) -> str:
+    return describe(made(name, subject)) + charts()[name].place
 
 
 # --- pages ------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
         texts = ["".join(cell["source"]) for cell in cells]
         heads = {line.lstrip("# ") for text in texts for line in text.splitlines() if line.startswith("#")}
         shown = {name for text in texts for name in re.findall(r'report\.show_figure\("([a-z0-9-]+)"\)', text)}
-        assert {alt.TABLES[name] for name in shown & set(alt.TABLES)} <= heads, path.name
+        assert {charts()[name].table for name in shown} - {""} <= heads, path.name
 
 
 @pytest.mark.long

@@ -47,14 +47,14 @@ BASE = {"frames": (), "case": ("frames",)}
 ROOMS = {
     "look": (),
     "statistics": (),
-    "figures": ("look", "statistics"),
+    "chart": ("look", "statistics"),
+    "figures": ("look", "statistics", "chart"),
     "answers": ("look", "statistics", "figures"),
-    "published": ("look", "statistics", "figures", "answers"),
-    "spikes": ("look", "statistics", "figures", "answers"),
-    "comparison": ("look", "statistics", "figures", "answers"),
-    "alt": ("look", "statistics", "figures", "answers", "published", "spikes", "comparison"),
-    "notebook": ("look", "statistics", "figures", "answers", "published", "spikes", "comparison", "alt"),
-    "blog": ("look", "statistics", "figures", "answers", "published", "spikes", "alt", "notebook"),
+    "published": ("look", "statistics", "chart", "figures", "answers"),
+    "spikes": ("look", "statistics", "chart", "figures", "answers"),
+    "comparison": ("look", "statistics", "chart", "figures", "answers"),
+    "notebook": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "comparison"),
+    "blog": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "notebook"),
 }
 """The rooms of `present`, each with those that it may look into."""
 

@@ -8,11 +8,10 @@ from matplotlib import pyplot as plt
 
 from runner.columns import columns
 from runner.digest.tables import trial_row
-from runner.present import alt
 from runner.present.answers.summary import summarize
+from runner.present.chart import charts, describe, draw, made
 from runner.present.figures import rates
-from runner.present.frames import read_tables
-from runner.present.notebook.gallery import OF_A_RUN, PUBLISHED_FIGURES
+from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
 
@@ -31,11 +30,11 @@ def mixed(request, tmp_path_factory):
     return read_tables(RunFolder(folder))
 
 
-@pytest.mark.parametrize("name", OF_A_RUN | PUBLISHED_FIGURES)
+@pytest.mark.parametrize("name", [name for name, found in charts().items() if found.subject is Tables])
 def test_every_figure_takes_it(mixed, name):
-    figure = (OF_A_RUN | PUBLISHED_FIGURES)[name](mixed)
-    plt.close(figure)
-    assert alt.OF_A_RUN[name](mixed)
+    chart = made(name, mixed)
+    plt.close(draw(chart))
+    assert describe(chart)
 
 
 def test_the_load_is_named_by_it(mixed):

@@ -13,29 +13,22 @@ import pytest
 import synthetic_database
 import synthetic_rates
 import synthetic_run
-from figure_checks import lines, words
+from figure_checks import lines, picture, text_of, words
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present import alt
-from runner.present.alt import describe
-from runner.present.alt.sentences import LIMIT
 from runner.present.case import Case, choose
+from runner.present.chart import charts
+from runner.present.chart.sentences import LIMIT
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
-from runner.present.notebook.gallery import (
-    DATABASE_FIGURES,
-    FIGURES,
-    OF_A_RUN,
-    PUBLISHED_FIGURES,
-    RAMP_FIGURES,
-    RATES_FIGURES,
-    VERDICT_FIGURES,
-)
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
+STORED_FIGURES = charts("postgres")
+OF_A_RUN = FIGURES | STORED_FIGURES | RATES_FIGURES
 SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 
 
@@ -117,12 +110,6 @@ def points(figure: Figure, label: str) -> list[dict[float, tuple[float, bool]]]:
 # --- every figure -----------------------------------------------------------------------------------------
 
 
-def test_every_figure_of_the_gallery_is_described() -> None:
-    assert set(alt.OF_A_RUN) == set(OF_A_RUN | PUBLISHED_FIGURES)
-    assert set(alt.OF_A_TRIAL) == set(VERDICT_FIGURES)
-    assert set(alt.TABLES) <= set(OF_A_RUN | VERDICT_FIGURES)
-
-
 @pytest.mark.parametrize(
     ("run", "names"),
     [
@@ -134,7 +121,7 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(
     run: str, names: dict[str, object], request: pytest.FixtureRequest
 ) -> None:
     for name in names:
-        text = describe(name, request.getfixturevalue(run))
+        text = text_of(name, request.getfixturevalue(run))
         if text.startswith("Nothing is drawn of "):
             continue
         assert len(text) <= LIMIT, f"{name}: {len(text)}"
@@ -149,25 +136,25 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(
 def test_an_unknown_figure_is_one_sentence(tables: Tables, case: Case) -> None:
     for name, subject in (("nope", tables), ("verdict-cpu", tables), ("cpu-peaks", case)):
         with pytest.raises(LabError, match=rf"^There is no figure '{name}' of .*\.$"):
-            describe(name, subject)
+            text_of(name, subject)
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str, stored: Tables, offered: Tables) -> None:
     run = offered if name in RATES_FIGURES else stored
     failed = replace(run, trials=run.trials.assign(status="failed"))
-    said, _, reason = describe(name, failed).partition(". ")
+    said, _, reason = text_of(name, failed).partition(". ")
     assert said.startswith("Nothing is drawn of ")
-    assert "was sealed" in reason and reason in words(OF_A_RUN[name](failed))
+    assert "was sealed" in reason and reason in words(picture(name, failed))
     none = replace(run, trials=run.trials.iloc[:0])
-    assert "This run has no" in describe(name, none)
+    assert "This run has no" in text_of(name, none)
 
 
 # --- closed loads -----------------------------------------------------------------------------------------
 
 
 def test_percentiles_are_those_of_the_lines(tables: Tables) -> None:
-    text, figure = describe("latency-spectrum", tables), FIGURES["latency-spectrum"](tables)
+    text, figure = text_of("latency-spectrum", tables), picture("latency-spectrum", tables)
     assert order(text, synthetic_run.THREE) == ["nginx", "axum", "gin"]
     for server in synthetic_run.THREE:
         ((x, ms),) = drawn(figure, server)
@@ -177,7 +164,7 @@ def test_percentiles_are_those_of_the_lines(tables: Tables) -> None:
 
 
 def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
-    text, (ax,) = describe("latency-density", tables), FIGURES["latency-density"](tables).axes
+    text, (ax,) = text_of("latency-density", tables), picture("latency-density", tables).axes
     assert order(text, synthetic_run.THREE) == ["nginx", "axum", "gin"]
     outlines = [np.asarray(line.get_xdata(), float) for line in ax.lines if len(line.get_xdata()) > 2]
     # From the lowest row upwards: the last server first. An outline begins and ends with an empty bin.
@@ -188,7 +175,7 @@ def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
 
 
 def test_rates_are_those_of_the_lines_and_pale_ones_are_named(tables: Tables) -> None:
-    text, figure = describe("requests-over-time", tables), FIGURES["requests-over-time"](tables)
+    text, figure = text_of("requests-over-time", tables), picture("requests-over-time", tables)
     assert order(text, SCALES) == ["axum", "nginx", "gin"]
     for server, scale in SCALES.items():
         ((_, rps),) = drawn(figure, server)
@@ -196,13 +183,13 @@ def test_rates_are_those_of_the_lines_and_pale_ones_are_named(tables: Tables) ->
         assert np.median(rps) == pytest.approx(9000 * scale, rel=0.06)
     assert "; all are pale" in text
     bound = tables.trials["verdict"].where(tables.trials["server"] != "gin", "server-bound")
-    assert "; pale: axum and nginx" in describe(
+    assert "; pale: axum and nginx" in text_of(
         "requests-over-time", replace(tables, trials=tables.trials.assign(verdict=bound))
     )
 
 
 def test_peaks_over_time_are_those_that_are_marked(tables: Tables) -> None:
-    text, figure = describe("cpu-over-time", tables), FIGURES["cpu-over-time"](tables)
+    text, figure = text_of("cpu-over-time", tables), picture("cpu-over-time", tables)
     marked = drawn(figure, "peak")
     assert len(marked) == 3
     for t_s, peak in marked:
@@ -214,11 +201,11 @@ def test_peaks_over_time_are_those_that_are_marked(tables: Tables) -> None:
     assert f"(typically {number(float(np.median(typical[:3])))} %)" in text  # the first panel is axum's
     assert "k6 typically uses 99.0 %" in text
     unsampled = tables.resources[~tables.resources["trial_id"].str.startswith("gin")]
-    assert "; nothing is known of gin" in describe("cpu-over-time", replace(tables, resources=unsampled))
+    assert "; nothing is known of gin" in text_of("cpu-over-time", replace(tables, resources=unsampled))
 
 
 def test_bars_are_told_cheapest_first_and_fullest_first(tables: Tables) -> None:
-    text, figure = describe("cpu-peaks", tables), FIGURES["cpu-peaks"](tables)
+    text, figure = text_of("cpu-peaks", tables), picture("cpu-peaks", tables)
     peak, cost = (dict(zip(("axum", "gin", "nginx"), ax.patches, strict=True)) for ax in figure.axes[:2])
     costs, peaks = text.split("the costs are")[1].split("the peaks are")
     assert order(costs, SCALES) == ["nginx", "axum", "gin"] and order(peaks, SCALES) == ["gin", "axum", "nginx"]
@@ -226,7 +213,7 @@ def test_bars_are_told_cheapest_first_and_fullest_first(tables: Tables) -> None:
         assert after(costs, server) == [number(cost[server].get_width())]
         assert after(peaks, server) == [number(peak[server].get_width())]
     swapped = tables.trials["server"].map({"gin": "nginx", "nginx": "gin", "axum": "axum"})
-    other = describe("cpu-peaks", replace(tables, trials=tables.trials.assign(server=swapped)))
+    other = text_of("cpu-peaks", replace(tables, trials=tables.trials.assign(server=swapped)))
     assert order(other.split("the costs are")[1], SCALES) == ["gin", "axum", "nginx"]
 
 
@@ -240,7 +227,7 @@ def test_bars_are_told_cheapest_first_and_fullest_first(tables: Tables) -> None:
 def test_the_matrix_tells_each_servers_peak(
     tables: Tables, name: str, first: list[str], best: Callable[[Sequence[float]], float]
 ) -> None:
-    text, figure = describe(name, tables), FIGURES[name](tables)
+    text, figure = text_of(name, tables), picture(name, tables)
     assert order(text, SCALES) == first
     for server in SCALES:
         medians = [[value for value, _ in panel.values()] for panel in points(figure, server)]
@@ -251,21 +238,21 @@ def test_the_matrix_tells_each_servers_peak(
 
 
 def test_hollow_points_are_told_as_drawn(tables: Tables) -> None:
-    text, figure = describe("wrk-requests", tables), FIGURES["wrk-requests"](tables)
+    text, figure = text_of("wrk-requests", tables), picture("wrk-requests", tables)
     hollow_of = {
         server: [not full for _, full in panel.values()] for server in SCALES for panel in points(figure, server)[:1]
     }
     assert hollow_of == {"axum": [True, *[False] * 3], "gin": [True, *[False] * 3], "nginx": [True] * 4}
     assert "hollow are axum and gin at 1; nginx everywhere" in text
-    assert "hollow" not in describe("wrk-cpu-per-request", tables).lower()
+    assert "hollow" not in text_of("wrk-cpu-per-request", tables).lower()
 
 
 # --- ramps and pools --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*RAMP_FIGURES, *(name for name in DATABASE_FIGURES if "pool-size" not in name)])
+@pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])
 def test_ramps_tell_the_highest_point_of_each_line(stored: Tables, name: str) -> None:
-    text, figure = describe(name, stored), OF_A_RUN[name](stored)
+    text, figure = text_of(name, stored), picture(name, stored)
     highest = {}
     for server in synthetic_database.THREE:
         ((t_s, value),) = drawn(figure, server)
@@ -282,22 +269,22 @@ def test_ramps_tell_the_highest_point_of_each_line(stored: Tables, name: str) ->
 
 
 def test_ramps_tell_what_was_kept_and_who_was_the_limit(stored: Tables, eight: Tables) -> None:
-    text = describe("inserts-answered", stored)
+    text = text_of("inserts-answered", stored)
     assert "the rate was kept to the last, 5,000/s, by axum, to 4,000/s by gin and to 3,500/s by echo" in text
     assert "the limit was nobody for axum, the generator for echo and the server for gin" in text
-    assert "5 servers" in describe("inserts-answered", eight)
+    assert "5 servers" in text_of("inserts-answered", eight)
     unkept = replace(stored, throughput=stored.throughput.assign(failed=stored.throughput["requests"]))
-    assert "the rate was kept at no step by axum, echo and gin" in describe("inserts-answered", unkept)
-    assert "up to 450 requests waited for one, with echo and gin" in describe("inserts-pool-in-use", stored)
-    assert "in each trial as many as answers with 2xx" in describe("inserts-rows", stored)
-    assert "what PostgreSQL may use, 100 %" in describe("inserts-database-cpu", stored)
+    assert "the rate was kept at no step by axum, echo and gin" in text_of("inserts-answered", unkept)
+    assert "up to 450 requests waited for one, with echo and gin" in text_of("inserts-pool-in-use", stored)
+    assert "in each trial as many as answers with 2xx" in text_of("inserts-rows", stored)
+    assert "what PostgreSQL may use, 100 %" in text_of("inserts-database-cpu", stored)
 
 
 @pytest.mark.parametrize(("name", "best"), [("inserts-by-pool-size", max), ("inserts-latency-by-pool-size", min)])
 def test_pools_tell_the_best_size_and_what_is_hollow(
     stored: Tables, name: str, best: Callable[[Sequence[float]], float]
 ) -> None:
-    text, figure = describe(name, stored), DATABASE_FIGURES[name](stored)
+    text, figure = text_of(name, stored), picture(name, stored)
     for server in synthetic_database.THREE:
         ((*_,),) = [points(figure, server)]
         (panel,) = points(figure, server)
@@ -311,7 +298,7 @@ def test_pools_tell_the_best_size_and_what_is_hollow(
 
 
 def test_sweeps_tell_knee_and_ends_as_drawn(offered: Tables) -> None:
-    text, figure = describe("rates-latency", offered), RATES_FIGURES["rates-latency"](offered)
+    text, figure = text_of("rates-latency", offered), picture("rates-latency", offered)
     assert len(drawn(figure, "knee")) == 3
     for server, p90, knee in zip(("axum", "echo", "gin"), points(figure, "p90"), drawn(figure, "knee"), strict=True):
         at = float(knee[0][0])
@@ -326,7 +313,7 @@ def test_sweeps_tell_knee_and_ends_as_drawn(offered: Tables) -> None:
 
 
 def test_many_sweeps_are_told_by_their_ends(many: Tables) -> None:
-    text = describe("rates-latency", many)
+    text = text_of("rates-latency", many)
     # Six servers have no limit within the rates, and no knee: axum 4,000 is the highest, echo and gin have 2,000.
     assert "the knees run, highest first, from axum 4,000/s to gin 2,000/s (1 more lies between)" in text
     assert "1 of them k6's, and 6 servers without one" in text
@@ -334,36 +321,36 @@ def test_many_sweeps_are_told_by_their_ends(many: Tables) -> None:
 
 
 def test_objectives_tell_the_marks_highest_first(offered: Tables, many: Tables) -> None:
-    text, figure = describe("rates-objective", offered), RATES_FIGURES["rates-objective"](offered)
+    text, figure = text_of("rates-objective", offered), picture("rates-objective", offered)
     marks = {server: float(drawn(figure, server)[0][0][0]) for server in synthetic_rates.THREE}
     assert sorted(marks, key=lambda server: -marks[server]) == ["axum", "gin", "echo"]
     assert order(text.replace("at least ", ""), list(marks)) == ["axum", "gin", "echo"]
     for server in ("axum", "gin"):
         assert f"{server} {marks[server]:,.0f} (" in text
     assert f"echo at least {marks['echo']:,.0f} (k6 was the limit)" in text
-    assert "more lie between" in describe("rates-objective", many)
+    assert "more lie between" in text_of("rates-objective", many)
 
 
 # --- one trial --------------------------------------------------------------------------------------------
 
 
 def test_two_clients_have_the_drawn_medians_and_their_ratio(case: Case) -> None:
-    text, figure = describe("verdict-two-clients", case), VERDICT_FIGURES["verdict-two-clients"](case)
+    text, figure = text_of("verdict-two-clients", case), picture("verdict-two-clients", case)
     ours, probes = (float(drawn(figure, f"median of {name}")[0][0][0]) for name in ("k6", "probe"))
     assert f"k6's median is {number(ours)} ms, the probe's {number(probes)} ms" in text
     assert f"{number(ours / probes)} times as long" in text and "gin under “experiments, N = 2931”" in text
     dots = max((y for _, y in drawn(figure, "probe")), key=len)
     assert f"{len(dots):,} requests of the probe took {number(dots.min())} to {number(dots.max())} ms" in text
-    assert "There was no probe." in describe("verdict-two-clients", replace(case, probe=None))
+    assert "There was no probe." in text_of("verdict-two-clients", replace(case, probe=None))
 
 
 def test_sides_are_told_fullest_first_with_what_they_were_given(case: Case) -> None:
-    text, figure = describe("verdict-cpu", case), VERDICT_FIGURES["verdict-cpu"](case)
+    text, figure = text_of("verdict-cpu", case), picture("verdict-cpu", case)
     assert text.index("the generator k6 used 99.0 %") < text.index("the server gin used 90.0 %")
     ((_, used),) = drawn(figure, "server")
     assert f"of the 100 % given ({number(used.min())} to {number(used.max())} over time)" in text
     idle = replace(case, row=case.row | {"generator_cpu_mean_pct": 10.0})
-    other = describe("verdict-cpu", idle)
+    other = text_of("verdict-cpu", idle)
     assert other.index("the server gin used 90.0 %") < other.index("the generator k6 used 10.0 %")
 
 
@@ -371,21 +358,21 @@ def test_sides_are_told_fullest_first_with_what_they_were_given(case: Case) -> N
 
 
 def test_nine_servers_have_the_extremes_and_a_count(nine: Tables) -> None:
-    text = describe("cpu-peaks", nine)
+    text = text_of("cpu-peaks", nine)
     assert "from nginx 0.0133 ms to echo 0.0944 ms (7 more lie between)" in text
     assert "from hyper 0.0450 ms to echo 0.106 ms (6 more lie between)" in text  # md5 has no nginx
-    medians = describe("latency-density", nine)
+    medians = text_of("latency-density", nine)
     assert order(medians, list(synthetic_run.NINE)) == sorted(
         synthetic_run.NINE, key=lambda of: synthetic_run.NINE[of][3]
     )
-    rates = describe("wrk-requests", nine)
+    rates = text_of("wrk-requests", nine)
     assert "from nginx 97,500/s at 100 to" in rates and "of 36 points are hollow" in rates
 
 
 def test_loads_that_do_not_fit_are_counted(nine: Tables) -> None:
     one = nine.trials[nine.trials["load"] == "experiments, N = 3000"]
     loads = [one.assign(load=f"experiments, N = {users}", load_order=users) for users in range(1, 13)]
-    text = describe("latency-density", replace(nine, trials=pd.concat(loads, ignore_index=True)))
+    text = text_of("latency-density", replace(nine, trials=pd.concat(loads, ignore_index=True)))
     left = re.search(r"(\d+) more loads are not described here", text)
     assert left and len(text) <= LIMIT
     assert len(re.findall(r"In “experiments, N = \d+”", text)) + int(left[1]) == 12

@@ -22,7 +22,7 @@ from test_compare import LOAD, known
 
 from runner import cli
 from runner.model import LabError
-from runner.present.alt import published as alt
+from runner.present.chart import describe, draw
 from runner.present.comparison import compare
 from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.compare import RunComparison, compare_runs
@@ -191,7 +191,7 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Pa
 
 def test_the_figure_has_welchs_intervals_and_the_border_of_a_regression(lab: Path) -> None:
     found = compared(lab, 10)
-    figure = compare_figure.ratios(found, {})
+    figure = draw(compare_figure.ratios(found, {}))
     assert len(lines(figure, 0, "interval")) == sum(row.ratio is not None for row in found.comparisons)
     tables = [pd.read_parquet(lab / "data" / "runs" / name / "tables" / "trials.parquet") for name in ("one", "two")]
     logs = [np.log(t.loc[t["trial_id"].str.startswith("axum-wrk-matrix-c100-keepalive"), "rps"]) for t in tables]
@@ -204,11 +204,11 @@ def test_the_figure_has_welchs_intervals_and_the_border_of_a_regression(lab: Pat
 
 def test_ties_are_hollow_and_differences_filled(lab: Path) -> None:
     found = compared(lab)
-    marks = [line for line in compare_figure.ratios(found, {}).axes[0].lines if len(line.get_xdata()) == 1]
+    marks = [line for line in draw(compare_figure.ratios(found, {})).axes[0].lines if len(line.get_xdata()) == 1]
     assert sum(line.get_markerfacecolor() == "white" for line in marks) == sum(
         r.verdict == "tie" for r in found.comparisons
     )
-    assert not lines(compare_figure.ratios(found, {}), 0, "limit")
+    assert not lines(draw(compare_figure.ratios(found, {})), 0, "limit")
 
 
 def test_noise_of_one_program_under_two_labels_is_a_tie(base: Path, tmp_path: Path) -> None:
@@ -224,16 +224,16 @@ def test_noise_of_one_program_under_two_labels_is_a_tie(base: Path, tmp_path: Pa
     assert (sides[0][0].floor, sides[0][0].verdict) == (1.0, "better")
     assert sides[1][0].floor > 1.06 and sides[1][0].verdict == "tie"
     assert sides[1][1].verdict == "worse"
-    figure = compare_figure.ratios(noisy, {})
+    figure = draw(compare_figure.ratios(noisy, {}))
     assert lines(figure, 0, "floor") and "noise alone made" in words(figure)
 
 
 def test_text_is_inside_large_enough_and_apart(lab: Path) -> None:
     found = compared(lab, 10)
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
-    figure = compare_figure.ratios(found, identities(trials))
+    figure = draw(compare_figure.ratios(found, identities(trials)))
     readable(figure)
-    assert len(alt.comparison(found)) <= 700
+    assert len(describe(compare_figure.ratios(found, {}))) <= 700
 
 
 def test_runs_with_too_few_trials_are_drawn_without_a_claim(base: Path, tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_runs_with_too_few_trials_are_drawn_without_a_claim(base: Path, tmp_path
         return table[table["block"] <= 3]
 
     found = compare_runs(make(base, tmp_path, "one", change=few), make(base, tmp_path, "two", WORSE, few))
-    figure = compare_figure.ratios(found, {})
+    figure = draw(compare_figure.ratios(found, {}))
     readable(figure)
     assert not lines(figure, 0, "interval") and "not enough trials" in words(figure)
-    assert alt.comparison(found).startswith("Nothing is drawn")
+    assert describe(compare_figure.ratios(found, {})).startswith("Nothing is drawn")
     assert find_run(str(tmp_path / "data" / "runs" / "one")).run_id == "one"

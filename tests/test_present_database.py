@@ -15,21 +15,21 @@ import pandas as pd
 import pytest
 import synthetic_database as known
 import synthetic_run
-from figure_checks import lines, readable, words
+from figure_checks import lines, picture, readable, words
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
+from runner.present.chart import charts, draw
 from runner.present.figures import pool_sweep, ramp
 from runner.present.figures.offered import kept_rps
 from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
-from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, has_loads
 from runner.present.notebook.run_page import open_report
 from runner.present.statistics.stats import window_means
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
-MINE = DATABASE_FIGURES | RAMP_FIGURES
+FIGURES, MINE = charts("report"), charts("postgres")
 SECONDS = int(known.STEPS * known.STEP_S)
 RAMP_LOAD = "devices-insert-ramp, 500 to 5,000 requests/s offered, pool of 50"
 
@@ -68,7 +68,7 @@ def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
 
 @pytest.mark.parametrize("server", ["axum", "gin", "echo"])
 def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: str) -> None:
-    figure = ramp.inserts_answered(tables)
+    figure = draw(ramp.inserts_answered(tables))
     ((t_s, rate),) = lines(figure, panel(server), server)
     assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5)
     assert len(t_s) >= SECONDS - 1
@@ -79,7 +79,7 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: s
 
 
 def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
-    figure = ramp.inserts_p90(tables)
+    figure = draw(ramp.inserts_p90(tables))
     ((_, ms),) = lines(figure, panel("gin"), "gin")
     expected = [synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"] for s in range(SECONDS)]
     assert ms == pytest.approx(expected, rel=0.012)
@@ -92,7 +92,7 @@ def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
 def test_a_second_with_too_few_requests_has_no_p90(tables: Tables) -> None:
     first = tables.latency["second"].eq(0)
     cut = pd.concat([tables.latency[~first], tables.latency[first].groupby("trial_id").head(20).assign(count=4)])
-    ((t_s, _),) = lines(ramp.inserts_p90(replace(tables, latency=cut)), panel("axum"), "axum")
+    ((t_s, _),) = lines(draw(ramp.inserts_p90(replace(tables, latency=cut))), panel("axum"), "axum")
     assert t_s.min() == 1.5
 
 
@@ -101,23 +101,23 @@ def test_cpu_memory_and_pool_are_the_known_ones(tables: Tables) -> None:
     database = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
     pool = [known.in_use("gin", s) for s in range(SECONDS)]
     memory = [20 + s for s in range(SECONDS)]
-    for draw, values, bound in (
+    for make, values, bound in (
         (ramp.inserts_server_cpu, server, 100),
         (ramp.database_cpu, database, 100),
         (ramp.pool_in_use, pool, known.POOL),
         (ramp.inserts_memory, memory, None),
     ):
-        figure = draw(tables)
+        figure = draw(make(tables))
         ((_, drawn),) = lines(figure, panel("gin"), "gin")
-        assert drawn == pytest.approx(values, rel=0.01), draw.__name__
+        assert drawn == pytest.approx(values, rel=0.01), make.__name__
         levels = [set(y) for _, y in lines(figure, panel("gin"), "bound")]
         assert levels == ([{bound}] if bound else [])
-    assert "shares with the load generator" in words(ramp.database_cpu(tables))
-    assert "limit: server; up to 450 waited" in words(ramp.pool_in_use(tables))
+    assert "shares with the load generator" in words(draw(ramp.database_cpu(tables)))
+    assert "limit: server; up to 450 waited" in words(draw(ramp.pool_in_use(tables)))
 
 
 def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
-    figure = ramp.rows_inserted(tables)
+    figure = draw(ramp.rows_inserted(tables))
     ((t_s, rows),) = lines(figure, panel("echo"), "echo")
     total = sum(known.answered("echo", s) for s in range(SECONDS))
     assert (t_s[-1], rows[-1]) == (SECONDS, total)
@@ -127,7 +127,7 @@ def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
 
 
 def test_static_ramps_are_drawn_apart(tables: Tables) -> None:
-    figure = ramp.static_answered(tables)
+    figure = draw(ramp.static_answered(tables))
     ((_, rate),) = lines(figure, panel("gin"), "gin")
     assert rate[-1] == 4200
     assert "PostgreSQL" not in words(figure) and "24 trials" in words(figure)
@@ -151,7 +151,7 @@ def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
 
 
 def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    ax = pool_sweep.rate(tables).axes[panel("gin")]
+    ax = draw(pool_sweep.rate(tables)).axes[panel("gin")]
     ours = [container for container in ax.containers if container.get_label() == "gin"]
     medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
     assert medians == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
@@ -162,12 +162,12 @@ def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
 
 
 def test_p99_by_pool_size_needs_ten_thousand_requests(tables: Tables) -> None:
-    ax = pool_sweep.p99(tables).axes[panel("gin")]
+    ax = draw(pool_sweep.p99(tables)).axes[panel("gin")]
     ours = [container for container in ax.containers if container.get_label() == "gin"]
     law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
     assert float(ours[2].lines[0].get_ydata()[0]) == pytest.approx(law["latency_p99_ms"], rel=1e-6)
     few = replace(tables, trials=tables.trials.assign(requests=9_999.0))
-    assert "enough requests" in words(pool_sweep.p99(few))
+    assert "enough requests" in words(draw(pool_sweep.p99(few)))
 
 
 # --- answer -----------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_shared_cpu_is_said(tables: Tables) -> None:
     place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
     own = replace(tables, manifest=tables.manifest | {"placement": place})
     assert "PostgreSQL has 1 CPU of its own." in findings(own)
-    assert "PostgreSQL has 1 CPU of its own." in words(ramp.database_cpu(own))
+    assert "PostgreSQL has 1 CPU of its own." in words(draw(ramp.database_cpu(own)))
 
 
 def test_unequal_rows_are_said(tables: Tables) -> None:
@@ -259,7 +259,7 @@ def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
     failed = replace(tables, trials=tables.trials.assign(status="failed"))
     assert inserts.answer(failed).findings == ("No number: 169 trials failed or stopped early.",)
-    assert "No trial with rising rates of this run was sealed" in words(ramp.inserts_answered(failed))
+    assert "No trial with rising rates of this run was sealed" in words(draw(ramp.inserts_answered(failed)))
 
 
 # --- the report of every run ------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
 
 @pytest.mark.parametrize("name", FIGURES | MINE)
 def test_every_figure_is_readable_and_has_no_calibration_server(name: str, tables: Tables) -> None:
-    figure = (FIGURES | MINE)[name](tables)
+    figure = picture(name, tables)
     readable(figure)
     labels = {line.get_label() for ax in figure.axes for line in ax.lines}
     assert "reference" not in labels and "reference" not in words(figure)
@@ -306,8 +306,8 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
     shape, empty = ODD[odd]
     tables = read_tables(RunFolder(known.build(tmp_path, **{"trials": 2, "servers": known.THREE} | shape)))
     said = set()
-    for name, draw in MINE.items():
-        figure = draw(tables)
+    for name in MINE:
+        figure = picture(name, tables)
         readable(figure)
         if "This run has no" in words(figure):
             said.add(name)
@@ -334,7 +334,7 @@ def test_a_run_without_a_database_says_so_and_draws_nothing(
         report.show_figure(name)
     assert capsys.readouterr().out.count("<p>") == 1
     assert report.shown == [] and not (tmp_path / "figures").exists()
-    assert not any(has_loads(report.tables, name) for name in MINE)
+    assert not any(found.needs(report.tables) for found in MINE.values())
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -342,13 +342,13 @@ def test_a_run_without_a_database_says_so_and_draws_nothing(
 DRAW = """
 import sys
 from pathlib import Path
+from runner.present.chart import charts, draw, made
 from runner.present.frames import read_tables
-from runner.present.notebook.gallery import DATABASE_FIGURES, RAMP_FIGURES
 from runner.present.look.style import save
 from runner.store import RunFolder
 tables = read_tables(RunFolder(Path(sys.argv[1])))
-for name, draw in (DATABASE_FIGURES | RAMP_FIGURES).items():
-    save(draw(tables), Path(sys.argv[2]), name)
+for name in charts("postgres"):
+    save(draw(made(name, tables)), Path(sys.argv[2]), name)
 """
 
 

@@ -11,20 +11,32 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_run
 
 from runner.model import LabError
+from runner.present.chart import charts
 from runner.present.notebook import notebooks
-from runner.present.notebook.gallery import DATABASE_FIGURES, FIGURES, RAMP_FIGURES, SPIKE_FIGURE
+from runner.present.notebook.explore_page import open_tables
 from runner.present.notebook.kernels import Kernels
 from runner.present.notebook.run_page import open_report
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
+CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
+EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
+FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
+
+
+def test_every_figure_stands_in_its_notebook() -> None:
+    for name, found in charts().items():
+        source = (ROOT / "notebooks" / f"{found.notebook}.ipynb").read_text()
+        assert f'.show(\\"{name}\\")' in source or found.notebook == "cpu_spikes", name
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +154,8 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
 def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert report.html == in_lab / "figures" / "sample" / "report.html"
-    assert [page.name for page in report.pages] == ["report.html", "cpu_spikes.html", "published.html"]
-    shown = (*FIGURES, SPIKE_FIGURE, "published-ratios")
+    assert [page.name for page in report.pages] == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
+    shown = (*FIGURES, *charts("cpu_spikes"), "published-ratios", *EXPLORED)
     assert sorted(path.name for path in report.figures) == sorted(f"{n}.{k}" for n in shown for k in ("png", "svg"))
     assert all(path.stat().st_size for path in report.figures)
     assert set(report.summary["server"]) == set(synthetic_run.THREE)
@@ -189,12 +201,12 @@ def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
     report = notebooks.build_report(find_run(run.name))
     pages = {page.name: page for page in report.pages}
-    assert list(pages) == ["report.html", "cpu_spikes.html", "postgres.html", "published.html"]
+    assert list(pages) == ["report.html", "cpu_spikes.html", "explore.html", "postgres.html", "published.html"]
     named = {path.name for path in report.figures}
-    assert named >= {f"{name}.svg" for name in (*FIGURES, *DATABASE_FIGURES, *RAMP_FIGURES)}
+    assert named >= {f"{name}.svg" for name in (*FIGURES, *STORED_FIGURES)}
     page = pages["postgres.html"].read_text()
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
-    assert page.count('alt="') == len(DATABASE_FIGURES) + len(RAMP_FIGURES)
+    assert page.count('alt="') == len(STORED_FIGURES)
     assert page.index("Most inserts per second, where the server was the limit") < page.index("data:image/png")
     assert 'alt="Line chart of inserts answered per second' in page
     assert "the server died under load with exit code 101." in page
@@ -214,6 +226,102 @@ def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pyte
         report.show_part(name)
     printed = capsys.readouterr().out
     assert "No trial of this run was sealed" in printed and "no workload that was published" in printed
+
+
+# --- to explore a run -------------------------------------------------------------------------------------
+
+
+def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
+    """Of each cell with a picture: whether it shows one, and the words that it shows."""
+    cells = {cell.id: cell.outputs for cell in nbformat.read(notebook, as_version=4).cells if cell.id in CELLS}
+    return {
+        name: (
+            any("image/png" in output.data for output in shown),
+            " ".join(output.data["text/plain"] for output in shown if "image/png" not in output.data),
+        )
+        for name, shown in cells.items()
+    }
+
+
+def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(in_lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", "sample", out)
+    assert notebooks.figures_shown(out) == list(EXPLORED)
+    found = explored(out)
+    assert list(found) == list(CELLS) and all(picture for picture, _ in found.values())
+    texts = [
+        output.metadata["image/png"]["alt"]
+        for cell in nbformat.read(out, as_version=4).cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    ]
+    assert len(set(texts)) == len(CELLS)
+    for text, (_, words) in zip(texts, found.values(), strict=True):
+        assert text.startswith(words) and "Across: " in text and "Up: " in text
+    assert "Across: latency, ms (log scale)" in texts[0] and "Legend: axum, gin, nginx." in texts[0]
+    notebooks.export_html(out, out.with_suffix(".html"))
+    page = out.with_suffix(".html").read_text()
+    assert page.count('alt="') == len(CELLS) and "sns." not in page
+
+
+@pytest.mark.parametrize(
+    ("given", "without"),
+    [
+        ({"wrk": False}, {"wrk-matrix": "This run has no closed load by wrk without a database."}),
+        ({"k6": ()}, {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}),
+        (
+            {"k6": (), "wrk": False},
+            {
+                "distributions": "This run has no sealed trial with response times.",
+                "cpu-by-rate": "This run has no sealed trial.",
+                "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
+                "wrk-matrix": "This run has no closed load by wrk without a database.",
+                "percentiles-over-time": "This load has no response times by second: only k6 keeps them.",
+            },
+        ),
+    ],
+    ids=["without wrk", "without k6", "empty"],
+)
+def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
+    in_lab: Path, tmp_path: Path, given: dict[str, Any], without: dict[str, str]
+) -> None:
+    run, out = synthetic_run.build(tmp_path / "run", trials=2, **given), tmp_path / "out.ipynb"
+    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", str(run), out)
+    found = explored(out)
+    assert {name: words for name, (picture, words) in found.items() if not picture} == without
+    assert all(words for _, words in found.values())
+
+
+def test_the_tables_of_a_run_are_tidy(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = open_tables(str(in_lab / "data" / "sample"))
+    trials = page.trials.set_index("trial_id")
+    assert set(page.trials["status"]) == {"sealed"} and len(page.trials) == 87
+    for table in (page.latency, page.throughput, page.resources):
+        assert set(table["trial_id"]) <= set(trials.index) and len(table)
+        assert (table["server"] == table["trial_id"].map(trials["server"])).all()
+        assert (table["load"] == table["trial_id"].map(trials["load"])).all()
+    assert page.load == "experiments, N = 3000"
+    assert set(page.colors) == set(synthetic_run.THREE)
+    assert trials["server_cpu_peak_100ms_pct"][page.trial] == trials["server_cpu_peak_100ms_pct"].max()
+    own = page.latency[page.latency["trial_id"] == "gin-experiments-vus3000-b1"]
+    known = synthetic_run.quantiles(synthetic_run.THREE["gin"][3] / 0.98)
+    ms = page.percentiles(own, ["server"]).set_index("percentile")["ms"]
+    assert dict(ms) == pytest.approx({p: known[f"latency_{p}_ms"] for p in ("p50", "p95", "p99")}, rel=0.011)
+    page.tables()
+    assert "| latency |" in capsys.readouterr().out
+    with pytest.raises(LabError, match="no sealed trial 'nope'"):
+        open_tables(str(in_lab / "data" / "sample"), "nope")
+
+
+def test_single_requests_are_there_where_a_run_has_kept_them(in_lab: Path, tmp_path: Path) -> None:
+    run = synthetic_run.build(tmp_path / "run", trials=1, wrk=False)
+    trial = "gin-experiments-vus3000-b1"
+    assert open_tables(str(run), trial).requests().empty
+    rows = pd.DataFrame({"t_s": [0.1, 0.2], "latency_ms": [1.0, 2.0], "waiting_ms": 0.5, "status": 200, "ok": True})
+    (run / "tables" / "requests").mkdir()
+    rows.to_parquet(run / "tables" / "requests" / f"{trial}.parquet")
+    requests = open_tables(str(run), trial).requests()
+    assert list(requests["latency_ms"]) == [1.0, 2.0] and set(requests["server"]) == {"gin"}
 
 
 def make(folder: Path, *sources: str) -> Path:

@@ -18,8 +18,8 @@ from scipy import stats
 from synthetic_published import World
 
 from runner.model import LabError
+from runner.present.chart import charts
 from runner.present.frames import Tables, read_tables
-from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.published import claims, counterparts, judging, published_table
 from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, Outcome, read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
@@ -215,7 +215,7 @@ def test_no_load_of_a_source_is_no_error(tmp_path: Path) -> None:
         row.n == 0 and row.remarks[0].startswith("this run has no load")
         for row in published_table.rows(empty, read_published())
     )
-    assert not any(has_loads(empty, name) for name in PUBLISHED_FIGURES)
+    assert not any(found.needs(empty) for found in charts("published").values())
 
 
 # --- the published commands of wrk ------------------------------------------------------------------------

@@ -11,16 +11,17 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import lines, readable, words
+from figure_checks import lines, picture, readable, words
 from matplotlib.figure import Figure
 
-from runner.present.figures import latency, objectives, rates
+from runner.present.chart import charts, draw
+from runner.present.figures import latency, objectives, rate_charts, rates
 from runner.present.figures.knee import knee
 from runner.present.figures.objectives import Outcome
 from runner.present.frames import Tables, read_tables
-from runner.present.notebook.gallery import RATES_FIGURES, has_loads
 from runner.store import RunFolder
 
+RATES_FIGURES = charts("rates")
 RATES = np.array(synthetic_rates.RATES_RPS)
 
 
@@ -121,13 +122,13 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
     """Though the next rate, or the next two, were kept with nobody busy."""
     axum = own(tables, "axum").copy()
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
-    assert rates._notes(axum)[0] == "knee at 4,000/s, the generator's"
+    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = "offered"  # two of six met a limit
-    assert rates._notes(axum)[0] == "knee at 4,000/s, the generator's"
+    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
-    assert rates._notes(axum)[0] == "knee at 4,000/s"
+    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s"
     axum.loc[axum["rate_rps"] >= 5000, "verdict"] = "offered"
-    assert rates._notes(axum)[0] == "knee at 4,000/s"
+    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s"
 
 
 # --- sweeps -----------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def containers(figure: Figure, panel: int, label: str) -> dict[float, tuple[floa
 
 
 def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) -> None:
-    figure = rates.latency(tables)
+    figure = draw(rate_charts.latency(tables))
     names = [text.get_text() for text in figure.texts]
     assert [name for name in names if name in synthetic_rates.THREE] == ["axum", "echo", "gin"]
     points = containers(figure, 0, "p90")
@@ -257,7 +258,7 @@ def test_few_searches_have_no_interval_and_failed_steps_do_not_count(nine: Table
 
 
 def test_the_figure_of_searches_marks_medians_and_open_ends(tables: Tables) -> None:
-    figure = objectives.kept(tables)
+    figure = draw(rate_charts.kept(tables))
     table = objectives.answers(tables).set_index("server")
     for server in synthetic_rates.THREE:
         ((x, _),) = lines(figure, 0, server)
@@ -274,12 +275,12 @@ def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables, tmp_path: Pa
     assert tables.of("k6").empty and tables.sealed("k6").empty
     assert tables.ramps(database=False).empty and tables.ramps(database=True).empty
     assert len(tables.sweeps()) == 3 * 9 * 6 and len(tables.searches()) == 3 * 7 * 6
-    assert "no closed-load k6 trials" in words(latency.spectrum(tables))
-    assert all(has_loads(tables, name) for name in RATES_FIGURES)
+    assert "no closed-load k6 trials" in words(draw(latency.spectrum(tables)))
+    assert all(found.needs(tables) for found in RATES_FIGURES.values())
     plain = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
-    assert not any(has_loads(plain, name) for name in RATES_FIGURES)
-    for draw in RATES_FIGURES.values():
-        assert "This run has no" in words(draw(plain))
+    assert not any(found.needs(plain) for found in RATES_FIGURES.values())
+    for name in RATES_FIGURES:
+        assert "This run has no" in words(picture(name, plain))
 
 
 def test_what_is_true_false_or_not_known_is_read_as_numbers(tables: Tables) -> None:
@@ -291,6 +292,6 @@ def test_what_is_true_false_or_not_known_is_read_as_numbers(tables: Tables) -> N
 def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables, nine: Tables) -> None:
     one = replace(nine, trials=nine.trials[(nine.trials["server"] == "gin") & (nine.trials["block"] == 1)])
     for each in (tables, nine, one):
-        readable(RATES_FIGURES[name](each))
+        readable(picture(name, each))
     failed = changed(one, one.trials["server"] == "gin", status="failed", verdict="inconclusive")
-    assert "was sealed" in words(RATES_FIGURES[name](failed))
+    assert "was sealed" in words(picture(name, failed))

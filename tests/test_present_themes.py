@@ -12,37 +12,29 @@ import pytest
 import synthetic_database
 import synthetic_rates
 import synthetic_run
-from figure_checks import drawn, readable
+from figure_checks import drawn, picture, readable
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present.case import choose
+from runner.present.case import Case, choose
+from runner.present.chart import charts
 from runner.present.frames import Tables, read_tables
 from runner.present.look import style, themes
 from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, SHADE, SHADE_EDGE, WHITE, identities, pale
-from runner.present.notebook.gallery import (
-    FIGURES,
-    OF_A_RUN,
-    PUBLISHED_FIGURES,
-    RATES_FIGURES,
-    SPIKE_FIGURE,
-    VERDICT_FIGURES,
-    has_loads,
-)
-from runner.present.spikes import figures as spike_figures
 from runner.present.spikes import view as spike_view
 from runner.store import RunFolder, find_run
 
-CASES = [
-    *[("sample", name) for name in FIGURES],
-    *[("nine", name) for name in FIGURES],
-    *[("database", name) for name in OF_A_RUN if name not in FIGURES | RATES_FIGURES],
-    *[("rates", name) for name in RATES_FIGURES | VERDICT_FIGURES],
-    *[("sample", name) for name in ("published-claims", "published-ratios", SPIKE_FIGURE)],
-]
-"""Run and figure: every figure of the gallery, with real data where the sample has any."""
+RUNS = {
+    "report": ("sample", "nine"),
+    "postgres": ("database",),
+    "rates": ("rates",),
+    "verdict": ("rates",),
+}
+"""Notebook -> the runs with whose data its figures are drawn; those of other notebooks are drawn from the sample."""
+CASES = [(run, name) for name, found in charts().items() for run in RUNS.get(found.notebook, ("sample",))]
+"""Run and figure: every figure that is registered."""
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +57,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tables]:
 
 
 def draw(tables: Tables, name: str) -> Figure:
-    if name in VERDICT_FIGURES:
-        case = choose(tables)
-        assert case is not None
-        return VERDICT_FIGURES[name](case)
-    assert has_loads(tables, name)
-    if name == SPIKE_FIGURE:
-        return spike_figures.timeline(spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), ""))
-    return (OF_A_RUN | PUBLISHED_FIGURES)[name](tables)
-
-
-def test_every_figure_of_the_gallery_is_among_the_cases() -> None:
-    assert {name for _, name in CASES} == {*OF_A_RUN, *VERDICT_FIGURES, *PUBLISHED_FIGURES, SPIKE_FIGURE}
+    found = charts()[name]
+    assert found.needs(tables)
+    if found.subject is Case:
+        return picture(name, choose(tables))
+    if found.subject is spike_view.View:
+        return picture(name, spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), ""))
+    return picture(name, tables)
 
 
 # --- what is seen -----------------------------------------------------------------------------------------
@@ -142,20 +129,20 @@ def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> 
 def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: Callable[[str], Tables]) -> None:
     tables = run(name)
     looks = list(identities(tables.trials).values())
-    picture = draw(tables, figure)
-    readable(picture)
-    check_words(picture)
-    seen = check_lines(picture, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks})
-    assert seen or figure in PUBLISHED_FIGURES, "no line in a look's colour"
-    light = pixels(picture)
+    shown = draw(tables, figure)
+    readable(shown)
+    check_words(shown)
+    seen = check_lines(shown, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks})
+    assert seen or charts()[figure].notebook == "published", "no line in a look's colour"
+    light = pixels(shown)
     white = (light == 1.0).all(axis=-1)
     assert white.mean() > 0.3
-    themes.darken(picture, looks)
-    readable(picture)
-    check_words(picture)
+    themes.darken(shown, looks)
+    readable(shown)
+    check_words(shown)
     faint = {pale(look.dark, NIGHT) for look in looks}
-    assert check_lines(picture, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
-    dark = pixels(picture)
+    assert check_lines(shown, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
+    dark = pixels(shown)
     assert dark.shape == light.shape
     # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()

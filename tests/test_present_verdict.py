@@ -13,22 +13,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-from figure_checks import lines, readable, words
+from figure_checks import lines, picture, readable, words
 from synthetic_rates import PROBE_MS, USERS
 
 from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
+from runner.present.chart import charts, draw
 from runner.present.figures import clients
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
-from runner.present.notebook.gallery import FIGURES, RATES_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES
 from runner.present.notebook.parts import OF_A_TRIAL
 from runner.store import RunFolder, find_run
 
 ROOT = Path(__file__).parents[1]
+FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
 NEWER = (
     *("probe_p50_ms", "probe_p95_ms", "probe_p99_ms", "probe_requests", "probe_failed", "probe_cpu_mean_pct"),
     *("iteration_mean_ms", "in_flight_mean", "objective", "bisection", "sustained", "objective_kept"),
@@ -137,7 +138,7 @@ def test_a_probe_that_waited_longer_is_not_said_to_be_spared(case: Case) -> None
 
 
 def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) -> None:
-    figure = clients.two_clients(case)
+    figure = draw(clients.two_clients(case))
     ((ours, _),) = lines(figure, 0, "median of k6")
     ((probes, _),) = lines(figure, 0, "median of probe")
     assert ours[0] == pytest.approx(synthetic_rates.MEDIAN_MS)
@@ -189,7 +190,7 @@ def test_servers_differ_in_cpu_per_request(case: Case) -> None:
 
 
 def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
-    figure = clients.cpu(case)
+    figure = draw(clients.cpu(case))
     ((_, server),) = lines(figure, 0, "server")
     assert np.median(server) == pytest.approx(90, rel=0.01)  # 0.1 ms for each of 9,000 requests/s
     assert all(lines(figure, panel, "given")[0][1][0] == 100 for panel in (0, 1))
@@ -226,7 +227,7 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
     assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
     assert "probe's p50, ms" not in evidence.servers_table(found).columns
     assert "Measured: " in little.words(found) and "counted" not in little.words(found)
-    figure = clients.two_clients(found)
+    figure = draw(clients.two_clients(found))
     assert "There was no probe" in words(figure) and "another client" not in words(figure)
     assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")
     assert {"CPU of the server", "CPU of the generator"} <= set(evidence.evidence_table(found)["evidence"])
@@ -235,9 +236,9 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
 
 @pytest.mark.parametrize("name", VERDICT_FIGURES)
 def test_figures_can_be_read(name: str, case: Case, tables: Tables) -> None:
-    readable(VERDICT_FIGURES[name](case))
+    readable(picture(name, case))
     untimed = tables.latency[tables.latency["trial_id"] == case.trial_id].assign(second=np.nan)
-    readable(VERDICT_FIGURES[name](replace(case, tables=replace(tables, latency=untimed))))
+    readable(picture(name, replace(case, tables=replace(tables, latency=untimed))))
 
 
 # --- notebooks --------------------------------------------------------------------------------------------
@@ -272,9 +273,10 @@ def outputs(executed: Path) -> str:
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
     pages = {page.name: page for page in report.pages}
-    assert list(pages) == [f"{name}.html" for name in ("report", "cpu_spikes", "published", "rates", "verdict")]
-    named = {path.name for path in report.figures}
-    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, SPIKE_FIGURE, "published-ratios")
+    every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
+    assert list(pages) == [f"{name}.html" for name in every]
+    named = {path.name for path in report.figures if not path.name.startswith("explore-")}
+    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios")
     assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
     assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
@@ -286,7 +288,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
-    assert pages == ["report.html", "cpu_spikes.html", "published.html"]
+    assert pages == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
     notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", "sample", out)
     assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
     notebooks.execute(ROOT / "notebooks" / "rates.ipynb", "sample", out)

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from runner.cli import app
 from runner.model import LabError
 from runner.present.blog.publish import Bundle, publish
-from runner.present.notebook.gallery import FIGURES, PUBLISHED_FIGURES, SPIKE_FIGURE
+from runner.present.chart import charts
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ SECRETS = {
     "hostname": "mallorys-laptop",
     "user": "mallory",
 }
-SHOWN = (*FIGURES, *PUBLISHED_FIGURES, SPIKE_FIGURE)
+SHOWN = (*charts("report"), *charts("published"), *charts("cpu_spikes"))
 """The figures that the run has loads for: no database, no probe and no rates."""
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 

@@ -17,15 +17,16 @@ from published_runs import CPU, RATE, ROOT, RUST, WORLDS, Build, own_lab
 from synthetic_published import RPS, World
 
 from runner.model import LabError
-from runner.present.alt import published as alt
+from runner.present.chart import charts, describe, draw, made
 from runner.present.frames import Tables
 from runner.present.notebook import notebooks
-from runner.present.notebook.gallery import PUBLISHED_FIGURES, has_loads
 from runner.present.notebook.published_page import evidence_words, open_published
 from runner.present.published import claims, claims_figure, published_ratios, published_table
 from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, read_claims
 from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import judge_all
+
+PUBLISHED_FIGURES = charts("published")
 
 
 def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None:
@@ -224,7 +225,7 @@ def test_the_dumbbells_have_the_published_ratios_and_ours(build: Build) -> None:
     assert close.interval is not None and close.interval.low < 1.5 < close.interval.high and close.own
     p90 = found["experiments, 3,000 users", "echo/actix: p90, ms"]
     assert p90.published == pytest.approx(585.68 / 580.66) and p90.ours == pytest.approx(2.0, rel=0.02)
-    figure = published_ratios.dumbbells(tables)
+    figure = draw(published_ratios.dumbbells(tables))
     drawn = [float(x[0]) for x, _ in lines(figure, 0, "other")]
     assert sorted(drawn) == pytest.approx(sorted(pair.published for pair in found.values()))
     assert len(lines(figure, 0, "interval")) == len(found)
@@ -235,14 +236,14 @@ def test_ratios_that_are_not_the_servers_are_hollow(build: Build) -> None:
     pairs = {(pair.load, pair.words): pair for pair in published_ratios.pairs(tables, read_published())}
     own = {number: pairs["count, close: requests/s", f"gin/axum, {number} connections"].own for number in (100, 1000)}
     assert own == {100: False, 1000: True}
-    ax = published_ratios.dumbbells(tables).axes[0]
+    ax = draw(published_ratios.dumbbells(tables)).axes[0]
     hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "white"]
     assert len(hollow) == 1
 
 
 def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) -> None:
     tables = build(WORLDS["axum-grows-to-1000"][0])
-    figure = claims_figure.measured(tables)
+    figure = draw(claims_figure.measured(tables))
     ((x, _),) = lines(figure, 0, "axum: 2.7 times from 100 to 1000")
     assert float(x[0]) == pytest.approx(2.7, rel=0.02)
     parts = [part for each in judge_all(tables) if each.claim.range_words for part in each.outcome.parts]
@@ -255,12 +256,13 @@ def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) ->
 @pytest.mark.parametrize("run", ["plain", "sample"])
 def test_text_is_inside_large_enough_and_apart(name: str, run: str, request: pytest.FixtureRequest) -> None:
     tables = request.getfixturevalue(run)
-    if has_loads(tables, name):
-        readable(PUBLISHED_FIGURES[name](tables))
-    assert len(alt.DESCRIBED[name](tables)) <= 700
+    chart = made(name, tables)
+    if PUBLISHED_FIGURES[name].needs(tables):
+        readable(draw(chart))
+    assert len(describe(chart)) <= 700
 
 
 def test_figures_of_a_run_with_too_few_trials_say_so(build: Build) -> None:
     tables = build(trials=2)
-    assert not has_loads(tables, "published-claims") and has_loads(tables, "published-ratios")
-    assert "5 trials a side" in words(claims_figure.measured(tables))
+    assert [name for name, found in PUBLISHED_FIGURES.items() if found.needs(tables)] == ["published-ratios"]
+    assert "5 trials a side" in words(draw(claims_figure.measured(tables)))

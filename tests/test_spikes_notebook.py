@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 import synthetic_run
 import synthetic_spikes
 from jupyter_client.manager import start_new_kernel
 from matplotlib.image import imread
+from synthetic_spikes import STEALS_S
 
 from runner.model import LabError
+from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.spike_page import open_spikes
+from runner.present.spikes.figures import timeline
 from runner.store import find_run
 
 ROOT = Path(__file__).parents[1]
@@ -147,6 +151,30 @@ def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None
         notebooks.build_report(find_run("empty"))
 
 
+def known_cpu(lab: Path, at_s: float) -> float:
+    """The CPU of gin's server in the window that a second is in, from the table itself."""
+    rows = pd.read_parquet(lab / "data" / "sample" / "tables" / "resources.parquet")
+    own = rows[(rows["trial_id"] == GIN) & (rows["subject"] == "server")]
+    (value,) = own.loc[(own["t_s"] - own["dt_s"] < at_s) & (at_s < own["t_s"]), "cpu_pct"]
+    return float(value)
+
+
+def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
+    page = open_spikes("sample")
+    assert page.view is not None
+    figure = timeline(page.view)
+    first, *_, last = figure.axes
+    by_label = {ax.get_ylabel(): ax for ax in figure.axes}
+    assert first.format_coord(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
+    assert known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)  # within its first spike, and before
+    assert first.format_coord(99.0, 7.0) == "gin, 99.00 s: – % of a core"
+    assert by_label["req/s"].format_coord(4.12, 0.0).endswith(" requests/s")
+    assert "p50 " in by_label["ms (log)"].format_coord(4.5, 1.0)
+    assert by_label["ms (log)"].format_coord(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
+    assert last.format_coord(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal"
+    assert last.format_coord(1.0, 0.0) == "1.00 s: none of these"
+
+
 # --- with a reader in front of it -------------------------------------------------------------------------
 
 
@@ -168,6 +196,14 @@ def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
 
 OPEN = "from runner.present.notebook.spike_page import open_spikes\npage = open_spikes('sample')"
 CELLS = ("page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')")
+POINT = """canvas, ax = page._canvas, page._canvas.figure.axes[0]
+x, y = ax.transData.transform((4.12, sum(ax.get_ylim()) / 2))
+where = {"x": float(x), "y": float(canvas.get_renderer().height - y)}
+move = {"type": "motion_notify", "button": 0, "buttons": 0, "modifiers": [], "guiEvent": {}, **where}
+canvas._handle_message(canvas, move, [])
+canvas._message"""
+"""Moves the pointer as the front end says it does; the message is what the widget shows below the figure."""
+NO_ZOOM = "import sys\nsys.modules['ipympl'] = None"
 
 
 @pytest.fixture
@@ -189,7 +225,7 @@ def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) ->
 def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
     shutil.rmtree(in_lab / "figures", ignore_errors=True)
-    first = run_cells(client, OPEN, *CELLS, reader=True)
+    first = run_cells(client, NO_ZOOM, OPEN, *CELLS, reader=True)
     assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
@@ -203,6 +239,24 @@ def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client:
                      reader=True)  # fmt: skip
     assert back[-1]["text/plain"] == "(0.0, 30.0)"
     assert not (in_lab / "figures").exists()  # looking around changes no file
+
+
+def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(in_lab: Path, client: Any) -> None:
+    pytest.importorskip("ipympl")
+    shutil.rmtree(in_lab / "figures", ignore_errors=True)
+    shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
+    assert sum(WIDGET in data for data in shown) == 2  # the place for the figure, and in it the figure
+    assert any("CPU of server" in data.get("text/plain", "") for data in shown)  # in words, too
+    zoom = (
+        "figure = page._canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"
+        "len(figure.axes), {tuple(map(float, ax.get_xlim())) for ax in figure.axes}"
+    )
+    assert run_cells(client, zoom, reader=True)[-1]["text/plain"] == "(5, {(3.9, 4.5)})"
+    pointed = run_cells(client, POINT, reader=True)[-1]["text/plain"]
+    assert pointed == f"'gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core'"
+    other = "old = page._canvas\npage.choose(" + repr(AXUM) + ")\n(old.comm is None, page._canvas is old)"
+    assert run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"  # no widget is left behind
+    assert not (in_lab / "figures").exists()
 
 
 @pytest.mark.long

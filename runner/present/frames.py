@@ -103,6 +103,16 @@ class Tables:
         path = None if self.folder is None else self.folder.tables / "probe" / f"{trial_id}.parquet"
         return _read(path, "probe", "") if path is not None and path.is_file() else None
 
+    def requests(self, trial_id: str) -> pd.DataFrame:
+        """Return the requests of a trial by k6, one row per request; no rows where none are kept.
+
+        LabError for a file that cannot be read or lacks a column.
+        """
+        path = None if self.folder is None else self.folder.tables / "requests" / f"{trial_id}.parquet"
+        if path is None or not path.is_file():
+            return pd.DataFrame(columns=[column.name for column in columns("requests")]).assign(trial_id=trial_id)
+        return _read(path, "requests", "").assign(trial_id=trial_id)
+
     @property
     def _offered(self) -> pd.Series[bool]:
         return self.trials["load_model"].eq("open")

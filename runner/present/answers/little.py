@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from runner.present.case import Case
-from runner.present.figures.throughput import FINE_S
+from runner.present.figures.seconds import FINE_S
 from runner.present.look import style
 
 SETTLED = 0.1

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from runner.present.alt import describe
-from runner.present.case import choose
+from runner.present.case import Case, choose
+from runner.present.chart import Chart, charts, describe
+from runner.present.chart import draw as draw_chart
 from runner.present.frames import Tables
 from runner.present.look import style
 from runner.present.look.content import Picture
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
-from runner.present.notebook.gallery import OF_A_RUN, PUBLISHED_FIGURES, SPIKE_FIGURE, VERDICT_FIGURES, has_loads
-from runner.present.spikes import figures as spike_figures
 from runner.present.spikes.survey import most_pronounced, survey, why
-from runner.present.spikes.view import view
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure that can be drawn and described; `trial_id` where it is about one trial."""
-
-    name: str
-    figure: Callable[[], Figure]
-    alt: Callable[[], str]
-    trial_id: str = ""
+from runner.present.spikes.view import View, view
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
@@ -38,34 +25,38 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
     A figure that could only say why there is nothing to see is left out.
     """
     looks = list(identities(tables.trials).values())
-    drawn = [(drawing, drawing.figure()) for drawing in _of_a_run(tables)]
-    full = [(drawing, figure) for drawing, figure in drawn if any(ax.axison for ax in figure.axes)]
+    drawn = [(name, subject, chart, draw_chart(chart)) for name, subject, chart in _of_a_run(tables)]
+    full = [each for each in drawn if any(ax.axison for ax in each[-1].axes)]
     plots = []
-    for number, (drawing, figure) in enumerate(full, start=1):
-        say(f"[{number}/{len(full)}] {drawing.name}")
+    for number, (name, subject, chart, figure) in enumerate(full, start=1):
+        say(f"[{number}/{len(full)}] {name}")
         caption = figure.texts[2].get_text().replace("\n", " ")
         without_caption(figure)
-        save_both(figure, folder, drawing.name, looks)
+        save_both(figure, folder, name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        plots.append(Picture(folder, drawing.name, drawing.alt(), caption, width, height, drawing.trial_id))
+        case = subject.case if isinstance(subject, View) else subject
+        trial_id = case.trial_id if isinstance(case, Case) else ""
+        plots.append(Picture(folder, name, describe(chart), caption, width, height, trial_id))
     return tuple(plots)
 
 
-def _of_a_run(tables: Tables) -> Iterator[Drawing]:
-    for name, of_run in (OF_A_RUN | PUBLISHED_FIGURES).items():
-        if has_loads(tables, name):
-            yield Drawing(name, partial(of_run, tables), partial(describe, name, tables))
-    case = choose(tables)
-    for name, of_trial in VERDICT_FIGURES.items():
-        if case is not None and has_loads(tables, name):
-            yield Drawing(name, partial(of_trial, case), partial(describe, name, case), case.trial_id)
-    if has_loads(tables, SPIKE_FIGURE):
+def _of_a_run(tables: Tables) -> Iterator[tuple[str, Tables | Case | View, Chart]]:
+    """Yield each figure that the run has loads for: its name, what it is about, and its chart."""
+    for name, found in charts().items():
+        subject = _subject(tables, found.subject) if found.needs(tables) else None
+        if subject is not None:
+            yield name, subject, found.make(subject)
+
+
+def _subject(tables: Tables, kind: type) -> Tables | Case | View | None:
+    """Return what a figure of that kind is about; None where the run has no such trial."""
+    if kind is Case:
+        return choose(tables)
+    if kind is View:
         found = survey(tables)
         trial_id = most_pronounced(found)
-        seen = view(tables, trial_id, why(found, trial_id))
-        yield Drawing(
-            SPIKE_FIGURE, partial(spike_figures.timeline, seen), partial(spike_figures.describe, seen), trial_id
-        )
+        return view(tables, trial_id, why(found, trial_id))
+    return tables
 
 
 def without_caption(figure: Figure) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
-from matplotlib.figure import Figure
-
 from runner.present.answers.ranking_text import percent
+from runner.present.chart import Chart, empty
+from runner.present.chart.sentences import Form, fit, nothing
 from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, Comparison, RunComparison
 from runner.present.figures import forest
 from runner.present.look import captions, style
@@ -17,11 +18,11 @@ TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 
-@style.styled
-def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Figure:
-    """Draw the ratio B / A of each comparison, a row each, grouped by load; `looks` are those of the servers."""
+def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
+    """Return the ratio B / A of each comparison, a row each, grouped by load; `looks` are those of the servers."""
     if not found.comparisons:
-        return style.no_data(TITLE, "No cell of both runs has a quantity that may be compared in both.")
+        reason = "No cell of both runs has a quantity that may be compared in both."
+        return empty(TITLE, "the ratios of two runs", reason)
     groups: dict[str, list[forest.Row]] = {}
     for row in found.comparisons:
         groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
@@ -33,7 +34,23 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Figure:
     key += ["Dotted: what noise alone made of one program under two labels."] if floors else []
     if found.fail_above_pct is not None:
         key.append(f"Upright tick: {found.fail_above_pct:g} % worse, the border of a regression.")
-    return forest.sheet(TITLE, caption(found), " ".join(key), groups, "B / A")
+    return forest.forest(TITLE, caption(found), " ".join(key), groups, "B / A", lambda _: _describe(found))
+
+
+def _describe(found: RunComparison) -> str:
+    """Describe the ratios of two runs, the farthest from 1 first."""
+    known = [(row, row.ratio) for row in found.comparisons if row.ratio is not None]
+    if not known:
+        return nothing("the ratios of two runs", "No comparison has enough trials for one.")
+    counts = Counter(row.verdict for row in found.comparisons)
+    said = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
+    head = f"Forest plot of {len(known)} ratios B / A with 95 % intervals on a logarithmic axis: {said}."
+    texts = [
+        f"{row.server}, {row.load}, {row.quantity}: {of_both.ratio:.3f} [{of_both.low:.3f} to {of_both.high:.3f}], "
+        f"{row.verdict}."
+        for row, of_both in sorted(known, key=lambda pair: -abs(math.log(pair[1].ratio)))
+    ]
+    return fit(f"{head} Farthest from 1 first.", [Form(texts, "ratio")])
 
 
 def caption(found: RunComparison) -> str:

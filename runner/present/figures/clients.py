@@ -3,54 +3,67 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.case import Case
+from runner.present.case import Case, probed
+from runner.present.chart import Axis, Cell, Chart, chart, empty, points
+from runner.present.chart.sentences import ends, listing
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.latency import MEDIANS_IN, density_points
-from runner.present.figures.throughput import bin_width
+from runner.present.figures.seconds import bin_width
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
 from runner.present.look.palette import Identity, identities
-from runner.present.statistics.stats import Floats
 
 BIN = math.log(1.01) * 10
 """Width of a bin of the density in logarithms: 10.5 %."""
 PROBE = "probe"
+SHARE, TIMES = "share of the requests", "over time"
 SUBJECTS = ("server", "generator", "database")
+
+
+def _trial(case: Case) -> str:
+    return f"{case.row['server']} under “{case.row['load']}”"
+
+
+def _look(case: Case) -> Identity:
+    return identities(case.tables.trials)[str(case.row["server"])]
 
 
 # --- two clients ------------------------------------------------------------------------------------------
 
 
-@style.styled
-def two_clients(case: Case) -> Figure:
-    """Draw the response times of generator and probe, on one logarithmic axis, and over the time of the load."""
+@chart("verdict-two-clients", notebook="verdict", needs=probed, table="What another client saw", subject=Case)
+def two_clients(case: Case) -> Chart:
+    """Return the response times of generator and probe: how they spread, and over the time of the load.
+
+    The column `server` holds the client; `median` is that of all its requests.
+    """
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
     if histogram.empty:
-        return style.no_data(f"What {case.tool} saw", "The latency table has no requests of this trial.")
-    rows, timed = _rows(case, histogram), bool(histogram["second"].notna().any())
-    seen = PROBE in rows
-    right_in = max(style.label_room(list(rows)), MEDIANS_IN)
-    over_time = [style.Row(1, 1.9, 0.34, right_in=right_in)] if timed else []
-    figure, panels = style.page(
-        f"One server, one moment: {case.tool} and another client" if seen else f"What {case.tool} saw of the server",
-        captions.caption(case.tables, case.frame, _words(case.tool, seen, timed)),
-        [style.Row(1, 1.9, right_in=right_in), *over_time],
-    )
-    axes = [ax for (ax,) in panels]
+        reason = "The latency table has no requests of this trial."
+        return empty(f"What {case.tool} saw", f"what {case.tool} saw", reason)
+    clients, timed = _clients(case, histogram), bool(histogram["second"].notna().any())
     kind = captions.load_heading(case.frame, "response time")
-    style.heading(axes[0], f"{case.row['server']}, {case.row['workload']}", kind)
-    _draw_ridges(axes[0], rows)
-    if timed:
-        style.heading(axes[1], "Over time")
-        _draw_seconds(axes[1], case, rows)
-    return figure
+    headings = {SHARE: (f"{case.row['server']}, {case.row['workload']}", kind)}
+    seen = PROBE in clients
+    return Chart(
+        f"One server, one moment: {case.tool} and another client" if seen else f"What {case.tool} saw of the server",
+        pd.concat([*clients.values(), *(_over_time(case, clients) if timed else [])], ignore_index=True),
+        Axis("latency, ms (log scale)", "response time in ms", " ms", log=True),
+        Axis("share, %", "the share of a client's requests"),
+        {case.tool: _look(case), PROBE: PROBE_LOOK},
+        captions.caption(case.tables, case.frame, _words(case.tool, seen, timed)),
+        headings=headings | ({TIMES: ("Over time", "")} if timed else {}),
+        draw=lambda chart: _draw_clients(chart, float(case.row["duration_s"])),
+        describe=lambda chart: _describe_clients(chart, case),
+    )
 
 
 def _words(tool: str, seen: bool, timed: bool) -> str:
@@ -61,59 +74,85 @@ def _words(tool: str, seen: bool, timed: bool) -> str:
     return " ".join(parts if seen else [*parts, "There was no probe."])
 
 
-Ridges = dict[str, tuple[Identity, Floats, Floats, float]]
-"""Client -> look, bins in milliseconds, share of its requests in % and its median."""
-
-
-def _rows(case: Case, histogram: pd.DataFrame) -> Ridges:
-    look = identities(case.tables.trials)[str(case.row["server"])]
-    points = density_points(case.frame, histogram).sort_values("ms")
+def _clients(case: Case, histogram: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return for each client the share of its requests in bins, and its median."""
+    spread = density_points(case.frame, histogram).sort_values("ms")
     # Two fine bins of the density make one of these.
-    share = points.groupby(np.floor(np.log(points["ms"]) / BIN))["share_pct"].sum()
-    rows = {case.tool: (look, *_outline(share), float(case.row["latency_p50_ms"]))}
+    share = spread.groupby(np.floor(np.log(spread["ms"]) / BIN))["share_pct"].sum()
+    found = {case.tool: _outline(case, case.tool, share, float(case.row["latency_p50_ms"]))}
     if case.probe is not None and case.probe["ok"].any():
         ms = case.probe.loc[case.probe["ok"], "latency_ms"]
         counts = np.floor(np.log(ms) / BIN).value_counts() * 100 / len(ms)
-        rows[PROBE] = (PROBE_LOOK, *_outline(counts), float(ms.median()))
-    return rows
+        found[PROBE] = _outline(case, PROBE, counts, float(ms.median()))
+    return found
 
 
-def _outline(share: pd.Series[float]) -> tuple[Floats, Floats]:
+def _outline(case: Case, client: str, share: pd.Series[float], median: float) -> pd.DataFrame:
     """Return the middles of all bins between the outermost, with zeros in the empty ones, and their shares."""
     known = pd.Series(share.to_numpy(dtype=float), index=share.index.astype(int)).sort_index()
     every = np.arange(known.index.min() - 1, known.index.max() + 2)
     shares = known.reindex(every, fill_value=0.0)
-    return np.exp((every + 0.5) * BIN).astype(np.float64), np.asarray(shares, dtype=np.float64)
+    cell = Cell(SHARE, client, case.frame)
+    return points(cell, SHARE, np.exp((every + 0.5) * BIN), shares, median=median)
 
 
-def _draw_ridges(ax: Axes, rows: Ridges) -> None:
-    scale = 0.78 / max(float(share.max()) for _, _, share, _ in rows.values())
-    for place, (name, (look, ms, share, median)) in enumerate(reversed(rows.items())):
-        ax.fill_between(ms, place, place + share * scale, color=look.color, alpha=0.35, lw=0)
-        ax.plot(ms, place + share * scale, color=look.color, lw=1.2, label=name)
+def _over_time(case: Case, clients: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return the generator's median of each second, and each request of the probe."""
+    medians = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
+    found = [points(Cell(TIMES, case.tool, case.frame), "median", medians["t_s"], medians["value"], median=math.nan)]
+    if case.probe is not None and PROBE in clients:
+        own = case.probe[case.probe["ok"]]
+        median = float(clients[PROBE]["median"].iloc[0])
+        found.append(points(Cell(TIMES, PROBE, case.frame), "request", own["t_s"], own["latency_ms"], median=median))
+    return found
+
+
+def _draw_clients(chart: Chart, duration_s: float) -> Figure:
+    ridges = chart.of_panel(SHARE)
+    right_in = max(style.label_room(list(ridges)), MEDIANS_IN)
+    below = [style.Row(1, 1.9, 0.34, right_in=right_in)] * (TIMES in chart.headings)
+    figure, panels = style.page(chart.title, chart.caption, [style.Row(1, 1.9, right_in=right_in), *below])
+    for (ax,), heading in zip(panels, chart.headings.values(), strict=True):
+        style.heading(ax, *heading)
+    _draw_ridges(panels[0][0], ridges, chart)
+    if TIMES in chart.headings:
+        _draw_seconds(panels[1][0], chart, duration_s)
+    return figure
+
+
+def _draw_ridges(ax: Axes, ridges: dict[str, pd.DataFrame], chart: Chart) -> None:
+    scale = 0.78 / max(float(rows["y"].max()) for rows in ridges.values())
+    for place, (name, rows) in enumerate(reversed(ridges.items())):
+        color, ms, top = chart.looks[name].color, rows["x"], place + rows["y"] * scale
+        median = float(rows["median"].iloc[0])
+        ax.fill_between(ms, place, top, color=color, alpha=0.35, lw=0)
+        ax.plot(ms, top, color=color, lw=1.2, label=name)
         ax.plot([median, median], [place, place + 0.25], color=style.INK, lw=1.8, label=f"median of {name}")
         ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
     ax.set_xscale("log")
     scales.log_axis(ax, "x")
-    ax.set_ylim(-0.06, len(rows))
-    ax.set_yticks(range(len(rows)), list(reversed(rows)))
+    ax.set_ylim(-0.06, len(ridges))
+    ax.set_yticks(range(len(ridges)), list(reversed(ridges)))
     ax.tick_params(axis="y", length=0)
-    for label, (look, *_) in zip(ax.get_yticklabels(), reversed(rows.values()), strict=True):
-        label.set(color=look.ink, size=style.TEXT_PT, va="bottom")
-    ax.set_xlabel("latency, ms (log scale)")
+    for label, name in zip(ax.get_yticklabels(), reversed(ridges), strict=True):
+        label.set(color=chart.looks[name].ink, size=style.TEXT_PT, va="bottom")
+    ax.set_xlabel(chart.x.label)
 
 
-def _draw_seconds(ax: Axes, case: Case, rows: Ridges) -> None:
-    medians = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
-    look = identities(case.tables.trials)[str(case.row["server"])]
-    ax.plot(medians["t_s"], medians["value"], color=look.color, marker="o", ms=3.5, label=case.tool)
-    ends = [(case.tool, look, float(medians["t_s"].iloc[-1]), float(medians["value"].iloc[-1]))] if len(medians) else []
-    if case.probe is not None and PROBE in rows:
-        own = case.probe[case.probe["ok"]]
-        ax.plot(own["t_s"], own["latency_ms"], ls="", marker=".", ms=3, color=PROBE_LOOK.color, label=PROBE)
-        ends.append((PROBE, PROBE_LOOK, float(own["t_s"].iloc[-1]), rows[PROBE][3]))
+def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
+    ends = []
+    for name, rows in chart.of_panel(TIMES).items():
+        known, look = rows.dropna(subset="y"), chart.looks[name]
+        dots = name == PROBE
+        ax.plot(
+            known["x"], known["y"], color=look.color, label=name, marker="." if dots else "o", ms=3 if dots else 3.5,
+            ls="" if dots else "-",
+        )  # fmt: skip
+        if len(known):
+            x, y = (float(known[axis].iloc[-1]) for axis in ("x", "y"))
+            ends.append((name, look, x, float(known["median"].iloc[0]) if dots else y))
     ax.set_yscale("log")
-    ax.set_xlim(0, float(case.row["duration_s"]))
+    ax.set_xlim(0, duration_s)
     low, high = ax.get_ylim()
     spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
     ax.set_ylim(low / spare, high * spare)
@@ -124,49 +163,102 @@ def _draw_seconds(ax: Axes, case: Case, rows: Ridges) -> None:
     style.label_ends(ax, ends)
 
 
+def _describe_clients(chart: Chart, case: Case) -> str:
+    """Describe both medians, what is between them, and their course."""
+    timed = TIMES in chart.headings
+    course = (
+        f" Below it, the response time in ms (up, logarithmic) by seconds (across): {case.tool}'s median of each "
+        "second as a line, the probe's requests as dots."
+    )
+    head = (
+        f"Of one trial, {_trial(case)}: ridge plot of the share of a client's requests (up) by response time in ms "
+        f"(across, logarithmic), a ridge a client.{course if timed else ''}"
+    )
+    medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
+    parts = [head, _medians(case, medians), _courses(chart, case), f"Verdict: {case.row['verdict']}."]
+    return " ".join(part for part in parts if part)
+
+
+def _medians(case: Case, medians: Mapping[str, float]) -> str:
+    ours = medians[case.tool]
+    said = f"{case.tool}'s median is {style.number(ours)} ms"
+    if PROBE not in medians:
+        return f"{said}. {'There was no probe' if case.probe is None else 'The probe got no answer'}."
+    other = medians[PROBE]
+    return f"{said}, the probe's {style.number(other)} ms: {case.tool}'s is {style.number(ours / other)} times as long."
+
+
+def _courses(chart: Chart, case: Case) -> str:
+    curves = {name: rows["y"].dropna() for name, rows in chart.of_panel(TIMES).items()}
+    words = {
+        case.tool: "{tool}'s medians of single seconds are {ends} ms",
+        PROBE: "{n:,} requests of the probe took {ends} ms",
+    }
+    known = [words[name].format(tool=name, ends=ends(ms), n=len(ms)) for name, ms in curves.items() if len(ms)]
+    return f"Over time {', '.join(known)}." if known else ""
+
+
 # --- CPU --------------------------------------------------------------------------------------------------
 
 
-@style.styled
-def cpu(case: Case) -> Figure:
-    """Draw the CPU of each side over time, beside what it was given."""
+@chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
+def cpu(case: Case) -> Chart:
+    """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
     title = "CPU of both sides, beside what each was given"
     samples = case.tables.resources[case.tables.resources["trial_id"] == case.trial_id]
-    width = bin_width(case.frame)
+    width, server = bin_width(case.frame), str(case.row["server"])
+    names = {"server": server, "generator": case.tool, "database": "PostgreSQL"}
     curves = {
         subject: curve
         for subject in SUBJECTS
         if not (curve := _within(case, usage(samples[samples["subject"] == subject], width))).empty
     }
     if not curves:
-        return style.no_data(title, "The CPU of this trial was not sampled for long enough.")
-    look = identities(case.tables.trials)[str(case.row["server"])]
+        reason = "The CPU of this trial was not sampled for long enough."
+        return empty(title, "the CPU of both sides", reason)
     words = (
         f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
     )
-    # Only the lowest panel names its axis.
-    axes_in = [0.4] * (len(curves) - 1) + [0.72]
-    figure, panels = style.page(
+    return Chart(
         title,
+        pd.concat(
+            [
+                points(Cell(side, names[side], case.frame), "CPU", own["t_s"], own["cpu_pct"], given=case.given(side))
+                for side, own in curves.items()
+            ],
+            ignore_index=True,
+        ),
+        Axis("seconds since the load began", "seconds since the load began", " s"),
+        Axis("CPU, %", "CPU in % of a core", " %"),
+        {names[side]: _look(case) if side == "server" else PROBE_LOOK for side in curves},
         captions.caption(case.tables, case.frame, words),
-        [style.Row(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in],
+        headings={side: (f"{side.capitalize()}: {names[side]}", _used(case, side)) for side in curves},
+        noun="side",
+        draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
+        describe=lambda chart: _describe_cpu(chart, case),
     )
-    axes = [ax for (ax,) in panels]
-    for ax, (subject, curve) in zip(axes, curves.items(), strict=True):
-        name = {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}[subject]
-        given = case.given(subject)
-        style.heading(ax, f"{subject.capitalize()}: {name}", _used(case, subject, given), 0.75)
-        color = look.color if subject == "server" else PROBE_LOOK.color
-        ax.plot(curve["t_s"], curve["cpu_pct"], color=color, lw=1.5, label=subject)
-        ax.fill_between(curve["t_s"], 0, curve["cpu_pct"], color=color, alpha=0.2, lw=0)
+
+
+def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
+    # Only the lowest panel names its axis.
+    axes_in = [0.4] * (len(chart.headings) - 1) + [0.72]
+    figure, panels = style.page(
+        chart.title, chart.caption, [style.Row(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in]
+    )
+    for (ax,), (side, heading) in zip(panels, chart.headings.items(), strict=True):
+        ((name, rows),) = chart.of_panel(side).items()
+        color, given = chart.looks[name].color, float(rows["given"].iloc[0])
+        style.heading(ax, *heading, 0.75)
+        ax.plot(rows["x"], rows["y"], color=color, lw=1.5, label=side)
+        ax.fill_between(rows["x"], 0, rows["y"], color=color, alpha=0.2, lw=0)
         if math.isfinite(given):
             ax.axhline(given, color=style.INK, lw=1.0, ls=(0, (4, 2.5)), label="given")
-        ax.set_ylim(0, 1.12 * max(float(curve["cpu_pct"].max()), given if math.isfinite(given) else 0.0, 1.0))
-        ax.set_xlim(0, float(case.row["duration_s"]))
+        ax.set_ylim(0, 1.12 * max(float(rows["y"].max()), given if math.isfinite(given) else 0.0, 1.0))
+        ax.set_xlim(0, duration_s)
         scales.even_axis(ax, "y")
         scales.even_axis(ax, "x")
-        ax.set_ylabel("CPU, %")
-    axes[-1].set_xlabel("seconds since the load began")
+        ax.set_ylabel(chart.y.label)
+    panels[-1][0].set_xlabel(chart.x.label)
     return figure
 
 
@@ -174,9 +266,38 @@ def _within(case: Case, curve: pd.DataFrame) -> pd.DataFrame:
     return curve.loc[curve["t_s"] <= float(case.row["duration_s"])]
 
 
-def _used(case: Case, subject: str, given: float) -> str:
-    used = float(case.row[f"{subject}_cpu_mean_pct"])
+def _mean(case: Case, side: str) -> float:
+    return float(case.row[f"{side}_cpu_mean_pct"])
+
+
+def _used(case: Case, side: str) -> str:
+    used, given = _mean(case, side), case.given(side)
     if not math.isfinite(used):
         return "mean not known"
     mean = f"{style.number(used)} % on the average"
     return f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
+
+
+def _describe_cpu(chart: Chart, case: Case) -> str:
+    """Describe what each side used of what it was given, the fullest first."""
+    full = {side: _mean(case, side) / case.given(side) for side in chart.panels}
+    ordered = sorted(full, key=lambda side: -full[side] if math.isfinite(full[side]) else math.inf)
+    words = listing([_side(chart, side, case) for side in ordered])
+    return (
+        f"Line chart of the CPU of {listing(chart.panels)} in % of a core (up) by seconds since the load began "
+        f"(across), each beside what it was given, dashed, of one trial, {_trial(case)}. The fullest first: {words}. "
+        f"Verdict: {case.row['verdict']}."
+    )
+
+
+def _side(chart: Chart, side: str, case: Case) -> str:
+    """Return `the generator k6 used 99.0 % on the average of the 100 % given (97.8 to 99.9 over time)`."""
+    ((name, rows),) = chart.of_panel(side).items()
+    mean, given = _mean(case, side), case.given(side)
+    used = (
+        f"used {style.number(mean)} % on the average"
+        if math.isfinite(mean)
+        else "used, of which the mean is not known,"
+    )
+    share = f" of the {given:.0f} % given" if math.isfinite(given) else ""
+    return f"the {side} {name} {used}{share} ({ends(rows['y'])} over time)"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.present.figures import multiples
-from runner.present.figures.throughput import bin_width
+from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
+from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads, said, scope, unknown
+from runner.present.figures.seconds import bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities
@@ -19,7 +20,13 @@ from runner.present.statistics.stats import sliding_mean, spread
 
 PEAK_WINDOW_S = 1.0
 Samples = dict[tuple[str, str], pd.DataFrame]
-Sides = dict[str, list[pd.DataFrame]]
+PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"
+COLUMNS = {
+    PEAK: "server_cpu_peak_1s_pct",
+    FINE_PEAK: "server_cpu_peak_100ms_pct",
+    PRICE: "server_cpu_ms_per_request",
+}
+"""Series of the bars -> its column of the trials."""
 
 
 def usage(samples: pd.DataFrame, window_s: float) -> pd.DataFrame:
@@ -46,72 +53,105 @@ def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> dict[tuple[str,
     return {pair: found.get(pair, resources.iloc[:0]) for pair in pairs}
 
 
-@style.styled
-def over_time(tables: Tables) -> Figure:
-    """Draw CPU over time of server and generator, a panel a cell, with the highest 1 s window marked."""
-    title = "CPU over time"
-    trials = tables.sealed("k6")
+@chart("cpu-over-time", notebook="report")
+def over_time(tables: Tables) -> Chart:
+    """Return the CPU over time of server and generator in every trial, with the highest 1 s of each server."""
+    title, trials = "CPU over time", tables.sealed("k6")
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
+        return empty(title, "CPU over time", captions.nothing(tables, "k6"))
     samples = samples_of(trials, tables.resources)
-    cells = {load: _cells(trials[trials["load"] == load], looks, samples) for load in loads}
-    sides = [side for of_load in cells.values() for pair in of_load.values() for side in pair.values()]
-    top = max([100.0, *(curve["cpu_pct"].max() for side in sides for curve in side if len(curve))])
-    return multiples.compose(
+    loads = {str(load): bin_width(own) for load, own in trials.groupby("load", sort=False)}
+    frame = pd.concat(
+        [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, loads[cell.panel])],
+        ignore_index=True,
+    )
+    return Chart(
         title,
+        frame,
+        Axis("seconds since the load began", "seconds", " s"),
+        Axis("CPU, %", "CPU in % of a core", " %"),
+        identities(tables.trials),
         captions.caption(tables, tables.of("k6"), "Lines: every trial, as means over the windows that the axis names."),
-        [_part(trials[trials["load"] == load], cells[load], looks, samples, top) for load in loads],
-        key="Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
+        f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
         f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy.",
+        headings=captions.load_headings(trials, "CPU"),
+        shared=Shared(left_in=0.8, alone=True),
+        xlabels={load: f"seconds since the load began (windows of {width:g} s)" for load, width in loads.items()},
+        mark=_draw_cell,
+        finish=_over_time_axes,
+        describe=_describe_over_time,
     )
 
 
-def _cells(trials: pd.DataFrame, looks: dict[str, Identity], samples: Samples) -> dict[str, Sides]:
-    """Return the curves of one load: server -> subject -> a curve a trial."""
-    width = bin_width(trials)
-    return {
-        server: {of: [usage(samples[trial, of], width) for trial in own] for of in ("generator", "server")}
-        for server in looks
-        if len(own := trials.loc[trials["server"] == server, "trial_id"])
+def _curves(cell: Cell, samples: Samples, width_s: float) -> list[pd.DataFrame]:
+    """Return the curves of a cell's trials, the generator's first, and the server's highest second as two points."""
+    rows = []
+    for subject in ("generator", "server"):
+        for trial in cell.trials["trial_id"]:
+            curve = usage(samples[trial, subject], width_s)
+            rows.append(points(cell, f"{subject} {trial}", curve["t_s"], curve["cpu_pct"], subject=subject))
+    found = highest_second(cell.trials, samples)
+    if found is not None:
+        end, peak = found
+        rows.append(points(cell, PEAK, [end - PEAK_WINDOW_S, end], [peak, peak], subject=PEAK))
+    return rows
+
+
+def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
+    looks: dict[str, dict[str, Any]] = {
+        "generator": {"color": style.GREY, "lw": 1.0, "ls": "--"},
+        "server": {"color": look.color, "lw": 1.3},
+        PEAK: {"color": style.INK, "lw": 3, "solid_capstyle": "butt"},
     }
+    words = f"no full {PEAK_WINDOW_S:g} s sampled"
+    for _series, curve in rows.dropna(subset="y").groupby("series", sort=False):
+        subject = str(curve["subject"].iloc[0])
+        ax.plot(curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject])
+        if subject == PEAK:
+            words = f"peak {style.number(float(curve['y'].iloc[0]))} %"
+    # Above all curves: the axis has room there.
+    ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
 
 
-def _part(
-    trials: pd.DataFrame, cells: dict[str, Sides], looks: dict[str, Identity], samples: Samples, top: float
-) -> multiples.Curves:
-    """Return the panels of one load."""
-    sides = [side for pair in cells.values() for side in pair.values()]
-    longest = max((float(curve["t_s"].max()) for side in sides for curve in side if len(curve)), default=1.0)
+def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
+    curves = chart.frame[chart.frame["series"] != PEAK]
+    longest = curves.loc[curves["panel"] == panel, "x"].max()
+    ax.set_ylim(0, max(100.0, curves["y"].max()) * 1.34)
+    ax.set_xlim(0, longest if longest > 0 else 1.0)
+    scales.even_axis(ax, "x")
+    scales.even_axis(ax, "y")
 
-    def draw(ax: Axes, server: str) -> None:
-        looks_of: dict[str, dict[str, Any]] = {
-            "generator": {"color": style.GREY, "lw": 1.0, "ls": "--"},
-            "server": {"color": looks[server].color, "lw": 1.3},
+
+def _describe_over_time(chart: Chart) -> str:
+    """Describe each cell's marked peak, and what server and generator mostly use."""
+    clauses = {}
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        peaks = {name: own.loc[own["subject"] == PEAK].iloc[1:] for name, own in curves.items()}
+        highest = by_value({name: float(end["y"].iloc[0]) for name, end in peaks.items() if len(end)}, rising=False)
+        texts = {name: chart.y.say(peak) for name, peak in highest.items()}
+        wide = {
+            name: f"{text} at {float(peaks[name]['x'].iloc[0]):.3g} s "
+            f"(typically {chart.y.say(_typical(curves[name], 'server'))})"
+            for name, text in texts.items()
         }
-        for subject, curves in cells[server].items():
-            for curve in curves:
-                ax.plot(curve["t_s"], curve["cpu_pct"], label=subject, **looks_of[subject])
-        _mark_peak(ax, trials[trials["server"] == server], samples)
-
-    def finish(ax: Axes) -> None:
-        ax.set_ylim(0, top * 1.34)
-        ax.set_xlim(0, longest)
-        scales.even_axis(ax, "x")
-        scales.even_axis(ax, "y")
-
-    return multiples.Curves(
-        name=str(trials["workload"].iloc[0]),
-        words=captions.load_heading(trials, "CPU"),
-        looks=looks,
-        lines=dict.fromkeys(cells, (np.empty(0), np.empty(0))),
-        draw=draw,
-        finish=finish,
-        xlabel=f"seconds since the load began (windows of {bin_width(trials):g} s)",
-        ylabel="CPU, %",
-        left_in=0.8,
-        few=0,
+        generator = pd.Series([_typical(own, "generator") for own in curves.values()]).dropna()
+        rest = f"; k6 typically uses {ends(generator)} %" if len(generator) else ""
+        clauses[panel] = [clause + rest for clause in degrees("peak", "highest first", texts, wide, curves)]
+    sentence = (
+        f"Line chart of {chart.y.words} (up) by seconds (across), {_scope(chart)}, every trial: the server in colour "
+        "with its peak over 1 s marked, the load generator grey and dashed."
     )
+    return fit(sentence, in_loads(clauses, "Typical is the median over time."))
+
+
+def _scope(chart: Chart) -> str:
+    return scope(chart.frame["server"], len(chart.panels))
+
+
+def _typical(rows: pd.DataFrame, subject: str) -> float:
+    """Return the median over time of all curves that are drawn of a cell's server or generator; NaN without any."""
+    return float(rows.loc[rows["subject"] == subject, "y"].median())
 
 
 def highest_second(trials: pd.DataFrame, samples: Samples) -> tuple[float, float] | None:
@@ -129,41 +169,48 @@ def highest_second(trials: pd.DataFrame, samples: Samples) -> tuple[float, float
     return float(window["t_s"].iloc[int(window["cpu_pct"].argmax())]), peak
 
 
-def _mark_peak(ax: Axes, trials: pd.DataFrame, samples: Samples) -> None:
-    """Mark the highest second of a cell, with its value."""
-    found = highest_second(trials, samples)
-    words = f"no full {PEAK_WINDOW_S:g} s sampled"
-    if found is not None:
-        end, peak = found
-        ax.plot([end - PEAK_WINDOW_S, end], [peak, peak], color=style.INK, lw=3, solid_capstyle="butt", label="peak")
-        words = f"peak {style.number(peak)} %"
-    # Above all curves: the axis has room there.
-    ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
-
-
-@style.styled
-def peaks(tables: Tables) -> Figure:
-    """Draw the server's CPU peak in 1 s (bar) and 0.1 s (mark), and beside it CPU milliseconds per request."""
-    title = "CPU: the peak, and the price of a request"
-    trials = tables.sealed("k6")
+@chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
+def peaks(tables: Tables) -> Chart:
+    """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per request."""
+    title, trials = "CPU: the peak, and the price of a request", tables.sealed("k6")
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
-    shown = [name for name in looks if name in set(trials["server"])]
-    words = "Bars: median of the trials; whiskers: minimum to maximum."
-    row = style.Row(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
-    figure, axes = style.page(
+        return empty(title, "CPU peaks and the price of a request", captions.nothing(tables, "k6"))
+    return Chart(
         title,
-        captions.caption(tables, tables.of("k6"), words),
-        [row] * len(loads),
+        pd.concat([_bar(cell, series) for cell in cells(tables, trials) for series in COLUMNS], ignore_index=True),
+        y=Axis("", "the server's CPU"),
+        looks=identities(tables.trials),
+        caption=captions.caption(tables, tables.of("k6"), "Bars: median of the trials; whiskers: minimum to maximum."),
         key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
+        headings=captions.load_headings(trials, "CPU"),
+        draw=_draw_peaks,
+        describe=_describe_peaks,
     )
-    for load, pair in zip(loads, axes, strict=True):
-        of_load = trials[trials["load"] == load]
-        style.heading(pair[0], of_load["workload"].iloc[0], captions.load_heading(of_load, "CPU"))
-        _draw_bars(pair[0], of_load, "server_cpu_peak_1s_pct", shown, looks)
-        _draw_marks(pair[0], of_load, shown)
-        _draw_bars(pair[1], of_load, "server_cpu_ms_per_request", shown, looks)
+
+
+def _bar(cell: Cell, series: str) -> pd.DataFrame:
+    found = spread(cell.trials[COLUMNS[series]])
+    return points(cell, series, [0.0], [found.median], [found.low], [found.high])
+
+
+def _bars(chart: Chart, panel: str, series: str) -> pd.DataFrame:
+    """Return the known values of a series, by server."""
+    own = chart.frame[(chart.frame["panel"] == panel) & (chart.frame["series"] == series)]
+    return own.dropna(subset="y").set_index("server")
+
+
+def _draw_peaks(chart: Chart) -> Figure:
+    shown = chart.servers
+    row = style.Row(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
+    figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings), key=chart.key)
+    for (panel, heading), pair in zip(chart.headings.items(), axes, strict=True):
+        fine, none = _bars(chart, panel, FINE_PEAK)["y"], pd.Series(dtype=float)
+        style.heading(pair[0], *heading)
+        _draw_bars(pair[0], _bars(chart, panel, PEAK), fine, shown, chart.looks)
+        for server, value in fine.items():
+            at = shown.index(str(server))
+            pair[0].plot([value] * 2, [at - 0.31, at + 0.31], color=style.INK, lw=2.2, label="100 ms")
+        _draw_bars(pair[1], _bars(chart, panel, PRICE), none, shown, chart.looks)
         pair[1].set_yticklabels([])
         pair[0].set_xlabel("CPU peak, % of a core")
         pair[1].set_xlabel("CPU ms per request")
@@ -175,31 +222,49 @@ def peaks(tables: Tables) -> Figure:
     return figure
 
 
-def _draw_bars(ax: Axes, trials: pd.DataFrame, column: str, shown: list[str], looks: dict[str, Identity]) -> None:
-    """Draw zero-based horizontal bars, the first server on top, each with its median printed."""
+def _draw_bars(
+    ax: Axes, bars: pd.DataFrame, marks: pd.Series[float], shown: list[str], looks: Mapping[str, Identity]
+) -> None:
+    """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond its mark."""
     longest = 0.0
     for row, server in enumerate(shown):
-        of = spread(trials.loc[trials["server"] == server, column])
-        if not of.n:
+        if server not in bars.index:
             ax.annotate("no data", (0, row), (4, 0), textcoords="offset points", size=style.SMALL_PT, va="center")
             continue
+        value, low, high = (float(bars[name].astype(float)[server]) for name in ("y", "low", "high"))
         color = looks[server].color
-        ax.barh(row, of.median, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
-        ax.plot([of.low, of.high], [row, row], color=style.INK, lw=1.4, label="range")
-        far = of.high
-        if column == "server_cpu_peak_1s_pct":
-            fine = spread(trials.loc[trials["server"] == server, "server_cpu_peak_100ms_pct"])
-            far = max(far, fine.median) if fine.n else far
+        ax.barh(row, value, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
+        ax.plot([low, high], [row, row], color=style.INK, lw=1.4, label="range")
+        far = max(high, float(marks.get(server, high)))
         ax.annotate(
-            style.number(of.median), (far, row), (5, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
+            style.number(value), (far, row), (5, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
         )
         longest = max(longest, far)
     ax.set_xlim(0, longest * 1.42 or 1)
     style.name_rows(ax, shown, looks)
 
 
-def _draw_marks(ax: Axes, trials: pd.DataFrame, shown: list[str]) -> None:
-    for row, server in enumerate(shown):
-        fine = spread(trials.loc[trials["server"] == server, "server_cpu_peak_100ms_pct"])
-        if fine.n:
-            ax.plot([fine.median] * 2, [row - 0.31, row + 0.31], color=style.INK, lw=2.2, label="100 ms")
+def _describe_peaks(chart: Chart) -> str:
+    """Describe what a request costs, and the peaks over 1 s and 0.1 s."""
+    clauses = {}
+    for panel in chart.panels:
+        costs = _texts(chart, panel, PRICE, " ms", rising=True)
+        tops = _texts(chart, panel, PEAK, " %", rising=False)
+        fine = _texts(chart, panel, FINE_PEAK, " %", rising=False)
+        more = f"; over 0.1 s up to {next(iter(fine.values()))} ({next(iter(fine))})" if fine else ""
+        cost, top, rest = ("cost", "cheapest first"), ("peak", "highest first"), unknown(chart.of_panel(panel), tops)
+        clauses[panel] = (
+            f"{said(*cost, costs)}; {said(*top, tops)}{rest}{more}",
+            f"{said(*cost, costs, short=True)}; {said(*top, tops, short=True)}{rest}",
+        )
+    sentence = (
+        "Pairs of bar charts of the server's CPU: its peak over 1 s in % of a core, with a mark for 0.1 s, and the "
+        f"cost of a request in CPU ms, {_scope(chart)}: {chart.statistic}."
+    )
+    return fit(sentence, in_loads(clauses))
+
+
+def _texts(chart: Chart, panel: str, series: str, unit: str, *, rising: bool) -> dict[str, str]:
+    """Return each server's value of a series as text, in the order of the values."""
+    values = {str(server): float(value) for server, value in _bars(chart, panel, series)["y"].items()}
+    return {server: f"{style.number(value)}{unit}" for server, value in by_value(values, rising=rising).items()}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
+from runner.present.chart import Axis, Chart
+from runner.present.chart.value import COLUMNS
 from runner.present.look import style
 
 LABEL_IN, NOTE_IN = 2.3, 2.1
@@ -85,18 +88,51 @@ class Row:
         return [value for value in ends if math.isfinite(value) and value > 0]
 
 
-def sheet(title: str, caption: str, key: str, groups: Mapping[str, Sequence[Row]], axis: str) -> Figure:
-    """Return the figure of all groups; `axis` names what is divided by what."""
+Groups = Mapping[str, Sequence[Row]]
+
+
+def forest(title: str, caption: str, key: str, groups: Groups, axis: str, describe: Callable[[Chart], str]) -> Chart:
+    """Return the chart of groups of rows; `axis` names what is divided by what.
+
+    Its frame has a point for each mark: panel is the group, server the words of the row, y the ratio, solid whether it
+    claims anything; `other` is the row's second ratio. A row without marks has one point of NaN.
+    """
+    points = [
+        (name, row.words, str(number), math.nan, mark.ratio, mark.low, mark.high, not mark.hollow, row.other)
+        for name, rows in groups.items()
+        for row in rows
+        for number, mark in enumerate(row.marks or (Mark(math.nan, math.nan, math.nan, "", hollow=True),))
+    ]
+    return Chart(
+        title,
+        pd.DataFrame(points, columns=[*COLUMNS, "other"]),
+        y=Axis(axis, log=True),
+        caption=caption,
+        key=key,
+        noun="group",
+        draw=lambda chart: _sheet(chart, groups),
+        describe=describe,
+    )
+
+
+def _sheet(chart: Chart, groups: Groups) -> Figure:
     height = sum(HEADING_IN + sum(row.height_in for row in rows) for rows in groups.values())
     figure, (ax,) = style.canvas(
-        title, caption, key=key, panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62
+        chart.title,
+        chart.caption,
+        key=chart.key,
+        panel_in=height,
+        heading_in=0.3,
+        left_in=LABEL_IN,
+        right_in=NOTE_IN,
+        axis_in=0.62,
     )
     rows = [row for own in groups.values() for row in own]
     low, high = _limits(rows)
     # One unit of the upright axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     _axis(ax, low, high, tall=len(rows) > 10)
-    ax.set_xlabel(f"{axis} (log scale)")
+    ax.set_xlabel(f"{chart.y.label} (log scale)")
     at = 0.0
     for name, own in groups.items():
         _write(ax, 0.1, at + HEADING_IN - 0.12, [name], bold=True)

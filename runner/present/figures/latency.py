@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.figures import multiples
+from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
+from runner.present.chart.describing import head
+from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads, said, scope, unknown
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, identities
@@ -50,54 +56,84 @@ def _buckets(trials: pd.DataFrame, latency: pd.DataFrame) -> list[tuple[tuple[st
     return [(key, by_trial[key[2]]) for key in keys if key[2] in by_trial]
 
 
-@style.styled
-def spectrum(tables: Tables) -> Figure:
-    """Draw latency against percentile: a line a server, the median of its trials, with their min–max band."""
-    title = "Latency by percentile"
-    trials = tables.timed("k6")
-    points = spectrum_points(trials, tables.latency)
+@chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
+def spectrum(tables: Tables) -> Chart:
+    """Return latency against percentile: the middle of each server's trials, with its band."""
+    title, trials = "Latency by percentile", tables.timed("k6")
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
+        return empty(title, "response times by percentile", captions.nothing(tables, "k6"))
+    found = spectrum_points(trials, tables.latency)
     words = (
         f"{_band_words(trials)} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
     )
-    parts = []
-    for load in loads:
-        of_load = trials[trials["load"] == load]
-        name, kind = str(of_load["workload"].iloc[0]), captions.load_heading(of_load, "response time")
-        parts.append(_spectrum_part(name, kind, points[points["load"] == load], looks))
-    return multiples.compose(title, captions.caption(tables, tables.of("k6"), words), parts)
+    return Chart(
+        title,
+        pd.concat([_curve(cell, found) for cell in cells(tables, trials)], ignore_index=True),
+        Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True),
+        Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True),
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), words),
+        headings=captions.load_headings(trials, "response time"),
+        shared=Shared(
+            panel_in=2.9,
+            nothing=f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile.",
+        ),
+        mark=_draw_curve,
+        finish=_spectrum_axes,
+        statistic=f"{'median' if _fewest(trials) < FEWEST else 'geometric mean'} of the trials",
+        describe=partial(_describe_spectrum, verdicts=_verdicts(trials)),
+    )
 
 
-def _spectrum_part(name: str, words: str, points: pd.DataFrame, looks: dict[str, Identity]) -> multiples.Curves:
-    bands = {server: middle(own) for server in looks if len(own := points[points["server"] == server])}
-    lines = {
-        server: (np.asarray(line.index, np.float64), np.asarray(line, np.float64))
-        for server, (line, _, _) in bands.items()
-    }
+def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+    own = found[(found["load"] == cell.panel) & (found["server"] == cell.server)]
+    if own.empty:
+        return points(cell, "middle", [], [])
+    line, low, high = middle(own)
+    return points(cell, "middle", line.index, line, low, high)
 
-    def draw(ax: Axes, server: str) -> None:
-        look, (line, low, high) = looks[server], bands[server]
-        ax.plot(line.index, line, color=look.color, ls=look.dash, label=server)
-        ax.fill_between(line.index, low, high, color=look.color, alpha=0.18, lw=0)
-        ax.plot(line.index[-1], line.iloc[-1], color=look.color, marker=look.marker, ms=5.5)
 
-    def finish(ax: Axes) -> None:
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlim(1 / (1 - FIRST_QUANTILE), max(x[-1] for x, _ in lines.values()) * 1.4)
-        ends = [float(end) for _, low, high in bands.values() for end in (low.min(), high.max())]
-        ax.set_ylim(min(ends) / 1.08, max(ends) * 1.08)
-        shares = [2.0, *(10.0**power for power in range(1, 9))]
-        scales.ticks_across(ax, [share for share in shares if share <= ax.get_xlim()[1]], _percent)
-        scales.log_axis(ax, "y")
+def _draw_curve(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
+    ax.plot(rows["x"], rows["y"], color=look.color, ls=look.dash, label=label)
+    ax.fill_between(rows["x"], rows["low"], rows["high"], color=look.color, alpha=0.18, lw=0)
+    ax.plot(rows["x"].iloc[-1], rows["y"].iloc[-1], color=look.color, marker=look.marker, ms=5.5)
 
-    return multiples.Curves(
-        name, words, looks, lines, draw, finish, "requests that were faster, % (log scale of the rest)",
-        "latency, ms (log scale)", nothing=f"Too few requests: no trial has {BEYOND} beyond its "
-        f"{FIRST_QUANTILE:.0%} percentile.", panel_in=2.9,
-    )  # fmt: skip
+
+def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
+    own = chart.frame[chart.frame["panel"] == panel]
+    ax.set(xscale="log", yscale="log")
+    ax.set_xlim(1 / (1 - FIRST_QUANTILE), own["x"].max() * 1.4)
+    ax.set_ylim(own["low"].min() / 1.08, own["high"].max() * 1.08)
+    shares = [2.0, *(10.0**power for power in range(1, 9))]
+    scales.ticks_across(ax, [share for share in shares if share <= ax.get_xlim()[1]], _percent)
+    scales.log_axis(ax, "y")
+
+
+def _describe_spectrum(chart: Chart, verdicts: str) -> str:
+    """Describe the lines at the first and the last whole percentile that all have."""
+    clauses = {}
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        lines = {name: own.set_index("x")["y"] for name, rows in curves.items() if len(own := rows.dropna(subset="y"))}
+        clauses[panel] = [said + unknown(curves, lines) for said in _percentiles(lines, chart.y)]
+    return fit(head(chart), in_loads(clauses), verdicts)
+
+
+def _percentiles(lines: Mapping[str, pd.Series[float]], up: Axis) -> tuple[str, str]:
+    """Return what the lines say at the first and the last percentile that all have, and the last alone in short."""
+    if not lines:
+        words = f"nothing is drawn: no trial has {BEYOND} requests beyond its {FIRST_QUANTILE:.0%} percentile"
+        return words, words
+    common = sorted(set.intersection(*(set(line.index) for line in lines.values())))
+    marks = [x for x in common if abs(math.log10(x) - round(math.log10(x))) < 1e-6] or common[-1:]
+    long, short = [], ""
+    for mark in dict.fromkeys((marks[0], marks[-1])):
+        values = by_value({name: float(line[mark]) for name, line in lines.items()}, rising=True)
+        texts = {name: up.say(ms) for name, ms in values.items()}
+        noun = f"p{100 - 100 / mark:.6g} value"
+        long.append(said(noun, "fastest first", texts))
+        short = said(noun, "fastest first", texts, short=True)
+    return " and ".join(long), short
 
 
 def _percent(share: float) -> str:
@@ -105,9 +141,16 @@ def _percent(share: float) -> str:
     return f"{100 - 100 / share:.10g}"
 
 
+def _fewest(trials: pd.DataFrame) -> int:
+    return int(trials.groupby(["load", "server"])["trial_id"].nunique().min())
+
+
+def _verdicts(trials: pd.DataFrame) -> str:
+    return f"Verdicts: {captions.verdict_counts(trials)}."
+
+
 def _band_words(trials: pd.DataFrame) -> str:
-    fewest = trials.groupby(["load", "server"])["trial_id"].nunique().min()
-    if fewest >= FEWEST:
+    if _fewest(trials) >= FEWEST:
         return "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
     return f"Line: median of the trials; band: minimum to maximum (from {FEWEST} trials on: mean, 95 % interval)."
 
@@ -148,59 +191,92 @@ def density_points(trials: pd.DataFrame, latency: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(total[["load", "server", "ms", "share_pct"]])
 
 
-@style.styled
-def density(tables: Tables) -> Figure:
-    """Draw where each server's latencies lie: one ridge a server on a logarithmic axis, its median marked."""
-    title = "Latency: how the requests spread"
+@chart("latency-density", notebook="report", table=captions.BY_LOAD)
+def density(tables: Tables) -> Chart:
+    """Return where each server's latencies lie: a ridge for each server, its median marked."""
+    title, about = "Latency: how the requests spread", "how response times spread"
     trials = tables.timed("k6")
-    points = density_points(trials, tables.latency)
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "k6"))
-    if points.empty:
-        return style.no_data(title, "The latency table has no requests of this run's k6 trials.")
-    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
-    shown = [name for name in looks if name in set(points["server"])]
+        return empty(title, about, captions.nothing(tables, "k6"))
+    found = density_points(trials, tables.latency)
+    if found.empty:
+        return empty(title, about, "The latency table has no requests of this run's k6 trials.")
     words = (
         "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
         "Upright mark, and the number on the right: median of the trials' medians."
     )
-    figure, axes = style.canvas(
+    return Chart(
         title,
+        pd.concat([_ridge(cell, found) for cell in cells(tables, trials)], ignore_index=True),
+        Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True),
+        Axis("share, %", "the share of the requests"),
+        identities(tables.trials),
         captions.caption(tables, tables.of("k6"), words),
-        rows=len(loads),
+        headings=captions.load_headings(trials, "response time"),
+        draw=_draw_density,
+        describe=partial(_describe_density, verdicts=_verdicts(trials)),
+    )
+
+
+def _ridge(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+    own = found[(found["load"] == cell.panel) & (found["server"] == cell.server)].sort_values("ms")
+    return points(cell, "share", own["ms"], own["share_pct"], median=cell.trials["latency_p50_ms"].median())
+
+
+def _draw_density(chart: Chart) -> Figure:
+    shown = list(dict.fromkeys(chart.frame.dropna(subset="y")["server"]))
+    shown.sort(key=list(chart.looks).index)
+    figure, axes = style.canvas(
+        chart.title,
+        chart.caption,
+        rows=len(chart.headings),
         panel_in=0.3 + 0.52 * len(shown),
         left_in=max(0.95, style.label_room(shown)),
         right_in=MEDIANS_IN,
     )
-    for ax, load in zip(axes, loads, strict=True):
-        of_load = trials[trials["load"] == load]
-        style.heading(ax, of_load["workload"].iloc[0], captions.load_heading(of_load, "response time"))
-        _draw_ridges(ax, points[points["load"] == load], of_load, {name: looks[name] for name in shown})
+    for ax, (panel, heading) in zip(axes, chart.headings.items(), strict=True):
+        style.heading(ax, *heading)
+        curves = {name: own for name, own in chart.of_panel(panel).items() if own["y"].notna().any()}
+        _draw_ridges(ax, curves, chart.looks)
+        ax.set_xlabel(chart.x.label)
     return figure
 
 
-def _draw_ridges(ax: Axes, points: pd.DataFrame, trials: pd.DataFrame, looks: dict[str, Identity]) -> None:
-    present = [name for name in looks if name in set(points["server"])]
-    scale = 0.85 / points["share_pct"].max()
-    for row, server in enumerate(reversed(present)):
-        own = points[points["server"] == server].sort_values("ms")
+def _draw_ridges(ax: Axes, curves: dict[str, pd.DataFrame], looks: Mapping[str, Identity]) -> None:
+    scale = 0.85 / max((own["y"].max() for own in curves.values()), default=1.0)
+    for row, (server, own) in enumerate(reversed(curves.items())):
         # An empty bin has no row: without zeros the outline would bridge the gap.
-        bins = np.round(np.log(own["ms"]) / (np.log(1.01) * COARSE) - 0.5).astype(int)
+        bins = np.round(np.log(own["x"]) / (np.log(1.01) * COARSE) - 0.5).astype(int)
         every = np.arange(bins.min() - 1, bins.max() + 2)
-        share = pd.Series(own["share_pct"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
+        share = pd.Series(own["y"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
         x, y = np.exp((every + 0.5) * np.log(1.01) * COARSE), row + share.to_numpy() * scale
         ax.fill_between(x, row, y, color=looks[server].color, alpha=0.35, lw=0, zorder=2 - row * 0.01)
         ax.plot(x, y, color=looks[server].color, lw=1.2)
-        median = trials.loc[trials["server"] == server, "latency_p50_ms"].median()
+        median = float(own["median"].iloc[0])
         if not np.isfinite(median):
             continue
         ax.plot([median, median], [row, row + 0.25], color=style.INK, lw=1.8)
         ax.text(1.02, row, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
     ax.set_xscale("log")
     scales.log_axis(ax, "x")
-    ax.set_ylim(-0.06, len(present))
-    ax.set_yticks(range(len(present)), [style.short(name) for name in reversed(present)])
+    ax.set_ylim(-0.06, len(curves))
+    ax.set_yticks(range(len(curves)), [style.short(name) for name in reversed(curves)])
     ax.tick_params(axis="y", length=0)
-    for label, server in zip(ax.get_yticklabels(), reversed(present), strict=True):
+    for label, server in zip(ax.get_yticklabels(), reversed(curves), strict=True):
         label.set(color=looks[server].ink, size=style.TEXT_PT, va="bottom")
-    ax.set_xlabel("latency, ms (log scale)")
+
+
+def _describe_density(chart: Chart, verdicts: str) -> str:
+    """Describe each server's median, and where its ridge begins and ends."""
+    clauses = {}
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        known = {name: float(own["median"].iloc[0]) for name, own in curves.items() if own["y"].notna().any()}
+        texts = {name: chart.x.say(median) for name, median in by_value(known, rising=True).items()}
+        wide = {name: f"{text} ({ends(curves[name]['x'])})" for name, text in texts.items()}
+        clauses[panel] = degrees("median", "shortest first", texts, wide, curves)
+    sentence = (
+        "Ridge plot of the share of the requests (up) by response time at saturation in ms (across, logarithmic), "
+        f"{scope(chart.frame['server'], len(chart.panels))}, each with its median marked."
+    )
+    return fit(sentence, in_loads(clauses, "In brackets: where a ridge begins and ends."), verdicts)

@@ -17,18 +17,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from runner.limits import Limit
 from runner.planning.search import bracket
 from runner.present.frames import Tables, limits_of, sealed_trials
-from runner.present.look import captions, scales, style
-from runner.present.look.palette import DOTS, Identity, identities, pale
+from runner.present.look import style
+from runner.present.look.palette import identities
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import spread
 
-TITLE = "The highest rate that keeps the objective"
 OWN = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
 RANGE_ENDS = "end of the search"
@@ -165,95 +162,3 @@ def findings(tables: Tables) -> list[str]:
         few = "" if rows["confidence"].notna().all() else f", {FEW} for an interval"
         found.append(f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: {each}.")
     return found
-
-
-# --- the figure -------------------------------------------------------------------------------------------
-
-
-@style.styled
-def kept(tables: Tables) -> Figure:
-    """Draw the highest rate that keeps each objective, a row a server, with every search's bracket behind it."""
-    trials, table = tables.searches(), answers(tables)
-    if table.empty:
-        return style.no_data(TITLE, captions.unsealed(trials, "step of a search"))
-    looks, searches = identities(tables.trials), list(dict.fromkeys(table["search"]))
-    shown = [name for name in looks if name in set(table["server"])]
-    sure = table["confidence"].notna().all()
-    bars = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
-    note = (
-        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
-        "more, since the generator or something else than the server was the limit where the objective broke."
-    )
-    figure, axes = style.canvas(
-        TITLE,
-        captions.caption(tables, trials, note),
-        key=f"Mark: median of the searches. Bar: {bars}. Pale: each search, from the highest rate that kept the "
-        "objective to the lowest that broke it.",
-        rows=len(searches),
-        panel_in=0.2 + 0.5 * len(shown),
-        heading_in=0.36,
-        left_in=max(0.95, style.label_room(shown)),
-        right_in=2.2,
-    )
-    limits = _limits(tables, trials)
-    for ax, search in zip(axes, searches, strict=True):
-        style.heading(ax, search)
-        _draw(ax, table[table["search"] == search], trials[trials["load"] == search], looks, shown, limits)
-    return figure
-
-
-def _limits(tables: Tables, trials: pd.DataFrame) -> tuple[float, float]:
-    """Return the range of rates: that which was searched, else that of the steps."""
-    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
-    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
-    rates = [*ends, *trials["rate_rps"].dropna()]
-    return min(rates) / 1.15, max(rates) * 1.15
-
-
-def _draw(
-    ax: Axes,
-    table: pd.DataFrame,
-    trials: pd.DataFrame,
-    looks: dict[str, Identity],
-    shown: list[str],
-    limits: tuple[float, float],
-) -> None:
-    present = [name for name in shown if name in set(table["server"])]
-    rows = {str(row["server"]): row for row in table.to_dict("records")}
-    sealed = sealed_trials(trials)
-    for place, server in enumerate(present):
-        own = sealed[sealed["server"] == server]
-        searches = [outcome(steps) for _, steps in own.groupby("block")]
-        _draw_searches(ax, place, searches, looks[server], limits)
-        _draw_answer(ax, place, rows[server], looks[server], limits)
-    ax.set(xscale="log", xlim=limits)
-    style.name_rows(ax, present, looks)
-    scales.log_axis(ax, "x")
-    ax.set_xlabel("requests/s (log scale)")
-
-
-def _draw_searches(ax: Axes, place: int, searches: list[Outcome], look: Identity, limits: tuple[float, float]) -> None:
-    """Draw the brackets of single searches below each other, pale; dotted where they are open at the top."""
-    for number, of in enumerate(searches):
-        y = place + 0.12 + 0.28 * (number + 1) / (len(searches) + 1)
-        low, dash = max(of.low_rps, limits[0]), DOTS if math.isinf(of.high_rps) else "-"
-        ends = low, min(of.high_rps, limits[1])
-        ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
-
-
-def _draw_answer(ax: Axes, place: int, row: Mapping[Any, Any], look: Identity, limits: tuple[float, float]) -> None:
-    """Draw median and interval; dotted is what is not known, from the median on or, without one, from the left."""
-    y, known = place - 0.08, math.isfinite(row["high_rps"])
-    low = max(row["low_rps"], limits[0])
-    high = min(row["high_rps"], limits[1]) if known else max(row["kept_rps"], low)
-    ax.plot([low, high], [y, y], color=look.color, lw=1.6, label="interval")
-    if row["kept_rps"] > 0:
-        ax.plot([row["kept_rps"]], [y], color=look.color, marker=look.marker, ms=8, ls="", label=row["server"])
-    if not known:
-        ax.plot([high, limits[1]], [y, y], color=look.color, lw=1.6, ls=DOTS, label="_not known")
-        ax.plot([limits[1]], [y], color=look.color, marker=">", ms=7, ls="", clip_on=False, label="open")
-    text, _, why = words(row).replace("at least", "≥").replace("less than", "<").partition(" (")
-    ax.annotate(
-        text + (f"\n{why.rstrip(')')}" if why else f"\n{interval(row)}" if row["kept_rps"] > 0 else ""), (1.03, y),
-        xycoords=ax.get_yaxis_transform(), va="center", size=style.SMALL_PT, linespacing=1.15,
-    )  # fmt: skip

@@ -1,259 +1,300 @@
-"""Figures of loads whose arrival rate rises in steps: a quantity over time, a panel a server."""
+"""Loads whose arrival rate rises in steps: a quantity over time, a panel for each server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from runner.present.figures import multiples, seconds
-from runner.present.figures.multiples import Panel
+from runner.limits import Limit
+from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, by_panel, cells, chart, empty, points, tidy
+from runner.present.chart.sentences import listing, names_or_count
+from runner.present.figures import seconds
 from runner.present.figures.offered import kept_rps, offered_steps
-from runner.present.frames import Tables, sealed_trials
-from runner.present.look import captions, scales, style
+from runner.present.frames import Tables, limit_words, sealed_trials
+from runner.present.look import captions
+from runner.present.look.palette import identities
 from runner.present.statistics.stats import Floats, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
+TABLE = "The answer"
+SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
+NOUNS = {str(limit): limit.noun for limit in Limit}
+Bound = Callable[[Cell], tuple[Floats, Floats]]
+"""Cell -> times and values of the dashed line."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a figure draws over time, and how."""
+    """What a figure shows over time."""
 
     title: str
-    label: str
+    y: Axis
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
+    bins: str = ""
+    """How wide they are; empty: as `seconds.bin_width` says."""
     words: str = ""
     """For the caption: what else a reader must know."""
+    dashed: str = ""
+    """What the dashed line is, in a sentence."""
     key: str = ""
-    """Says what the dashed line is."""
-    bound: Callable[[Panel], tuple[Floats, Floats]] | None = None
-    """Times and values of that line."""
-    note: Callable[[Panel], str] | None = None
+    """The same for the key."""
+    bound: Bound | None = None
+    note: Callable[[Cell], str] = lambda _: ""
     """Words above a panel."""
-    log: bool = False
+    remark: Callable[[Sequence[Cell]], str] = lambda _: ""
+    """What the description says of all servers of a load besides."""
+
+
+def has_database(tables: Tables) -> bool:
+    """Return whether a run has a database behind its servers."""
+    return tables.has_database
 
 
 # --- inserts into a database ------------------------------------------------------------------------------
 
 
-@style.styled
-def inserts_answered(tables: Tables) -> Figure:
-    """Draw the inserts answered per second beside the rate that was offered."""
-    return _draw(tables, tables.ramps(database=True), _answered("Inserts per second over the ramp", tables))
+@chart("inserts-answered", notebook="postgres", needs=has_database, table=TABLE)
+def inserts_answered(tables: Tables) -> Chart:
+    """Return the inserts answered per second beside the rate that was offered."""
+    return _ramp(tables, _answered("Inserts per second over the ramp", "inserts", tables), database=True)
 
 
-@style.styled
-def inserts_p90(tables: Tables) -> Figure:
-    """Draw each second's 90th percentile of the latency of inserts."""
-    return _draw(tables, tables.ramps(database=True), _p90("Inserts: p90 latency over the ramp"))
+@chart("inserts-latency-p90", notebook="postgres", needs=has_database)
+def inserts_p90(tables: Tables) -> Chart:
+    """Return each second's 90th percentile of the latency of inserts."""
+    return _ramp(tables, _p90("Inserts: p90 latency over the ramp", "inserts"), database=True)
 
 
-@style.styled
-def inserts_server_cpu(tables: Tables) -> Figure:
-    """Draw the servers' CPU while they insert."""
-    return _draw(tables, tables.ramps(database=True), _server_cpu("Inserts: CPU of the server", tables))
+@chart("inserts-server-cpu", notebook="postgres", needs=has_database, table=TABLE)
+def inserts_server_cpu(tables: Tables) -> Chart:
+    """Return the servers' CPU while they insert."""
+    return _ramp(tables, _cpu("Inserts: CPU of the server", "server", tables), database=True)
 
 
-@style.styled
-def inserts_memory(tables: Tables) -> Figure:
-    """Draw the servers' resident memory while they insert."""
+@chart("inserts-server-memory", notebook="postgres", needs=has_database)
+def inserts_memory(tables: Tables) -> Chart:
+    """Return the servers' resident memory while they insert."""
     words = "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples."
-    quantity = Quantity("Inserts: memory of the server", "MiB", seconds.memory, words)
-    return _draw(tables, tables.ramps(database=True), quantity)
+    y = Axis("MiB", "the server's resident memory in MiB", " MiB")
+    quantity = Quantity("Inserts: memory of the server", y, seconds.memory, "1 s", words)
+    return _ramp(tables, quantity, database=True)
 
 
-@style.styled
-def pool_in_use(tables: Tables) -> Figure:
-    """Draw how many connections of each server's pool are in use, with the pool's size."""
+@chart("inserts-pool-in-use", notebook="postgres", needs=has_database)
+def pool_in_use(tables: Tables) -> Chart:
+    """Return how many connections of each server's pool are in use, with the pool's size."""
 
-    def waited(panel: Panel) -> str:
-        most = panel.trials["pool_waiting_max"].max()
+    def waited(cell: Cell) -> str:
+        most = cell.trials["pool_waiting_max"].max()
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
     quantity = Quantity(
         "Connections of the pool in use",
-        "connections",
+        Axis("connections", "connections of the server's pool in use"),
         seconds.pool,
+        "1 s",
         "As the servers themselves say, asked about five times a second; mean of each second's answers.",
+        "the pool's size",
         "Dashed: the pool's size.",
-        lambda panel: _level(panel, float(panel.trials["pool_size"].iloc[0])),
+        lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
         waited,
+        _waited,
     )
-    return _draw(tables, tables.ramps(database=True), quantity)
+    return _ramp(tables, quantity, database=True)
 
 
-@style.styled
-def database_cpu(tables: Tables) -> Figure:
-    """Draw the CPU of all PostgreSQL processes, with the CPUs that PostgreSQL has."""
-    quantity = Quantity(
-        "CPU of PostgreSQL",
-        "CPU, %",
-        seconds.cpu("database"),
-        captions.database_place(tables.manifest),
-        "Dashed: the CPUs that PostgreSQL may use; 100 % is one core busy.",
-        _cpus(tables, "database"),
-    )
-    return _draw(tables, tables.ramps(database=True), quantity)
+@chart("inserts-database-cpu", notebook="postgres", needs=has_database, table=TABLE)
+def database_cpu(tables: Tables) -> Chart:
+    """Return the CPU of all PostgreSQL processes, with the CPUs that PostgreSQL has."""
+    quantity = _cpu("CPU of PostgreSQL", "database", tables)
+    return _ramp(tables, replace(quantity, words=captions.database_place(tables.manifest)), database=True)
 
 
-@style.styled
-def rows_inserted(tables: Tables) -> Figure:
-    """Draw the inserts answered so far; the caption says how many rows the database has in the end."""
+@chart("inserts-rows", notebook="postgres", needs=has_database, table=TABLE)
+def rows_inserted(tables: Tables) -> Chart:
+    """Return the inserts answered so far; the caption says how many rows the database has in the end."""
     trials = tables.ramps(database=True)
 
-    def rows(panel: Panel) -> str:
-        of = spread(panel.trials["rows_inserted"])
-        return f"{of.median:,.0f} rows" if of.n else ""
+    def rows(cell: Cell) -> str:
+        found = spread(cell.trials["rows_inserted"])
+        return f"{found.median:,.0f} rows" if found.n else ""
 
-    def total(panel: Panel) -> tuple[Floats, Floats]:
-        edges, rates = offered_steps(panel.trials)
+    def total(cell: Cell) -> tuple[Floats, Floats]:
+        edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    words = "Inserts: answers with 2xx so far. " + captions.rows_equal_answers(sealed_trials(trials))
-    quantity = Quantity("Rows inserted", "inserts", seconds.inserted, words, "Dashed: what was offered.", total, rows)
-    return _draw(tables, trials, quantity)
+    equal = captions.rows_equal_answers(sealed_trials(trials))
+    quantity = Quantity(
+        "Rows inserted",
+        Axis("inserts", "inserts answered so far"),
+        seconds.inserted,
+        words=f"Inserts: answers with 2xx so far. {equal}",
+        dashed="what was offered",
+        key="Dashed: what was offered.",
+        bound=total,
+        note=rows,
+        remark=_rows,
+    )
+    return _ramp(tables, quantity, database=True)
 
 
 # --- without a database -----------------------------------------------------------------------------------
 
 
-@style.styled
-def static_answered(tables: Tables) -> Figure:
-    """Draw the requests answered per second beside the rate that was offered, without a database."""
-    return _draw(tables, tables.ramps(database=False), _answered("Without a database: requests per second", tables))
+def has_ramp(tables: Tables) -> bool:
+    """Return whether a run has a ramp of arrival rates without a database."""
+    return not tables.ramps(database=False).empty
 
 
-@style.styled
-def static_p90(tables: Tables) -> Figure:
-    """Draw each second's 90th percentile of the latency, without a database."""
-    return _draw(tables, tables.ramps(database=False), _p90("Without a database: p90 latency"))
+@chart("static-answered", notebook="postgres", needs=has_ramp)
+def static_answered(tables: Tables) -> Chart:
+    """Return the requests answered per second beside the rate that was offered, without a database."""
+    return _ramp(tables, _answered("Without a database: requests per second", "requests", tables), database=False)
 
 
-@style.styled
-def static_server_cpu(tables: Tables) -> Figure:
-    """Draw the servers' CPU over a ramp without a database."""
-    return _draw(tables, tables.ramps(database=False), _server_cpu("Without a database: CPU of the server", tables))
+@chart("static-latency-p90", notebook="postgres", needs=has_ramp)
+def static_p90(tables: Tables) -> Chart:
+    """Return each second's 90th percentile of the latency, without a database."""
+    return _ramp(tables, _p90("Without a database: p90 latency", "requests without a database"), database=False)
+
+
+@chart("static-server-cpu", notebook="postgres", needs=has_ramp)
+def static_server_cpu(tables: Tables) -> Chart:
+    """Return the servers' CPU over a ramp without a database."""
+    return _ramp(tables, _cpu("Without a database: CPU of the server", "server", tables), database=False)
 
 
 # --- what they share --------------------------------------------------------------------------------------
 
 
-def _answered(title: str, tables: Tables) -> Quantity:
-    def kept(panel: Panel) -> str:
-        of = spread(kept_rps(panel.trials, tables.throughput))
-        return f"kept to {of.median:,.0f}/s" if of.median else "never kept"
+def _answered(title: str, what: str, tables: Tables) -> Quantity:
+    def kept(cell: Cell) -> str:
+        found = spread(kept_rps(cell.trials, tables.throughput))
+        return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
-    words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
-    return Quantity(title, "answers/s", seconds.answered, words, "Dashed: the rate offered.", _offered, kept)
+    return Quantity(
+        title,
+        Axis("answers/s", f"{what} answered per second", "/s"),
+        seconds.answered,
+        words="Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median).",
+        dashed="the rate offered",
+        key="Dashed: the rate offered.",
+        bound=_offered,
+        note=kept,
+        remark=lambda own: _kept(own, tables),
+    )
 
 
-def _p90(title: str) -> Quantity:
+def _p90(title: str, what: str) -> Quantity:
     fewest = seconds.FEWEST_BEYOND * 10
     words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
-    return Quantity(title, "ms (log scale)", seconds.latency(0.9), words, log=True)
+    y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
+    return Quantity(title, y, seconds.latency(0.9), "1 s", words)
 
 
-def _server_cpu(title: str, tables: Tables) -> Quantity:
-    key = "Dashed: the CPUs that the server may use; 100 % is one core busy."
-    return Quantity(title, "CPU, %", seconds.cpu("server"), key=key, bound=_cpus(tables, "server"))
+def _cpu(title: str, subject: str, tables: Tables) -> Quantity:
+    cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
+    name = {"server": "the server", "database": "PostgreSQL"}[subject]
+    return Quantity(
+        title,
+        Axis("CPU, %", f"CPU of {name} in % of a core", " %"),
+        seconds.cpu(subject),
+        dashed=f"what {name} may use, {100 * cpus} %" if cpus else "",
+        key=f"Dashed: the CPUs that {name} may use; 100 % is one core busy.",
+        bound=(lambda cell: _level(cell, 100.0 * cpus)) if cpus else None,
+    )
 
 
-def _offered(panel: Panel) -> tuple[Floats, Floats]:
-    edges, rates = offered_steps(panel.trials)
+def _offered(cell: Cell) -> tuple[Floats, Floats]:
+    edges, rates = offered_steps(cell.trials)
     return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
 
 
-def _level(panel: Panel, value: float) -> tuple[Floats, Floats]:
-    edges, _ = offered_steps(panel.trials)
+def _level(cell: Cell, value: float) -> tuple[Floats, Floats]:
+    edges, _ = offered_steps(cell.trials)
     return edges[[0, -1]], np.array([value, value])
 
 
-def _cpus(tables: Tables, subject: str) -> Callable[[Panel], tuple[Floats, Floats]] | None:
-    cpus = (tables.manifest.get("placement") or {}).get(subject)
-    return (lambda panel: _level(panel, 100.0 * len(cpus))) if cpus else None
-
-
-def _draw(tables: Tables, trials: pd.DataFrame, quantity: Quantity) -> Figure:
-    shown = multiples.panels(tables, trials)
+def _ramp(tables: Tables, quantity: Quantity, *, database: bool) -> Chart:
+    trials = tables.ramps(database=database)
+    about, shown = f"{quantity.y.words} over a ramp of arrival rates", cells(tables, trials)
     if not shown:
-        return style.no_data(quantity.title, captions.unsealed(trials, "trial with rising rates"))
+        return empty(quantity.title, about, captions.unsealed(trials, "trial with rising rates"))
     sealed = sealed_trials(trials)
-    points = quantity.points(sealed, tables)
-    if points.empty:
-        return style.no_data(quantity.title, "The tables of this run have nothing of it.")
-    curves = [seconds.median_and_range(points, panel.trials["trial_id"]) for panel in shown]
-    words = f"{quantity.words} {BAND} Bins of {_bin_words(quantity, sealed)}."
-    figure, axes = multiples.sheet(
+    found = quantity.points(sealed, tables)
+    if found.empty:
+        return empty(quantity.title, about, "The tables of this run have nothing of it.")
+    bins = quantity.bins or f"{seconds.bin_width(sealed):g} s"
+    return Chart(
         quantity.title,
-        captions.caption(tables, trials, words.strip()),
+        tidy([part for cell in shown for part in _curves(cell, found, quantity)]),
+        SECONDS,
+        quantity.y,
+        identities(tables.trials),
+        captions.caption(tables, trials, f"{quantity.words} {BAND} Bins of {bins}.".strip()),
         f"{quantity.key} {ACROSS}".strip(),
-        shown,
-        left_in=0.95,
-        axis_in=0.56,
-        notes=[quantity.note(panel) if quantity.note else "" for panel in shown],
+        facets=tuple(_facet(cell, quantity) for cell in shown),
+        dashed=quantity.dashed,
+        statistic="median of the trials" + (f"; dashed: {quantity.dashed}" if quantity.dashed else ""),
+        setting="while the rate offered rises in steps",
+        extreme=Extreme(rising=quantity.y.log),
+        remarks={panel: _remark(own, quantity) for panel, own in by_panel(shown).items()},
+        about=about,
     )
-    low, high = _limits(quantity, shown, curves)
-    for ax, panel, curve in zip(axes, shown, curves, strict=True):
-        behind = [other for each, other in zip(shown, curves, strict=True) if each.load == panel.load]
-        _draw_panel(ax, panel, curve, [other for other in behind if other is not curve], quantity)
-        ax.set_ylim(low, high)
-        if quantity.log:
-            scales.log_axis(ax, "y")
-        else:
-            scales.even_axis(ax, "y")
-    for ax in multiples.lowest(axes):
-        ax.set_xlabel("seconds; requests/s offered")
-    return figure
 
 
-def _bin_words(quantity: Quantity, trials: pd.DataFrame) -> str:
-    fine = quantity.points in (seconds.memory, seconds.pool) or quantity.log
-    return "1 s" if fine else f"{seconds.bin_width(trials):g} s"
+def _curves(cell: Cell, found: pd.DataFrame, quantity: Quantity) -> list[pd.DataFrame]:
+    curve = seconds.median_and_range(found, cell.trials["trial_id"])
+    own = points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"])
+    return [own, points(cell, quantity.dashed, *quantity.bound(cell))] if quantity.bound else [own]
 
 
-def _limits(quantity: Quantity, shown: Sequence[Panel], curves: Sequence[pd.DataFrame]) -> tuple[float, float]:
-    """Return the limits of all panels alike, so that they compare."""
-    highs = [float(curve["high"].max()) for curve in curves]
-    if quantity.bound:
-        highs += [float(quantity.bound(panel)[1].max()) for panel in shown]
-    high = float(np.nanmax(highs)) or 1.0
-    if not quantity.log:
-        return 0.0, high * 1.08
-    low = float(np.nanmin([curve["low"].min() for curve in curves]))
-    return max(low, 1e-3) / 1.3, max(high, 1e-3) * 1.3
+def _facet(cell: Cell, quantity: Quantity) -> Facet:
+    """Return the panel of a cell, with the second and the rate offered from then on at the starts of its steps."""
+    edges, rates = offered_steps(cell.trials)
+    ticks = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
+    end = max(float(edges[-1]), float(cell.trials["duration_s"].max())) * 1.02
+    notes = [f"limit: {limit_words(cell.trials)}", quantity.note(cell)]
+    return Facet(cell.panel, cell.server, ("; ".join(filter(None, notes)),), ticks, (0, end))
 
 
-def _draw_panel(
-    ax: Axes, panel: Panel, curve: pd.DataFrame, behind: Sequence[pd.DataFrame], quantity: Quantity
-) -> None:
-    for other in behind:
-        ax.plot(other.index, other["median"], color=style.BEHIND, lw=0.9, label="_other", zorder=1)
-    if quantity.bound:
-        ax.plot(*quantity.bound(panel), color=style.INK, lw=1.0, ls=(0, (4, 2.5)), label="bound")
-    own: dict[str, Any] = {"color": panel.look.color}
-    ax.fill_between(curve.index, curve["low"], curve["high"], alpha=0.25, lw=0, **own)
-    ax.plot(curve.index, curve["median"], label=panel.server, **own)
-    known = curve["median"].dropna()
-    if len(known):
-        ax.plot(
-            known.index[-1], known.iloc[-1], marker=panel.look.marker, ms=5.5, label="_end", clip_on=False, **own
-        )  # fmt: skip
-    if quantity.log:
-        ax.set_yscale("log")
-    ax.set_ylabel(quantity.label)
-    _time_axis(ax, panel)
+# --- what the description says besides --------------------------------------------------------------------
 
 
-def _time_axis(ax: Axes, panel: Panel) -> None:
-    """Label the starts of some steps with the second and, below it, the rate offered from then on."""
-    edges, rates = offered_steps(panel.trials)
-    ax.set_xlim(0, max(float(edges[-1]), float(panel.trials["duration_s"].max())) * 1.02)
-    labels = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
-    scales.ticks_across(ax, list(labels), lambda at: labels.get(at, ""))
+def _remark(own: Sequence[Cell], quantity: Quantity) -> str:
+    words = [limit_words(cell.trials) for cell in own]
+    groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
+    limits = listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
+    more = quantity.remark(own)
+    return f"{f'; {more}' if more else ''}; the limit was {limits}"
+
+
+def _kept(own: Sequence[Cell], tables: Tables) -> str:
+    """Say up to which rate the servers answered what was offered, the highest first."""
+    medians = {cell.server: spread(kept_rps(cell.trials, tables.throughput)).median for cell in own}
+    _, rates = offered_steps(own[0].trials)
+    groups = {rate: [name for name, kept in medians.items() if kept == rate] for rate in sorted(set(medians.values()))}
+    words = []
+    for rate, names in reversed(groups.items()):
+        upto = f"to the last, {rate:,.0f}/s," if rate == rates[-1] else f"to {rate:,.0f}/s" if rate else "at no step"
+        words.append(f"{upto} by {names_or_count(names)}")
+    return f"the rate was kept {listing(words)}"
+
+
+def _waited(own: Sequence[Cell]) -> str:
+    """Say where requests waited for a connection of the pool, and how many at most."""
+    most = {cell.server: float(cell.trials["pool_waiting_max"].max()) for cell in own}
+    waited = [name for name, count in most.items() if count > 0]
+    if not waited:
+        return "no request was seen waiting for one"
+    return f"up to {max(most[name] for name in waited):,.0f} requests waited for one, with {names_or_count(waited)}"
+
+
+def _rows(own: Sequence[Cell]) -> str:
+    """Say whether the database has as many rows as there were answers."""
+    words = captions.rows_equal_answers(pd.concat([cell.trials for cell in own]))
+    return words.removesuffix(".") or "how many rows the database has is not known"

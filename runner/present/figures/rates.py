@@ -1,28 +1,20 @@
-"""Sweeps of constant arrival rates: response times by offered rate, with the knee (`knee`) and who was the limit."""
+"""Sweeps of constant arrival rates: response times by offered rate, the knee (`knee`), and what was the limit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from runner.limits import Limit
-from runner.model import OWN_SCRIPT
+from runner.present.chart import cells
 from runner.present.figures.knee import Knee, knee
-from runner.present.figures.multiples import Panel, lowest, panels
-from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
-from runner.present.look import captions, scales, style
-from runner.present.look.palette import PROBE, Identity, pale
+from runner.present.frames import MODES, Tables, limit_words, rate_unit
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import BEYOND, spread
 
-TITLE = "Response times by offered rate"
 KNEE_OF = "p90"
 SERIES = {
     "p50": ("latency_p50_ms", 0.5),
@@ -32,9 +24,6 @@ SERIES = {
     "probe p95": ("probe_p95_ms", None),
 }
 """Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
-
-
-# --- numbers ----------------------------------------------------------------------------------------------
 
 
 def swept(tables: Tables) -> pd.DataFrame:
@@ -84,14 +73,6 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
 
-def knee_of(trials: pd.DataFrame) -> Knee:
-    """Return the knee of one server and sweep, of the medians of its trials."""
-    table = outcomes(trials)
-    curve = points(trials)
-    ms = curve[curve["series"] == KNEE_OF].set_index("rate_rps")["median"].reindex(table["rate_rps"])
-    return knee(table["rate_rps"], ms, table["sustained"])
-
-
 def knees_of_blocks(trials: pd.DataFrame) -> list[float]:
     """Return the knee of each block of one server and sweep, of the block's own trials; NaN where it has none."""
     column, _ = SERIES[KNEE_OF]
@@ -108,35 +89,68 @@ def highest_sustained(table: pd.DataFrame) -> float:
     return float(table.loc[kept, "rate_rps"].max()) if kept.any() else math.nan
 
 
-# --- words ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What the trials of one server over the rates of a sweep show."""
 
+    trials: pd.DataFrame
 
-def knee_table(tables: Tables) -> pd.DataFrame:
-    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
-    rows, unit = [], rate_unit(tables.sweeps()["workload"])
-    for panel in panels(tables, swept(tables), by="sweep"):
-        table = outcomes(panel.trials)
-        of, blocks = knee_of(panel.trials), spread(knees_of_blocks(panel.trials))
-        last = highest_sustained(table)
-        comparable = table[table["offered"].cummin()]["rate_rps"]
-        rows.append(
-            {
-                "sweep": panel.load,
-                "server": panel.server,
-                "trials": str(len(panel.trials)),
-                f"knee, {unit}": _rate(of.rate_rps) if math.isfinite(of.rate_rps) else of.why,
-                "knee by block": f"{_rate(blocks.low)}–{_rate(blocks.high)} ({blocks.n})" if blocks.n else "–",
-                "limit beyond the knee": _first_limit_above(panel.trials, of.rate_rps),
-                "sustained up to": _rate(last) if math.isfinite(last) else f"below {_rate(table['rate_rps'].min())}",
-                "limit beyond": _limit_above(panel.trials, last if math.isfinite(last) else 0.0),
-                "response times compare up to": _rate(comparable.max()) if len(comparable) else "–",
-            }
-        )
-    return pd.DataFrame(rows)
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """The points of its curves, as `points` returns them."""
+        return points(self.trials)
 
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """What became of each rate, as `outcomes` returns it."""
+        return outcomes(self.trials)
 
-def _rate(value: float) -> str:
-    return f"{value:,.10g}" if math.isfinite(value) else "–"
+    @cached_property
+    def knee_ms(self) -> pd.Series[float]:
+        """The response times of which the knee is taken, by rate."""
+        return self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")["median"]
+
+    @cached_property
+    def knee(self) -> Knee:
+        """The knee, of the medians of the trials."""
+        rates = self.outcomes["rate_rps"]
+        return knee(rates, self.knee_ms.reindex(rates), self.outcomes["sustained"])
+
+    @property
+    def sustained_rps(self) -> float:
+        """The highest rate up to which every one was sustained; NaN where the lowest was not."""
+        return highest_sustained(self.outcomes)
+
+    @property
+    def limit_beyond(self) -> str:
+        """What limited the rate after the last that was sustained; `–` where there is none."""
+        return _limit_above(self.trials, self.sustained_rps)
+
+    @property
+    def limit_beyond_knee(self) -> str:
+        """The limit that trials met first above the knee: at the rate whose letter the figure shows first.
+
+        A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
+        """
+        above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != Limit.NONE.verdict)
+        limited = self.trials[above]
+        return _limit_above(self.trials if limited.empty else limited, self.knee.rate_rps)
+
+    @property
+    def is_generators(self) -> bool:
+        """Whether the generator is the first limit beyond the knee: the knee is then the generator's."""
+        return self.limit_beyond_knee.startswith(Limit.GENERATOR)
+
+    @property
+    def notes(self) -> tuple[str, str]:
+        """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
+        found, last = self.knee, self.sustained_rps
+        first = f"knee at {_rate(found.rate_rps)}/s" if math.isfinite(found.rate_rps) else f"knee: {found.why}"
+        first += ", the generator's" if self.is_generators else ""
+        if not math.isfinite(last):
+            return first, "not sustained at any rate"
+        then = "" if self.limit_beyond == "–" else f"; then: {self.limit_beyond}"
+        return first, f"sustained to {_rate(last)}/s{then}"
 
 
 def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
@@ -147,158 +161,29 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     return limit_words(trials[trials["rate_rps"] == above.min()])
 
 
-def _first_limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
-    """Return the limit that trials met first above `rate_rps`: at the rate whose letter the figure shows first.
-
-    A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
-    """
-    limited = trials[(trials["rate_rps"] > rate_rps) & (trials["verdict"] != Limit.NONE.verdict)]
-    return _limit_above(trials if limited.empty else limited, rate_rps)
-
-
-def _notes(trials: pd.DataFrame) -> list[str]:
-    """Return the words above a panel: the knee, and what limited the rate after the last that was sustained."""
-    of, last = knee_of(trials), highest_sustained(outcomes(trials))
-    beyond, rest = _first_limit_above(trials, of.rate_rps), _limit_above(trials, last)
-    first = f"knee at {_rate(of.rate_rps)}/s" if math.isfinite(of.rate_rps) else f"knee: {of.why}"
-    if beyond.startswith(Limit.GENERATOR):
-        first += ", the generator's"
-    if not math.isfinite(last):
-        return [first, "not sustained at any rate"]
-    return [first, f"sustained to {_rate(last)}/s" + ("" if rest == "–" else f"; then: {rest}")]
-
-
-# --- the figure -------------------------------------------------------------------------------------------
-
-
-@style.styled
-def latency(tables: Tables) -> Figure:
-    """Draw response times against the offered rate, a panel a server: generator and probe, outcomes and the knee."""
-    trials = swept(tables)
-    shown = panels(tables, trials, by="sweep")
-    if not shown:
-        return style.no_data(TITLE, captions.unsealed(trials, "trial at a constant arrival rate"))
-    curves = [points(panel.trials) for panel in shown]
-    if all(curve.empty for curve in curves):
-        return style.no_data(TITLE, f"No rate of this run has {BEYOND} requests beyond a percentile.")
-    figure, axes = _sheet(tables, trials, shown)
-    limits = _limits(sealed_trials(trials), curves)
-    for ax, panel, curve in zip(axes, shown, curves, strict=False):
-        _draw_panel(ax, panel, curve, limits)
-    for ax in axes[len(shown) :]:
-        ax.remove()
-    for ax in lowest(axes[: len(shown)]):
-        ax.set_xlabel(f"{rate_unit(trials['workload'])} offered (log scale)")
-    return figure
-
-
-def _sheet(tables: Tables, trials: pd.DataFrame, shown: Sequence[Panel]) -> tuple[Figure, list[Axes]]:
-    columns = 1 if len(shown) == 1 else 2
-    enough = sealed_trials(trials).groupby(["server", "load"]).size().min() >= 6
-    bars = "95 % interval of the median" if enough else "minimum to maximum"
-    words = (
-        f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "
-        f"than {BEYOND} requests beyond it together. Knee: the greatest rate / p90 (Kleinrock's power); where the "
-        "generator is the first limit beyond it, the knee is the generator's."
-    )
-    if OWN_SCRIPT in set(trials["workload"]):
-        words += " The probe asked for one path alone, not for what the script does."
-    notes = [_notes(panel.trials) for panel in shown]
-    room = style.WIDTH_IN / columns - 0.2
-    lines = [
-        [line for text in ([panel.load_words] if panel.load_words else []) + own
-         for line in style.wrap(text, style.SMALL_PT, room)]
-        for panel, own in zip(shown, notes, strict=True)
-    ]  # fmt: skip
-    most = max(len(own) for own in lines)
-    figure, axes = style.canvas(
-        TITLE,
-        captions.caption(tables, trials, words),
-        key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
-        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? not told). ×: the "
-        "rate was not sustained in half of the trials or more. Upright line: the knee.",
-        rows=-(-len(shown) // columns),
-        columns=columns,
-        panel_in=2.1,
-        heading_in=0.36 + most * style.SMALL_PT * style.LINE / 72,
-        left_in=0.92,
-        right_in=0.7 if columns == 1 else 0.5,
-        axis_in=0.36,
-        below_in=0.28,
-    )
-    for ax, panel, own in zip(axes, shown, lines, strict=False):
-        style.heading(ax, style.short(panel.server, 24), "\n".join(own), 0.82, panel.look.ink)
-    return figure, axes
-
-
-def _limits(trials: pd.DataFrame, curves: Sequence[pd.DataFrame]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the limits of all panels alike: of the rates, and of the milliseconds with room for letters above."""
-    every = pd.concat(curves)
-    low, high = float(every["low"].clip(lower=1e-3).min()), float(every["high"].max())
-    rates = trials["rate_rps"]
-    return (float(rates.min()) / 1.25, float(rates.max()) * 1.25), (low / 1.4, high * (high / low) ** 0.16 * 1.2)
-
-
-def _draw_panel(
-    ax: Axes, panel: Panel, curve: pd.DataFrame, limits: tuple[tuple[float, float], tuple[float, float]]
-) -> None:
-    table = outcomes(panel.trials).set_index("rate_rps")
-    ends = []
-    for series in SERIES:
-        own = curve[curve["series"] == series]
-        if own.empty:
-            continue
-        look = PROBE if series.startswith("probe") else replace(panel.look, marker="o", dash="-")
-        _draw_curve(ax, series, own, look, table)
-        ends.append(
-            (series.removeprefix("probe "), look, float(own["rate_rps"].iloc[-1]), float(own["median"].iloc[-1]))
+def knee_table(tables: Tables) -> pd.DataFrame:
+    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
+    rows, unit = [], rate_unit(tables.sweeps()["workload"])
+    for cell in cells(tables, swept(tables), by="sweep"):
+        found = Sweep(cell.trials)
+        blocks, last = spread(knees_of_blocks(cell.trials)), found.sustained_rps
+        table, at = found.outcomes, found.knee.rate_rps
+        comparable = table[table["offered"].cummin()]["rate_rps"]
+        rows.append(
+            {
+                "sweep": cell.panel,
+                "server": cell.server,
+                "trials": str(len(cell.trials)),
+                f"knee, {unit}": _rate(at) if math.isfinite(at) else found.knee.why,
+                "knee by block": f"{_rate(blocks.low)}–{_rate(blocks.high)} ({blocks.n})" if blocks.n else "–",
+                "limit beyond the knee": found.limit_beyond_knee,
+                "sustained up to": _rate(last) if math.isfinite(last) else f"below {_rate(table['rate_rps'].min())}",
+                "limit beyond": _limit_above(cell.trials, last if math.isfinite(last) else 0.0),
+                "response times compare up to": _rate(comparable.max()) if len(comparable) else "–",
+            }
         )
-    of = knee_of(panel.trials)
-    if math.isfinite(of.rate_rps):
-        ax.axvline(of.rate_rps, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
-    ax.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
-    _write_letters(ax, table["letter"])
-    scales.log_axis(ax, "y")
-    scales.ticks_across(ax, [float(str(rate)) for rate in table.index])
-    ax.set_ylabel("ms (log scale)")
-    style.label_ends(ax, ends)
+    return pd.DataFrame(rows)
 
 
-def _draw_curve(ax: Axes, series: str, own: pd.DataFrame, look: Identity, table: pd.DataFrame) -> None:
-    """Draw a curve; where the rate was not sustained it is pale: those response times grow with the load's length."""
-    probe = series.startswith("probe")
-    rows = own.to_dict("records")
-    for a, b in pairwise(rows):
-        sure = bool(table.loc[[a["rate_rps"], b["rate_rps"]], "sustained"].all())
-        ax.plot(
-            [a["rate_rps"], b["rate_rps"]], [a["median"], b["median"]], color=look.color if sure else pale(look.color),
-            lw=1.1 if probe else 1.7, ls=look.dash, label="", zorder=2,
-        )  # fmt: skip
-    for row in rows:
-        outcome = table.loc[row["rate_rps"]]
-        marker = "." if probe else "o" if outcome["sustained"] else "x"
-        bars = np.array([[row["median"] - row["low"]], [row["high"] - row["median"]]])
-        ax.errorbar(
-            [row["rate_rps"]], [row["median"]], yerr=np.clip(bars, 0, None), color=look.color, capsize=2, lw=0.9,
-            marker=marker, ms=3 if probe else 4.6, markeredgewidth=1.1, label=series,
-            markerfacecolor=look.color if outcome["offered"] or probe else "white", zorder=3,
-        )  # fmt: skip
-
-
-def _write_letters(ax: Axes, letters: pd.Series[str]) -> None:
-    """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
-    last, written = 0.0, ""
-    for rate, letter in letters.items():
-        at = float(str(rate))
-        if not letter or (letter == written and _apart_in(ax, last, at) < 0.16):
-            continue
-        last, written = at, letter
-        ax.annotate(
-            letter, (at, 0.98), xycoords=ax.get_xaxis_transform(), ha="center", va="top", size=style.SMALL_PT
-        )  # fmt: skip
-
-
-def _apart_in(ax: Axes, low: float, high: float) -> float:
-    """Return how many inches lie between two values of a logarithmic axis across."""
-    left, right = ax.get_xlim()
-    return style.size_in(ax)[0] * math.log10(high / low) / math.log10(right / left)
+def _rate(value: float) -> str:
+    return f"{value:,.10g}" if math.isfinite(value) else "–"

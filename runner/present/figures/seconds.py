@@ -11,20 +11,24 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from runner.present.figures.throughput import FINE_S
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, window_means
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
+FINE_S = 0.1
+"""Width of the bins of the throughput table."""
 SECOND_S = 1.0
-SHORT_LOAD_S = 10.0
+SHORT_LOAD_S = 20.0
 FEWEST_BEYOND = 10
 """Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
 
 
 def bin_width(trials: pd.DataFrame) -> float:
-    """Return the width in seconds of bins of rates and CPU: 1, but 0.1 for loads under 10 s."""
+    """Return the width in seconds of bins of rates and CPU: 1, but 0.1 for loads under 20 s.
+
+    A line then has 20 points at least, and a ramp of that length more than one or two in each of its steps.
+    """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
 
 

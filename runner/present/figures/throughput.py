@@ -5,21 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from runner.present.figures import multiples
+from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
+from runner.present.chart.describing import head
+from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads
+from runner.present.chart.sentences import pale as pale_ones
+from runner.present.figures.seconds import FINE_S, bin_width
 from runner.present.frames import Tables, server_bound
-from runner.present.look import captions, scales, style
+from runner.present.look import captions
 from runner.present.look.palette import Identity, identities, pale
-
-SHORT_LOAD_S = 20.0
-FINE_S = 0.1
-"""Width of the bins of the throughput table."""
-
-
-def bin_width(trials: pd.DataFrame) -> float:
-    """Return the bins' width in seconds for loads of this length: 0.1 under 20 s, else 1."""
-    return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else 1.0
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
@@ -49,59 +43,63 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-@style.styled
-def over_time(tables: Tables) -> Figure:
-    """Draw requests/s over time: a line a server, the median of its trials, with their min–max band."""
-    title = "Requests per second over time"
-    trials = tables.sealed("k6")
+@chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
+def over_time(tables: Tables) -> Chart:
+    """Return requests/s over time: the median of each server's trials, with minimum and maximum."""
+    title, trials = "Requests per second over time", tables.sealed("k6")
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "k6"))
-    looks, loads = identities(tables.trials), list(dict.fromkeys(trials["load"]))
+        return empty(title, "requests per second over time", captions.nothing(tables, "k6"))
     words = (
         "Line: median of the trials; band: minimum to maximum; up to the end of the server's shortest trial. "
         "Pale: the server was not the limit in every trial; do not rank."
     )
-    parts = [_part(trials[trials["load"] == load], tables.throughput, looks) for load in loads]
-    return multiples.compose(title, captions.caption(tables, tables.of("k6"), words), parts)
-
-
-def _part(trials: pd.DataFrame, throughput: pd.DataFrame, looks: dict[str, Identity]) -> multiples.Curves:
-    points = rates(trials, throughput)
-    bound = {server for server, own in trials.groupby("server") if server_bound(own)}
-    by_server = dict(list(points.groupby("server")["rps"]))
-    spreads = {
-        server: own.groupby(points["t_s"]).agg(["median", "min", "max"])
-        for server in looks
-        if (own := by_server.get(server)) is not None
+    loads = {str(load): own for load, own in trials.groupby("load", sort=False)}
+    found = {load: rates(own, tables.throughput) for load, own in loads.items()}
+    frame = pd.concat([_curve(cell, found[cell.panel]) for cell in cells(tables, trials)], ignore_index=True)
+    ends = {
+        (str(load), str(server)): (float(rows["x"].iloc[-1]), float(rows["y"].iloc[-max(1, len(rows) // 4) :].median()))
+        for (load, server), rows in frame.dropna(subset="y").groupby(["panel", "server"])
     }
-    medians = {server: of["median"] for server, of in spreads.items()}
-
-    def draw(ax: Axes, server: str) -> None:
-        look, of = looks[server], spreads[server]
-        color = look.color if server in bound else pale(look.color)
-        ax.fill_between(of.index, of["min"], of["max"], color=color, alpha=0.18, lw=0)
-        ax.plot(of.index, of["median"], color=color, ls=look.dash, label=server)
-
-    def finish(ax: Axes) -> None:
-        ax.set_ylim(0, points["rps"].max() * 1.08 or 1)
-        ax.set_xlim(0, max(points["t_s"].max(), FINE_S))
-        scales.even_axis(ax, "x")
-        scales.even_axis(ax, "y")
-
-    return multiples.Curves(
-        name=str(trials["workload"].iloc[0]),
-        words=captions.load_heading(trials, "throughput"),
-        looks=looks,
-        lines={server: (of.index.to_numpy(float), of.to_numpy(float)) for server, of in medians.items()},
-        draw=draw,
-        finish=finish,
-        xlabel=f"seconds since the load began (bins of {bin_width(trials):g} s)",
-        ylabel="requests/s",
-        # The last bins of a load are noisy: the label points at the level of its last quarter.
-        ends={
-            server: (float(of.index[-1]), float(of.iloc[-max(1, len(of) // 4) :].median()))
-            for server, of in medians.items()
-        },
-        nothing="The throughput table has no requests of this load.",
-        left_in=1.12,
+    return Chart(
+        title,
+        frame,
+        Axis("seconds since the load began", "seconds since the load began"),
+        Axis("requests/s", "requests per second", "/s"),
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), words),
+        headings=captions.load_headings(trials, "throughput"),
+        shared=Shared(left_in=1.12, nothing="The throughput table has no requests of this load."),
+        xlabels={load: f"seconds since the load began (bins of {bin_width(own):g} s)" for load, own in loads.items()},
+        ends=ends,  # the last bins of a load are noisy: the label points at the level of its last quarter
+        mark=_draw,
+        hollow="Pale lines do not rank: the server was not the limit in every trial.",
+        describe=_describe,
     )
+
+
+def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+    by_time = found.loc[found["server"] == cell.server].groupby("t_s")["rps"]
+    curve = by_time.agg(["median", "min", "max"])
+    bound = server_bound(cell.trials)
+    return points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"], bound)
+
+
+def _draw(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
+    color = look.color if rows["solid"].all() else pale(look.color)
+    ax.fill_between(rows["x"], rows["low"], rows["high"], color=color, alpha=0.18, lw=0)
+    ax.plot(rows["x"], rows["y"], color=color, ls=look.dash, label=label)
+
+
+def _describe(chart: Chart) -> str:
+    """Describe each line's median over time, its lowest and highest point."""
+    clauses = {}
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        lines = {server: own for server, rows in curves.items() if len(own := rows.dropna(subset="y"))}
+        levels = by_value({server: float(rows["y"].median()) for server, rows in lines.items()}, rising=False)
+        texts = {server: chart.y.say(level) for server, level in levels.items()}
+        wide = {server: f"{text} ({ends(lines[server]['y'])})" for server, text in texts.items()}
+        bound = {server: bool(rows["solid"].all()) for server, rows in lines.items()}
+        rest = f"; {pale_ones(bound)}" if lines else ""
+        clauses[panel] = [said + rest for said in degrees("typical rate", "highest first", texts, wide, curves)]
+    return fit(head(chart), in_loads(clauses, "In brackets: the lowest and highest point of a line."))

@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from runner.present.figures import multiples
+from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, chart, empty, points
+from runner.present.chart.courses import clauses, hollow
+from runner.present.chart.describing import courses_of
+from runner.present.chart.sentences import Form, fit, scope
 from runner.present.frames import MODES, Tables, server_bound
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, scales
 from runner.present.look.palette import Identity, identities, pale
-from runner.present.statistics.stats import Spread, spread
+from runner.present.statistics.stats import spread
 
-Points = dict[str, dict[int, tuple[Spread, bool]]]
-"""Server -> number of connections -> the trials' values, and whether they may be compared."""
 DASHED: Any = (0, (4, 2))
+FEWEST = 3
+"""Numbers of connections that make a curve; fewer are rows beside each other."""
 
 
-def always(trials: pd.DataFrame) -> bool:
-    """Stand in for `server_bound` where a quantity may be compared whatever was the limit."""
-    return bool(len(trials))
+@chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
+def requests(tables: Tables) -> Chart:
+    """Return requests/s by connections; points that were not server-bound are hollow and pale."""
+    return _matrix(
+        tables,
+        "wrk: requests per second by connections",
+        "rps",
+        Axis("requests/s", "requests per second", "/s"),
+        "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank.",
+        Extreme("highest rate"),
+        server_bound,
+        "Hollow points do not rank: the server was not the limit in every trial.",
+    )
 
 
-@style.styled
-def requests(tables: Tables) -> Figure:
-    """Draw requests/s against connections; points that were not server-bound are hollow and pale."""
-    words = "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank."
-    return _matrix(tables, "wrk: requests per second by connections", "rps", "requests/s", words, server_bound)
-
-
-@style.styled
-def cpu_per_request(tables: Tables) -> Figure:
-    """Draw the server's CPU milliseconds per request against connections."""
-    words = "CPU time per request has no window and compares whatever was the limit."
-    title, column = "wrk: CPU per request by connections", "server_cpu_ms_per_request"
-    return _matrix(tables, title, column, "CPU ms per request", words, always)
+@chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
+def cpu_per_request(tables: Tables) -> Chart:
+    """Return the server's CPU milliseconds per request by connections."""
+    return _matrix(
+        tables,
+        "wrk: CPU per request by connections",
+        "server_cpu_ms_per_request",
+        Axis("CPU ms per request", "CPU ms per request", " ms"),
+        "CPU time per request has no window and compares whatever was the limit.",
+        Extreme("lowest cost", highest=False, rising=True),
+        lambda _: True,
+    )
 
 
 def _matrix(
-    tables: Tables, title: str, column: str, label: str, words: str, solid: Callable[[pd.DataFrame], bool]
-) -> Figure:
+    tables: Tables,
+    title: str,
+    column: str,
+    y: Axis,
+    words: str,
+    extreme: Extreme,
+    solid: Callable[[pd.DataFrame], bool],
+    hollow_words: str = "",
+) -> Chart:
     trials = tables.sealed("wrk")
-    trials = trials[trials["connections"].notna()]
+    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
     if trials.empty:
-        return style.no_data(title, captions.nothing(tables, "wrk"))
-    looks = identities(tables.trials)
-    parts: list[multiples.Part] = [
-        _part(heading, _points(own, column, looks, solid), looks, label) for heading, own in panels(trials)
-    ]
-    caption = captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median.")
-    return multiples.compose(title, caption, parts)
+        return empty(title, f"{y.words} by connections", captions.nothing(tables, "wrk"))
+    named = with_panels(trials)
+    return Chart(
+        title,
+        pd.concat([_curve(cell, column, solid) for cell in cells(tables, named, "panel")], ignore_index=True),
+        Axis("connections (log scale)", "connections", log=True),
+        y,
+        identities(tables.trials),
+        captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
+        headings={panel: (panel, "") for panel in dict.fromkeys(named["panel"])},
+        # A few per cent apart in one panel, so that the error bars of equal servers do not cover one another.
+        shared=Shared(panel_in=2.5, left_in=1.12, nudge=1.045, fewest=FEWEST),
+        mark=_draw,
+        finish=_finish,
+        hollow=hollow_words,
+        noun="mode",
+        extreme=extreme,
+        describe=_describe,
+    )
 
 
-def panels(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the trials of each panel with its heading: those of one workload, mode, share of a core and the like."""
+def with_panels(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials in the order of their panels, with the column `panel`: mode, share of a core and the like."""
     several = trials["workload"].nunique() > 1
     found = []
     for workload in dict.fromkeys(trials["workload"]):
@@ -68,131 +97,65 @@ def panels(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
             for terms in dict.fromkeys(chosen["terms"]):
                 heading = f"{workload}, {name}" if several else name.capitalize()
                 own = chosen[chosen["terms"] == terms]
-                found.append((", ".join(filter(None, [heading, terms])), own))
-    return found
+                found.append(own.assign(panel=", ".join(filter(None, [heading, terms]))))
+    panels: pd.DataFrame = pd.concat(found)
+    return panels
 
 
-def _points(
-    trials: pd.DataFrame, column: str, looks: Mapping[str, Identity], solid: Callable[[pd.DataFrame], bool]
-) -> Points:
-    """Return server -> number of connections -> the trials' values, and whether they may be compared."""
-    found: Points = {}
-    for server in looks:
-        own = trials[trials["server"] == server]
-        cells = {int(float(str(count))): cell for count, cell in own.groupby("connections")}
-        points = {count: (spread(cell[column]), solid(cell)) for count, cell in cells.items()}
-        if known := {count: point for count, point in points.items() if point[0].n}:
-            found[server] = known
-    return found
+def _curve(cell: Cell, column: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
+    rows = [(count, spread(own[column]), solid(own)) for count, own in cell.trials.groupby("connections")]
+    known = [(float(str(count)), found.median, found.low, found.high, full) for count, found, full in rows if found.n]
+    x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
+    return points(cell, "median", x, y, low, high, full)
 
 
-def _part(name: str, points: Points, looks: Mapping[str, Identity], label: str) -> multiples.Part:
-    """Return rows where there are too few numbers of connections for a curve, else curves."""
-    counts = sorted({count for own in points.values() for count in own})
-    if points and len(counts) < 3:
-        return Rows(name, points, looks, label, counts)
-    return _curves(name, points, looks, label, counts)
-
-
-# --- curves -----------------------------------------------------------------------------------------------
-
-
-def _curves(
-    name: str, points: Points, looks: Mapping[str, Identity], label: str, counts: Sequence[int]
-) -> multiples.Curves:
-    # Side by side in one panel, a few per cent apart, so that the error bars of equal servers do not cover one another.
-    together = len(points) <= multiples.FEW
-    middle = (len(points) - 1) / 2
-    nudge = {server: 1.045 ** (place - middle) if together else 1.0 for place, server in enumerate(points)}
-    top = max((of.high for own in points.values() for of, _ in own.values()), default=0.0)
-
-    def draw(ax: Axes, server: str) -> None:
-        own = [(count * nudge[server], of, full) for count, (of, full) in points[server].items()]
-        _draw_server(ax, server, looks[server], own)
-
-    def finish(ax: Axes) -> None:
-        ax.set_xscale("log")
-        spare = 1.5 if together else 1.8  # so that the labels of neighbouring panels keep apart
-        ax.set_xlim(counts[0] / spare, counts[-1] * spare)
-        ax.set_ylim(0, top * 1.07 or 1)
-        scales.ticks_across(ax, counts)
-        scales.even_axis(ax, "y")
-
-    return multiples.Curves(
-        name=name,
-        words="",
-        looks=looks,
-        lines={
-            server: (np.array(list(own)) * nudge[server], np.array([of.median for of, _ in own.values()]))
-            for server, own in points.items()
-        },
-        draw=draw,
-        finish=finish,
-        xlabel="connections (log scale)",
-        ylabel=label,
-        panel_in=2.5,
-        left_in=1.12,
-    )
-
-
-def _draw_server(ax: Axes, server: str, look: Identity, points: list[tuple[float, Spread, bool]]) -> None:
+def _draw(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     faint = pale(look.color)
-    for (x0, a, full0), (x1, b, full1) in pairwise(points):
+    known = rows.dropna(subset="y")[["x", "y", "low", "high", "solid"]]
+    found: list[tuple[Any, ...]] = list(known.itertuples(index=False, name=None))
+    for (x0, y0, *_, full0), (x1, y1, *_, full1) in pairwise(found):
         sure = full0 and full1
         ax.plot(
-            [x0, x1], [a.median, b.median], color=look.color if sure else faint, lw=1.8 if sure else 1.3, label="",
+            [x0, x1], [y0, y1], color=look.color if sure else faint, lw=1.8 if sure else 1.3, label="",
             ls="-" if sure else DASHED, zorder=2,
         )  # fmt: skip
-    for x, of, full in points:
+    for x, y, low, high, full in found:
         color = look.color if full else faint
-        bars = np.array([[of.median - of.low], [of.high - of.median]])
         ax.errorbar(
-            [x], [of.median], yerr=bars, color=color, capsize=3, lw=1.3, marker=look.marker, ms=6.5, label=server,
-            markerfacecolor=color if full else "white", zorder=3,
+            [x], [y], yerr=[[y - low], [high - y]], color=color, capsize=3, lw=1.3, marker=look.marker, ms=6.5,
+            label=label, markerfacecolor=color if full else "white", zorder=3,
         )  # fmt: skip
 
 
-# --- rows -------------------------------------------------------------------------------------------------
+def _finish(ax: Axes, chart: Chart, panel: str) -> None:
+    own = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
+    counts = sorted(own["x"].unique())
+    spare = 1.5 if own["server"].nunique() <= chart.shared.few else 1.8  # labels of neighbouring panels keep apart
+    ax.set_xscale("log")
+    ax.set_xlim(counts[0] / spare, counts[-1] * spare)
+    ax.set_ylim(0, own["high"].max() * 1.07 or 1)
+    scales.ticks_across(ax, counts)
+    scales.even_axis(ax, "y")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A panel a number of connections, beside each other, and in it a row a server: what ranks can be read off."""
-
-    name: str
-    points: Points
-    looks: Mapping[str, Identity]
-    label: str
-    counts: Sequence[int]
-
-    def rows(self) -> list[style.Row]:
-        """Return the one row of panels."""
-        left_in = style.label_room(list(self.points)) - 0.1
-        return [style.Row(len(self.counts), 0.3 + 0.34 * len(self.points), 0.58, 0.72, left_in, 0.3, 0.3)]
-
-    def fill(self, panels: Sequence[Sequence[Axes]]) -> None:
-        """Draw the rows, zero-based, to one scale."""
-        top = max((of.high for own in self.points.values() for of, _ in own.values()), default=0.0)
-        style.heading(panels[0][0], self.name, above_in=0.34)
-        for place, (ax, count) in enumerate(zip(panels[0], self.counts, strict=True)):
-            style.heading(ax, "", captions.plural(count, "connection"), 0 if place else style.WIDTH_IN)
-            for row, (server, own) in enumerate(self.points.items()):
-                if count in own:
-                    _draw_row(ax, row, server, self.looks[server], *own[count])
-            ax.set_xlim(0, top * 1.42 or 1)
-            style.name_rows(ax, list(self.points), self.looks)
-            ax.tick_params(labelleft=place == 0)
-            scales.even_axis(ax, "x")
-            ax.set_xlabel(self.label)
-
-
-def _draw_row(ax: Axes, row: int, server: str, look: Identity, of: Spread, full: bool) -> None:
-    color = look.color if full else pale(look.color)
-    ax.plot([0, of.median], [row, row], color=color, lw=1.3, ls="-" if full else DASHED, label="_from zero")
-    ax.errorbar(
-        [of.median], [row], xerr=[[of.median - of.low], [of.high - of.median]], color=color, capsize=3, lw=1.3,
-        marker=look.marker, ms=7, label=server, markerfacecolor=color if full else "white", zorder=3,
-    )  # fmt: skip
-    ax.annotate(
-        style.number(of.median), (of.high, row), (8, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
+def _describe(chart: Chart) -> str:
+    """Describe where each server is fastest or cheapest, and which rates do not rank."""
+    forms: tuple[list[str], list[str], list[str], list[str]] = ([], [], [], [])
+    for panel in chart.panels:
+        courses = courses_of(chart, panel)
+        long, extremes, ends = clauses(courses, chart.extreme, Axis(""), chart.y)
+        exactly, counted = (f"; {words}" if chart.hollow else "" for words in hollow(courses, lambda x: f"{x:,.0f}"))
+        # A panel of one of several workloads begins with its name.
+        modes = tuple(mode.capitalize() for mode in MODES.values())
+        name = panel[0].lower() + panel[1:] if panel.startswith(modes) else panel
+        sentences = (long + exactly, extremes + exactly, extremes + counted, ends + counted)
+        for parts, clause in zip(forms, sentences, strict=True):
+            parts.append(f"With {name} {clause}.")
+    across = f"{chart.y.words} (up) by number of connections (across, logarithmic)"
+    rows = f"{chart.y.words} (across), a row a server, by number of connections"
+    most = chart.frame.groupby("panel")["x"].nunique().max()
+    sentence = (
+        f"{f'Line chart of {across}' if most >= FEWEST else f'Dot plot of {rows}'}, "
+        f"{scope(chart.frame['server'], len(chart.panels), chart.noun)}: {chart.statistic}. {chart.hollow}".rstrip()
     )
+    return fit(sentence, [Form(parts, "panel") for parts in forms])

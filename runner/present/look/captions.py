@@ -11,6 +11,9 @@ import pandas as pd
 from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
+BY_LOAD = "Load by load"
+"""The heading in the report under which a table has the medians of closed loads."""
+
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     """Say how the trials of one load were driven and what `quantity` therefore means.
@@ -27,6 +30,12 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     if first["workload"] == OWN_SCRIPT:
         return f"closed loop, N = {users:.0f} users of a script: {quantity}"
     return f"closed loop, N = {users:.0f}{pool}, zero think time: {quantity} at saturation"
+
+
+def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
+    """Return for each load its workload, and what `load_heading` says of it."""
+    by_load = trials.groupby("load", sort=False)
+    return {str(load): (str(own["workload"].iloc[0]), load_heading(own, quantity)) for load, own in by_load}
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from runner.present.alt import published as alt
+from runner.present.chart import describe, draw
 from runner.present.comparison import compare
 from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.conditions import word
@@ -92,4 +92,5 @@ PARTS = {"answer": answer, "conditions": conditions, "loads": loads, "left out":
 
 def _ratios(sides: Sides) -> tuple[Figure, str]:
     trials = pd.concat([each.trials for each in sides.tables], ignore_index=True)
-    return compare_figure.ratios(sides.found, identities(trials)), alt.comparison(sides.found)
+    chart = compare_figure.ratios(sides.found, identities(trials))
+    return draw(chart), describe(chart)

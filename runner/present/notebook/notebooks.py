@@ -28,18 +28,10 @@ from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
 from runner.present.answers.summary import summarize
+from runner.present.chart import charts
 from runner.present.frames import read_tables
 from runner.present.look import captions
 from runner.present.look.page import page
-from runner.present.notebook.gallery import (
-    DATABASE_FIGURES,
-    PUBLISHED_FIGURES,
-    RAMP_FIGURES,
-    RATES_FIGURES,
-    SPIKE_FIGURE,
-    VERDICT_FIGURES,
-    has_loads,
-)
 from runner.present.notebook.kernels import Kernels, at_once
 from runner.present.notebook.page import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
@@ -48,14 +40,6 @@ LONGEST = ("report", "published")
 """Notebooks that are begun first, so that the last to end is a short one."""
 LONGEST_CELL_S = 900
 """A cell takes seconds, of the largest runs too: one that takes longer hangs."""
-NEEDED = {
-    "cpu_spikes": (SPIKE_FIGURE,),
-    "postgres": (*DATABASE_FIGURES, *RAMP_FIGURES),
-    "published": tuple(PUBLISHED_FIGURES),
-    "rates": tuple(RATES_FIGURES),
-    "verdict": tuple(VERDICT_FIGURES),
-}
-"""Notebook that is not about every run -> its figures, for one of which a run must have loads."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +183,8 @@ def build_report(
     for it already. LabError where there is no such notebook or one of them fails.
     """
     tables = read_tables(run)
-    left_out = {stem for stem, names in NEEDED.items() if not any(has_loads(tables, name) for name in names)}
+    every = charts().values()
+    left_out = {found.notebook for found in every} - {found.notebook for found in every if found.needs(tables)}
     paths = sorted(path for path in (lab_root() / "notebooks").glob("*.ipynb") if path.stem not in left_out)
     notebooks = [path for path in paths if "run" in parameters(path)]
     if not notebooks:

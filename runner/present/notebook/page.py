@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,13 @@ def show(blocks: Iterable[Block]) -> None:
             plain = markup.markdown([block])
             data = {"text/html": markup.html([block]), "text/markdown": plain, "text/plain": plain}
             display(data, raw=True)
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as PNG for a reader in front of the notebook, where no file is written."""
+    with style.rc():
+        figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
+    return picture.getvalue()
 
 
 def show_picture(png: bytes, alt: str) -> None:

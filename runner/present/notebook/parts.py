@@ -9,12 +9,12 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.answers import caveats, evidence, headline, inserts, little, ratios, summary
 from runner.present.case import Case
+from runner.present.chart import charts
 from runner.present.figures import objectives
 from runner.present.figures import rates as rates_figure
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, Sheet
-from runner.present.notebook.gallery import RATES_FIGURES, has_loads
 from runner.present.published.counterparts import read_published
 from runner.present.published.published_table import experiments_table, matrix_table
 
@@ -86,7 +86,7 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 def rates(tables: Tables) -> Iterator[Block]:
     """Yield what open loads at constant rates say: the knees, and the highest rates that keep an objective."""
-    if not any(has_loads(tables, name) for name in RATES_FIGURES):
+    if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph("This run has no load at a constant arrival rate, and no search for an objective.")
         return
     yield Bullets(summary.answer(tables).warnings, warn=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT, LabError
-from runner.present.alt import on_page
 from runner.present.case import Case, choose
+from runner.present.chart import Chart, charts, describe, draw, registered
 from runner.present.frames import Tables, read_tables
 from runner.present.notebook import parts
-from runner.present.notebook.gallery import OF_A_RUN, PUBLISHED_FIGURES, VERDICT_FIGURES, has_loads
-from runner.present.notebook.page import TEXT, Drawing, Page, Part, check_parameters
+from runner.present.notebook.page import TEXT, Page, Part, check_parameters
 from runner.store import RunFolder, figures_folder, find_run
 
 
@@ -24,6 +23,25 @@ class RunPage(Page):
 
     tables: Tables
     """The tables of the run, for a reader who wants to look further."""
+    case: Case | None = None
+    """The trial that the page is about, if any."""
+
+    def chart(self, name: str) -> Chart | None:
+        """Return a figure as a value, whose `frame` holds its points; None where the run has no load for it.
+
+        LabError for an unknown name.
+        """
+        found = charts().get(name)
+        subject = self.case if found is not None and found.subject is Case else self.tables
+        if subject is None:
+            return None
+        found = registered(name, subject)
+        return found.make(subject) if found.subject is Case or found.needs(self.tables) else None
+
+    def drawing(self, name: str) -> tuple[Figure, str] | None:
+        """Return a figure and its alternative text as it stands in its notebook; None as for `chart`."""
+        chart = self.chart(name)
+        return None if chart is None else (draw(chart), describe(chart) + charts()[name].place)
 
 
 def open_report(run: str, trial: str | None = None) -> RunPage:
@@ -47,21 +65,13 @@ def run_page(
 ) -> RunPage:
     """Return the page of a run, with all parts and figures that notebooks show, and those `special` to one of them."""
     of_trial = {name: partial(parts.of_a_trial, name, case) for name in parts.OF_A_TRIAL}
-    drawings: dict[str, Drawing] = {
-        name: partial(_of_a_run, name, draw, tables) for name, draw in (OF_A_RUN | PUBLISHED_FIGURES).items()
-    }
-    return RunPage(
+    page = RunPage(
         about=f"run {tables.manifest['run_id']}",
         figures=figures_folder(folder),
         parts={name: partial(part, tables) for name, part in parts.OF_A_RUN.items()} | of_trial | dict(special or {}),
-        drawings=drawings | {name: partial(_of_a_trial, name, draw, case) for name, draw in VERDICT_FIGURES.items()},
+        drawings={},
         tables=tables,
+        case=case,
     )
-
-
-def _of_a_run(name: str, draw: Callable[[Tables], Figure], tables: Tables) -> tuple[Figure, str] | None:
-    return (draw(tables), on_page(name, tables)) if has_loads(tables, name) else None
-
-
-def _of_a_trial(name: str, draw: Callable[[Case], Figure], case: Case | None) -> tuple[Figure, str] | None:
-    return (draw(case), on_page(name, case)) if case is not None else None
+    page.drawings = {name: partial(page.drawing, name) for name in charts() if charts()[name].subject in (Tables, Case)}
+    return page

@@ -6,22 +6,21 @@
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 from matplotlib.figure import Figure
 
 from runner.present.frames import read_tables
-from runner.present.look import captions, style
+from runner.present.look import captions, scales, style
 from runner.present.look.content import Block, Paragraph, Sheet
-from runner.present.notebook.gallery import SPIKE_FIGURE
-from runner.present.notebook.page import NUMBER, TEXT, check_parameters, show, show_picture
+from runner.present.notebook.page import NUMBER, TEXT, check_parameters, png_of, show, show_picture
 from runner.present.notebook.parts import block
 from runner.present.notebook.run_page import RunPage, run_page
 from runner.present.spikes import figures as spike_figures
@@ -79,12 +78,14 @@ class SpikePage(RunPage):
     view: View | None = None
     controls: Any = None
     """The list of trials and the slider, once they are shown."""
+    _canvas: Any = None
+    """The figure as a widget, once it is shown to a reader."""
     _places: list[tuple[Any, Callable[[], None]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         said = {name: partial(self._said, name) for name in PARTS}
         self.parts = {**self.parts, **said, "control": self._control}
-        self.drawings = {SPIKE_FIGURE: self._timeline}
+        self.drawings = {spike_figures.NAME: self._timeline}
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
         """Take a trial, or a part of its load, and show again what is shown already."""
@@ -165,11 +166,19 @@ class SpikePage(RunPage):
         return spike_figures.timeline(self.view), spike_figures.describe(self.view)
 
     def _show_unsaved(self) -> None:
+        """Show the figure as a widget that zooms, with its words below; as a picture where ipympl is not installed."""
         drawn = self._timeline()
-        if drawn is not None:
-            with style.rc():
-                drawn[0].savefig(picture := io.BytesIO(), format="png", dpi=150)
-            show_picture(picture.getvalue(), drawn[1])
+        if drawn is None:
+            return
+        figure, words = drawn
+        if self._canvas is not None:
+            self._canvas.close()
+        self._canvas = zoomable(figure)
+        if self._canvas is None:
+            show_picture(png_of(figure), words)
+        else:
+            display(self._canvas)
+            show([Paragraph(words)])
 
 
 def _fill(place: Any, render: Callable[[], None]) -> None:
@@ -180,10 +189,38 @@ def _fill(place: Any, render: Callable[[], None]) -> None:
 
 def _widgets() -> Any:
     """Return ipywidgets, which only a reader in front of the notebook needs; None where it is not installed."""
+    return _installed("ipywidgets")
+
+
+def _installed(name: str) -> Any:
     try:
-        return importlib.import_module("ipywidgets")
+        return importlib.import_module(name)
     except ImportError:
         return None
+
+
+def zoomable(figure: Figure) -> Any:
+    """Return a figure over one axis of time as a widget (ipympl's Canvas); None where ipympl is not installed.
+
+    Zooming or moving one panel does so to all. Below the figure stands what is under the pointer (each panel's
+    `format_coord`).
+    """
+    backend = _installed("ipympl.backend_nbagg")
+    if backend is None or _widgets() is None:
+        return None
+    mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
+    first, *others = figure.axes
+    for ax in others:
+        ax.sharex(first)
+    for number in first.texts:  # those of spikes, which may be moved out of sight
+        number.set_clip_on(True)
+    for ax in figure.axes:
+        if ax.get_yscale() == "log":
+            ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
+    canvas = backend.Canvas(figure)
+    backend.FigureManager(canvas, 0)
+    canvas.header_visible, canvas.resizable = False, False
+    return canvas
 
 
 def _label(row: dict[Any, Any]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import pandas as pd
-from matplotlib.figure import Figure
+from collections import Counter
+from collections.abc import Sequence
 
+import pandas as pd
+
+from runner.present.chart import Chart, chart, empty
+from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
 from runner.present.frames import Tables
 from runner.present.look import captions, style
 from runner.present.published.claims import FAILS, HOLDS, OUTCOMES, UNDECIDED, Part
-from runner.present.published.counterparts import CLOSED, OPEN
+from runner.present.published.counterparts import CLOSED, OPEN, repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
@@ -18,9 +22,9 @@ LOOKS = {HOLDS: (style.INK, "o", False), FAILS: (style.INK, "X", False), UNDECID
 """Outcome -> colour, marker, and whether it is hollow."""
 
 
-@style.styled
-def measured(tables: Tables) -> Figure:
-    """Draw the comparisons behind each claim that gave a ratio, over the range in which the claim holds."""
+@chart("published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST))
+def measured(tables: Tables) -> Chart:
+    """Return the comparisons behind each claim that gave a ratio, over the range in which the claim holds."""
     judged = [each for each in judge_all(tables) if each.claim.range_words]
     rows = [(each, _marks(each)) for each in judged if _marks(each)]
     groups = {
@@ -29,16 +33,29 @@ def measured(tables: Tables) -> Figure:
         if (own := [_row(each, marks) for each, marks in rows if each.outcome.outcome == outcome])
     }
     if not groups:
-        return style.no_data(
-            TITLE, f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
-        )
+        reason = f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
+        return empty(TITLE, "what was claimed and measured", reason)
     words = "Intervals of the comparisons of one claim hold together with 95 % (Bonferroni), within blocks."
     key = (
         "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
         "Cross: it does not. Hollow: cannot be told, since the interval reaches across the border, or the ratio is not "
         "the servers' own."
     )
-    return forest.sheet(TITLE, captions.caption(tables, _trials(tables), words), key, groups, "ratio")
+    caption = captions.caption(tables, _trials(tables), words)
+    return forest.forest(TITLE, caption, key, groups, "ratio", lambda _: _describe(judged))
+
+
+def _describe(judged: Sequence[Judged]) -> str:
+    """Describe each comparison behind the claims."""
+    parts = [(each, part, part.ratio) for each in judged for part in each.outcome.parts if part.ratio is not None]
+    counts = Counter(part.outcome for _, part, _ in parts)
+    said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
+    head = f"Forest plot of {len(parts)} ratios with intervals, each over the range that was claimed: {said}."
+    texts = [
+        f"{part.words}: {ratio.ratio:.2f}, claimed {each.claim.range_words}: {part.outcome}."
+        for each, part, ratio in parts
+    ]
+    return fit(head, [Form(texts, "ratio")])
 
 
 def _trials(tables: Tables) -> pd.DataFrame:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
+from runner.present.chart import Chart, chart, empty
+from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
-from runner.present.published.counterparts import CLOSED, METRICS, read_published, sizes
+from runner.present.published.counterparts import CLOSED, METRICS, read_published, repeats, sizes
 from runner.present.published.published_table import counterpart, standing_in
 from runner.present.published.quantities import in_column
 from runner.present.statistics.inference import Ratio, ratio
@@ -84,14 +85,15 @@ def _pair(tables: Tables, rows: Mapping[str, Mapping[Any, Any]], words: str, col
     return Pair(load, named, said, ours, ratio(*samples), own, "" if math.isfinite(ours) else "no value here")
 
 
-@style.styled
-def dumbbells(tables: Tables) -> Figure:
-    """Draw each published ratio of a Go and a Rust server, and ours with its interval, a row each."""
+@chart("published-ratios", notebook="published", needs=lambda tables: repeats(tables, 1))
+def dumbbells(tables: Tables) -> Chart:
+    """Return each published ratio of a Go and a Rust server, and ours with its interval, a row each."""
     found = pairs(tables, read_published())
     workloads = [name for names in CLOSED.values() for name in names]
     trials = tables.trials[tables.trials["workload"].isin(workloads) & tables.trials["load_model"].eq("closed")]
     if not any(math.isfinite(pair.ours) for pair in found):
-        return style.no_data(TITLE, "This run has no load and pair of servers that a source compares.")
+        reason = "This run has no load and pair of servers that a source compares."
+        return empty(TITLE, "published ratios beside ours", reason)
     groups: dict[str, list[forest.Row]] = {}
     for pair in found:
         groups.setdefault(pair.load, []).append(_row(pair))
@@ -103,7 +105,18 @@ def dumbbells(tables: Tables) -> Figure:
         "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, since a server was not the "
         "limit in every trial."
     )
-    return forest.sheet(TITLE, captions.caption(tables, trials, words), key, groups, "Go / Rust")
+    return forest.forest(TITLE, captions.caption(tables, trials, words), key, groups, "Go / Rust", _describe)
+
+
+def _describe(chart: Chart) -> str:
+    """Describe the published ratios beside ours."""
+    known = chart.frame.dropna(subset="y")
+    head = (
+        f"Forest plot on a logarithmic axis: {len(chart.frame)} published ratios of a Go to a Rust server, "
+        f"{len(known)} of them with ours beside it, {known['solid'].sum()} of which are the servers' own."
+    )
+    texts = [f"{row.panel}, {row.server}: published {row.other:.2f}, here {row.y:.2f}." for row in known.itertuples()]
+    return fit(head, [Form(texts, "ratio")])
 
 
 def _row(pair: Pair) -> forest.Row:

@@ -11,16 +11,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from runner.present.chart import Axis, Cell, Chart, chart, points
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
-from runner.present.figures.throughput import FINE_S
+from runner.present.figures.seconds import FINE_S
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
-from runner.present.spikes.found import LIMIT
+from runner.present.spikes.found import LIMIT, Track
+from runner.present.spikes.survey import has_samples
 from runner.present.spikes.view import View
 from runner.present.statistics.stats import Floats
 
+NAME = "cpu-spikes"
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 WIDTHS = {"p50": 2.0, "p95": 1.4, "p99": 0.9}
 LANES = {
@@ -47,6 +51,46 @@ class _Panel:
     words: str
     height_in: float
     draw: Callable[[Axes], None]
+    read: Callable[[float, float], str]
+    """Says what the panel shows at a second and a height: where the figure can be pointed at, under the pointer."""
+
+
+@chart(NAME, notebook="cpu_spikes", needs=has_samples, subject=View)
+def spikes(view: View) -> Chart:
+    """Return the CPU of each side of a trial, window by window, and what else happened.
+
+    In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid is false in a spike.
+    """
+    names = _names(view)
+    rows = [
+        points(
+            Cell(side, names[side], view.case.frame), "CPU", track.end_s, track.cpu_pct, track.baseline_pct,
+            track.baseline_pct, ~_spiking(track),
+        )
+        for side, track in view.tracks.items()
+    ]  # fmt: skip
+    return Chart(
+        _title(view),
+        pd.concat(rows, ignore_index=True),
+        Axis("seconds since the load began", "seconds since the load began", " s"),
+        Axis("CPU, %", "CPU in % of a core", " %"),
+        caption=captions.caption(view.case.tables, view.case.frame, _words(view)),
+        noun="side",
+        draw=lambda _: timeline(view),
+        describe=lambda _: describe(view),
+    )
+
+
+def _names(view: View) -> dict[str, str]:
+    return {"server": str(view.case.row["server"]), "generator": view.case.tool, "database": "PostgreSQL"}
+
+
+def _spiking(track: Track) -> NDArray[np.bool_]:
+    """Return which windows are in a spike."""
+    found = np.zeros(len(track.end_s), dtype=bool)
+    for spike in track.spikes:
+        found |= (track.start_s >= spike.start_s) & (track.end_s <= spike.end_s)
+    return found
 
 
 @style.styled
@@ -76,6 +120,7 @@ def timeline(view: View) -> Figure:
         _shade(ax, view)
         ax.set_xlim(view.start_s, view.stop_s)
         panel.draw(ax)
+        ax.format_coord = panel.read  # type: ignore[method-assign,assignment]
         ax.yaxis.set_label_coords(-0.14, 0.5)
         if ax is not axes[-1]:
             ax.tick_params(labelbottom=False)
@@ -127,7 +172,7 @@ def _number(ax: Axes, view: View) -> None:
 
 
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
-    name = {"server": str(view.case.row["server"]), "generator": view.case.tool, "database": "PostgreSQL"}[subject]
+    name = _names(view)[subject]
     words = _peak_words(view) if subject == "server" else ""
     color = look.color if subject == "server" else style.GREY
 
@@ -145,7 +190,17 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
         scales.even_axis(ax, "y")
         ax.set_ylabel("CPU, %")
 
-    return _Panel(f"{subject.capitalize()}: {name}", words, 1.75 if subject == "server" else 0.85, draw)
+    def read(t_s: float, _: float) -> str:
+        track = view.tracks[subject]
+        return f"{name}, {t_s:.2f} s: {style.number(_at(track.start_s, track.end_s, track.cpu_pct, t_s))} % of a core"
+
+    return _Panel(f"{subject.capitalize()}: {name}", words, 1.75 if subject == "server" else 0.85, draw, read)
+
+
+def _at(start_s: Floats, end_s: Floats, value: Floats, t_s: float) -> float:
+    """Return the value of the window that a second is in; NaN where it is in none."""
+    place = int(np.searchsorted(start_s, t_s, side="right")) - 1
+    return float(value[place]) if place >= 0 and t_s <= end_s[place] else math.nan
 
 
 def _windows(ax: Axes, start_s: Floats, end_s: Floats, value: Floats, **drawn: Any) -> None:
@@ -197,16 +252,16 @@ def _rate_panel(view: View) -> list[_Panel]:
         start = own["t_s"].to_numpy(dtype=np.float64)
         # The last bin is hardly ever full.
         bins = start[:-1], start[:-1] + FINE_S, own["requests"].to_numpy(dtype=np.float64)[:-1] / FINE_S
-        return [_Panel(f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s", "", 0.85, _rates(view, *bins))]
+        return [_panel_of_rates(view, f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s", *bins)]
     told = view.samples[view.samples["requests"].notna()].sort_values("t_s")
     if len(told) < 2:
         return []
     at, count = (told[name].to_numpy(dtype=np.float64) for name in ("t_s", "requests"))
-    counted = _rates(view, at[:-1], at[1:], np.diff(count) / np.diff(at))
-    return [_Panel("Requests/s, as the server counted them", "", 0.85, counted)]
+    rates = np.diff(count) / np.diff(at)
+    return [_panel_of_rates(view, "Requests/s, as the server counted them", at[:-1], at[1:], rates)]
 
 
-def _rates(view: View, start_s: Floats, end_s: Floats, value: Floats) -> Callable[[Axes], None]:
+def _panel_of_rates(view: View, name: str, start_s: Floats, end_s: Floats, value: Floats) -> _Panel:
     def draw(ax: Axes) -> None:
         _windows(ax, start_s, end_s, value, color=style.INK, lw=1.0, label="requests")
         shown = (end_s > view.start_s) & (start_s < view.stop_s)
@@ -214,7 +269,10 @@ def _rates(view: View, start_s: Floats, end_s: Floats, value: Floats) -> Callabl
         scales.even_axis(ax, "y")
         ax.set_ylabel("req/s")
 
-    return draw
+    def read(t_s: float, _: float) -> str:
+        return f"{t_s:.2f} s: {style.number(_at(start_s, end_s, value, t_s))} requests/s"
+
+    return _Panel(name, "", 0.85, draw, read)
 
 
 def _latency_panel(view: View, look: Identity) -> list[_Panel]:
@@ -227,7 +285,16 @@ def _latency_panel(view: View, look: Identity) -> list[_Panel]:
         return []
     said = [f"{', '.join(lines)} of each second of {view.case.tool}"] if lines else []
     said += ["the probe's requests as dots"] if seen is not None and len(seen) else []
-    return [_Panel("Response times", "; ".join(said), 1.4, lambda ax: _draw_latency(ax, view, look, lines, seen))]
+
+    def read(t_s: float, ms: float) -> str:
+        seconds_of = {name: points[(points["t_s"] - t_s).abs() <= 0.5]["value"] for name, points in lines.items()}
+        known = [f"{name} {style.number(own.iloc[0])} ms" for name, own in seconds_of.items() if len(own)]
+        return f"{t_s:.2f} s: {', '.join(known) or f'the pointer is at {style.number(ms)} ms'}"
+
+    def draw(ax: Axes) -> None:
+        _draw_latency(ax, view, look, lines, seen)
+
+    return [_Panel("Response times", "; ".join(said), 1.4, draw, read)]
 
 
 def _draw_latency(
@@ -238,9 +305,9 @@ def _draw_latency(
     if probe is not None and len(probe):
         ax.plot(probe["t_s"], probe["latency_ms"], ls="", marker=".", ms=3, color=PROBE.color, label="probe")
         ends.append(("probe", PROBE, float(probe["t_s"].iloc[-1]), float(probe["latency_ms"].median())))
-    for name, points in lines.items():
-        ax.plot(points["t_s"], points["value"], color=look.color, lw=WIDTHS[name], marker="o", ms=3, label=name)
-        shown = points[points["t_s"].between(view.start_s, view.stop_s)]
+    for name, line in lines.items():
+        ax.plot(line["t_s"], line["value"], color=look.color, lw=WIDTHS[name], marker="o", ms=3, label=name)
+        shown = line[line["t_s"].between(view.start_s, view.stop_s)]
         if len(shown):
             ends.append((name, look, float(shown["t_s"].iloc[-1]), float(shown["value"].iloc[-1])))
     low, high = ax.get_ylim()
@@ -272,7 +339,11 @@ def _events_panel(view: View) -> _Panel:
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
 
-    return _Panel("What else happened", "", LANE_IN * len(kinds), draw)
+    def read(t_s: float, _: float) -> str:
+        now = [kind.kind for kind in kinds if any(start <= t_s <= end for start, end in kind.intervals)]
+        return f"{t_s:.2f} s: {', '.join(now) or 'none of these'}"
+
+    return _Panel("What else happened", "", LANE_IN * len(kinds), draw, read)
 
 
 def describe(view: View) -> str:

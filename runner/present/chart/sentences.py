@@ -91,6 +91,11 @@ def span(low: float, high: float) -> str:
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
+def ends(values: pd.Series[float]) -> str:
+    """Return the lowest and the highest of values, as `span` does."""
+    return span(float(values.min()), float(values.max()))
+
+
 def by_value(values: Mapping[str, float], *, rising: bool) -> dict[str, float]:
     """Return what is known of `values`, smallest first if `rising`; equal ones stay in their order."""
     known = {name: value for name, value in values.items() if math.isfinite(value)}

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from runner.present.alt.sentences import by_value, listing, said, unknown
+from runner.present.chart.sentences import by_value, listing, said, unknown
+from runner.present.chart.value import Axis, Extreme
 
 
 @dataclass(frozen=True)
@@ -25,57 +26,38 @@ def course(name: str, points: Iterable[tuple[float, float, bool]]) -> Course:
     return Course(name, tuple(x for x, _, _ in known), tuple(y for _, y, _ in known), tuple(full for *_, full in known))
 
 
-@dataclass(frozen=True)
-class Wording:
-    """How the lines of a figure are told."""
-
-    noun: str
-    """Names the extreme, such as `highest rate`."""
-    y: Callable[[float], str]
-    """A value with its unit, such as `4,200/s`."""
-    x: Callable[[float], str]
-    """A place, such as `at 17.5 s`."""
-    highest: bool = True
-    """Whether the extreme that is told is the highest point of a line, else the lowest."""
-    rising: bool = False
-    """Whether the server with the smallest extreme is told first."""
-
-    @property
-    def order(self) -> str:
-        """The order in which servers are told, in words."""
-        return "lowest first" if self.rising else "highest first"
-
-
-def clauses(courses: Sequence[Course], wording: Wording) -> tuple[str, str, str]:
+def clauses(courses: Sequence[Course], extreme: Extreme, across: Axis, up: Axis) -> tuple[str, str, str]:
     """Return the lines in three degrees of detail: start, extreme and end; the extremes; the outermost of these."""
     known = {course.name: course for course in courses if course.y}
-    turns = {name: _turn(course, wording) for name, course in known.items()}
-    ordered = by_value({name: known[name].y[at] for name, at in turns.items()}, rising=wording.rising)
-    texts = {name: f"{wording.y(value)} {wording.x(known[name].x[turns[name]])}" for name, value in ordered.items()}
-    lines = "; ".join(_line(known[name], turns[name], wording) for name in ordered)
+    turns = {name: _turn(course, extreme) for name, course in known.items()}
+    ordered = by_value({name: known[name].y[at] for name, at in turns.items()}, rising=extreme.rising)
+    texts = {name: f"{up.say(value)} {across.place(known[name].x[turns[name]])}" for name, value in ordered.items()}
+    lines = "; ".join(_line(known[name], turns[name], across, up) for name in ordered)
     rest = unknown([course.name for course in courses], known)
-    extremes = said(wording.noun, wording.order, texts)
+    order = "lowest first" if extreme.rising else "highest first"
+    extremes = said(extreme.noun, order, texts)
     curves = any(len(course.y) > 1 for course in known.values())
     return (
-        f"{f'the lines run, {wording.order}, {lines}' if curves else extremes}{rest}",
+        f"{f'the lines run, {order}, {lines}' if curves else extremes}{rest}",
         f"{extremes}{rest}",
-        f"{said(wording.noun, wording.order, texts, short=True)}{rest}",
+        f"{said(extreme.noun, order, texts, short=True)}{rest}",
     )
 
 
-def _turn(course: Course, wording: Wording) -> int:
+def _turn(course: Course, extreme: Extreme) -> int:
     """Return the place of a line's extreme, the first of several that are equal."""
-    return course.y.index(max(course.y) if wording.highest else min(course.y))
+    return course.y.index(max(course.y) if extreme.highest else min(course.y))
 
 
-def _line(course: Course, turn: int, wording: Wording) -> str:
+def _line(course: Course, turn: int, across: Axis, up: Axis) -> str:
     """Return `gin from 16,130 at 1 over 73,320 at 100 to 65,988 at 1,000`."""
-    last = len(course.y) - 1
+    words = [f"{up.say(y)} {across.place(x)}" for x, y in zip(course.x, course.y, strict=True)]
+    last = len(words) - 1
     if last == 0:
-        return f"{course.name} {wording.y(course.y[0])} {wording.x(course.x[0])}"
+        return f"{course.name} {words[0]}"
     places = [0, turn, last] if 0 < turn < last else [0, last]
-    words = [f"{wording.y(course.y[at])} {wording.x(course.x[at])}" for at in places]
-    return f"{course.name} from {' over '.join(words[:-1])} to {words[-1]}"
+    *first, end = [words[at] for at in places]
+    return f"{course.name} from {' over '.join(first)} to {end}"
 
 
 def hollow(courses: Sequence[Course], place: Callable[[float], str]) -> tuple[str, str]:

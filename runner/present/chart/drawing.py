@@ -1,0 +1,358 @@
+"""The picture of a chart: a panel for each load, or for each server and load with the other servers pale behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from runner.present.chart import rows_of_servers
+from runner.present.chart.value import Chart, Facet
+from runner.present.look import scales, style
+from runner.present.look.palette import Identity, pale
+
+DASHED: Any = (0, (4, 2.5))
+COLUMNS = 3
+"""Small panels beside each other, where the servers of a load are too many for one panel."""
+
+
+def draw(chart: Chart) -> Figure:
+    """Return the figure; without data a small one that says why there is nothing to see."""
+    with style.rc():
+        if chart.nothing:
+            return style.no_data(chart.title, chart.nothing)
+        shape = facets if chart.facets else together if chart.x.label else rows
+        return (chart.draw or shape)(chart)
+
+
+# --- a panel for each server, with axes of its own --------------------------------------------------------
+
+
+def sheet(chart: Chart) -> tuple[Figure, dict[Facet, Axes]]:
+    """Return a figure with an empty panel for each facet, below the server's name, the load where there are several,
+    and the facet's notes.
+    """
+    size, shown = chart.sheet, chart.facets
+    columns = 1 if len(shown) <= size.alone else 2
+    room_in = style.WIDTH_IN / columns - 0.2
+    several = len({facet.panel for facet in shown}) > 1
+    words = [
+        [
+            line
+            for part in ([facet.panel] if several else []) + [note for note in facet.notes if note]
+            for line in style.wrap(part, style.SMALL_PT, room_in)
+        ]
+        for facet in shown
+    ]
+    figure, axes = style.canvas(
+        chart.title,
+        chart.caption,
+        key=chart.key,
+        rows=-(-len(shown) // columns),
+        columns=columns,
+        panel_in=size.panel_in[columns - 1],
+        heading_in=0.36 + max(len(lines) for lines in words) * style.SMALL_PT * style.LINE / 72,
+        left_in=size.left_in,
+        right_in=size.right_in[columns - 1],
+        axis_in=size.axis_in,
+        below_in=size.below_in,
+    )
+    for ax in axes[len(shown) :]:
+        ax.remove()
+    kept = axes[: len(shown)]
+    for ax, facet, lines in zip(kept, shown, words, strict=True):
+        name = style.short(facet.server, 24)
+        style.heading(ax, name, "\n".join(lines), size.left_in - 0.1, chart.looks[facet.server].ink)
+    _name_lowest(kept, chart.x.label)
+    return figure, dict(zip(shown, kept, strict=True))
+
+
+def _name_lowest(axes: list[Axes], label: str) -> None:
+    """Name the axis across in the lowest panel of each column, once for all above."""
+    by_column: dict[float, Axes] = {}
+    for ax in axes:
+        by_column[round(ax.get_position().x0, 3)] = ax
+    for ax in by_column.values():
+        ax.set_xlabel(label)
+
+
+def facets(chart: Chart) -> Figure:
+    """Draw a panel for each server, all with the same limits upwards."""
+    figure, axes = sheet(chart)
+    limits = _limits(chart)
+    for facet, ax in axes.items():
+        curves = chart.of_panel(facet.panel)
+        places = _places(pd.concat(curves.values())["x"]) if chart.x.even else {}
+        if places:
+            curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
+        _behind(ax, curves, facet.server)
+        if chart.dashed:
+            dashed = chart.series(facet.panel, facet.server, chart.dashed)
+            lines_of(ax, dashed, color=style.INK, lw=1.0, ls=DASHED, label="bound")
+        _mark(ax, chart, curves[facet.server], facet.server)
+        _axis_up(ax, chart, limits)
+        _axis_across(ax, facet, places)
+    return figure
+
+
+def _places(values: pd.Series[float]) -> dict[float, int]:
+    """Return the place of each value on an axis where they stand at the same distance."""
+    return {float(value): number for number, value in enumerate(np.unique(values.dropna()))}
+
+
+def _behind(ax: Axes, curves: Mapping[str, pd.DataFrame], server: str) -> None:
+    """Draw the lines of the servers other than `server`."""
+    others = [rows for other, rows in curves.items() if other != server]
+    if others:
+        lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
+
+
+def _limits(chart: Chart) -> tuple[float, float]:
+    """Return the limits upwards of all panels alike, so that they compare."""
+    frame, (spare, spare_log) = chart.frame, chart.spare
+    dashed = frame["series"] == (chart.dashed or None)
+    high = float(np.nanmax([frame["high"].max(), frame.loc[dashed, "y"].max()])) or 1.0
+    if not chart.y.log:
+        return 0.0, high * spare
+    low = float(frame["low"].min())
+    return max(low, 1e-3) / spare_log, max(high, 1e-3) * spare_log
+
+
+def _axis_up(ax: Axes, chart: Chart, limits: tuple[float, float]) -> None:
+    if chart.y.log:
+        ax.set_yscale("log")
+    ax.set_ylim(*limits)
+    ax.set_ylabel(chart.y.label)
+    if chart.y.log:
+        scales.log_axis(ax, "y")
+    else:
+        scales.even_axis(ax, "y")
+
+
+def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
+    if places:
+        ax.set_xlim(-0.5, len(places) - 0.5)
+        ax.set_xticks(range(len(places)), [f"{value:,.10g}" for value in places])
+        return
+    if facet.limits:
+        ax.set_xlim(*facet.limits)
+    if facet.ticks:
+        scales.ticks_across(ax, list(facet.ticks), lambda at: facet.ticks.get(at, ""))
+    else:
+        scales.even_axis(ax, "x")
+
+
+# --- a panel for each load: its servers together where they are few, else a small panel each --------------
+
+
+def together(chart: Chart) -> Figure:
+    """Draw a panel for each load."""
+    curves = {panel: _known(chart, panel) for panel in chart.headings}
+    rows = {panel: _rows(chart, panel, own) for panel, own in curves.items()}
+    figure, grid = style.page(chart.title, chart.caption, [row for own in rows.values() for row in own], key=chart.key)
+    start = 0
+    for panel, own in curves.items():
+        axes = grid[start : start + len(rows[panel])]
+        start += len(rows[panel])
+        if not own:
+            _say_nothing(axes[0][0], chart, panel)
+        elif rows_of_servers.wanted(chart, own):
+            rows_of_servers.fill(axes[0], chart, panel, own)
+        elif _shares(chart, own):
+            _fill_one(axes[0][0], chart, panel, own)
+        else:
+            _fill_many(axes, chart, panel, own)
+    return figure
+
+
+def _shares(chart: Chart, servers: Collection[str]) -> bool:
+    """Return whether one panel holds the curves of all servers of a load."""
+    return len(servers) <= chart.shared.few and not chart.shared.alone
+
+
+def _known(chart: Chart, panel: str) -> dict[str, pd.DataFrame]:
+    """Return the rows of each server that has any point in a panel, moved apart where several share it."""
+    every = chart.of_panel(panel)
+    found = {server: rows for server, rows in every.items() if rows["y"].notna().any() or chart.shared.alone}
+    if not _shares(chart, found) or rows_of_servers.wanted(chart, found):
+        return found
+    middle = (len(found) - 1) / 2
+    factors = {server: chart.shared.nudge ** (place - middle) for place, server in enumerate(found)}
+    return {server: rows.assign(x=rows["x"] * factors[server]) for server, rows in found.items()}
+
+
+def _rows(chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> list[style.Row]:
+    """Return the rows of panels that a load needs."""
+    size, servers = chart.shared, list(curves)
+    head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
+    if not servers:
+        return [style.Row(1, 0.3, head_in, 0.1)]
+    if rows_of_servers.wanted(chart, curves):
+        return [rows_of_servers.row(curves)]
+    if _shares(chart, servers):
+        return [style.Row(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
+    columns = min(COLUMNS, len(servers))
+    count = -(-len(servers) // columns)
+    heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
+    return [
+        style.Row(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
+        for own_in, axis_in in zip(heads_in, axes_in, strict=True)
+    ]
+
+
+def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
+    style.heading(ax, *chart.headings[panel])
+    ax.set_axis_off()
+    ax.text(0, 0.5, chart.shared.nothing, transform=ax.transAxes)
+
+
+def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+    style.heading(ax, *chart.headings[panel])
+    for server, rows in curves.items():
+        _mark(ax, chart, rows, server)
+    (chart.finish or finish)(ax, chart, panel)
+    ax.set_xlabel(chart.xlabels.get(panel, chart.x.label))
+    ax.set_ylabel(chart.y.label)
+    last = {server: rows.dropna(subset="y").iloc[-1] for server, rows in curves.items()}
+    ends = {server: chart.ends.get((panel, server), (row["x"], row["y"])) for server, row in last.items()}
+    style.label_ends(ax, [(server, chart.looks[server], *end) for server, end in ends.items()])
+
+
+def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+    style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
+    columns, last = len(grid[0]), len(curves) - 1
+    axes = [ax for row in grid for ax in row]
+    for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
+        style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
+        if not chart.shared.alone:
+            _behind(ax, curves, server)
+        _mark(ax, chart, rows, server)
+        (chart.finish or finish)(ax, chart, panel)
+        ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
+    for ax in axes[last + 1 :]:
+        ax.remove()
+    _name_axes(grid, chart.xlabels.get(panel, chart.x.label), chart.y.label)
+
+
+def _name_axes(grid: Sequence[Sequence[Axes]], xlabel: str, ylabel: str) -> None:
+    """Write the names of shared axes once, in the middle below and on the left."""
+    first, last = grid[0][0].get_position(), grid[-1][0].get_position()
+    figure = style.figure_of(grid[0][0])
+    width, height = figure.get_size_inches()
+    right = grid[0][-1].get_position().x1
+    below = last.y0 - 0.38 / height
+    figure.text((first.x0 + right) / 2, below, xlabel, size=style.TEXT_PT, ha="center", va="top")
+    middle = (first.y1 + last.y0) / 2
+    figure.text(0.1 / width, middle, ylabel, size=style.TEXT_PT, rotation=90, ha="left", va="center")
+
+
+def finish(ax: Axes, chart: Chart, panel: str) -> None:
+    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
+    own = chart.frame[chart.frame["panel"] == panel]
+    for axis, kind, values in (("x", chart.x, own[["x"]]), ("y", chart.y, own[["y", "low", "high"]])):
+        low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
+        spare = (1.0 if axis == "x" else chart.spare[0]) if not kind.log else chart.spare[1]
+        limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
+        ax.set(**{f"{axis}scale": "log" if kind.log else "linear", f"{axis}lim": limits})
+        (scales.log_axis if kind.log else scales.even_axis)(ax, axis)
+
+
+# --- a row for each server --------------------------------------------------------------------------------
+
+
+def rows(chart: Chart) -> Figure:
+    """Draw a panel for each load, in it a row for each server: a point with its low to high."""
+    named = [chart.headings.get(panel, (panel, "")) for panel in chart.panels]
+    figure, axes = style.canvas(
+        chart.title,
+        chart.caption,
+        key=chart.key,
+        rows=len(named),
+        panel_in=0.2 + 0.36 * len(chart.servers),
+        heading_in=0.36 + any(words for _, words in named) * style.SMALL_PT * style.LINE / 72,
+        left_in=max(0.95, style.label_room(chart.servers)),
+        right_in=0.3,
+    )
+    low, high = float(chart.frame["low"].min()), float(chart.frame["high"].max())
+    for ax, panel, heading in zip(axes, chart.panels, named, strict=True):
+        style.heading(ax, *heading)
+        own = chart.of_panel(panel)
+        for place, (server, found) in enumerate(own.items()):
+            _row(ax, place, found.iloc[0], chart.looks[server], server)
+        style.name_rows(ax, list(own), chart.looks)
+        if chart.y.log:
+            ax.set(xscale="log", xlim=(low / 1.1, high * (high / low) ** 0.2 * 1.1))
+        else:
+            ax.set_xlim(0, high * 1.3 or 1)
+        (scales.log_axis if chart.y.log else scales.even_axis)(ax, "x")
+        ax.set_xlabel(chart.y.label)
+    return figure
+
+
+def _row(ax: Axes, place: int, point: pd.Series[Any], look: Identity, label: str) -> None:
+    """Draw the point of a server with its range and its value; what does not rank is hollow and pale."""
+    if not np.isfinite(point["y"]):
+        ax.text(0.01, place, "no data", transform=ax.get_yaxis_transform(), size=style.SMALL_PT, va="center")
+        return
+    color = look.color if point["solid"] else pale(look.color)
+    ranges = [[point["y"] - point["low"]], [point["high"] - point["y"]]]
+    ax.errorbar(
+        [point["y"]], [place], xerr=ranges, color=color, capsize=3, lw=1.3, marker=look.marker, ms=7, label=label,
+        markerfacecolor=color if point["solid"] else "white", zorder=3,
+    )  # fmt: skip
+    ax.annotate(
+        style.number(point["y"]), (point["high"], place), (8, 0), textcoords="offset points", size=style.SMALL_PT,
+        va="center",
+    )  # fmt: skip
+
+
+# --- curves -----------------------------------------------------------------------------------------------
+
+
+def _mark(ax: Axes, chart: Chart, rows: pd.DataFrame, server: str) -> None:
+    (chart.mark or band)(ax, rows, chart.looks[server], server)
+
+
+def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
+    """Draw a line for each server by seaborn; NaN breaks it, where seaborn alone would join its ends."""
+    runs = rows["y"].isna().cumsum()[rows["y"].notna()]
+    known = rows.loc[runs.index]
+    if len(known):
+        # Without the names of the columns, which would become the labels of the axes.
+        x, y, units = known["x"].to_numpy(float), known["y"].to_numpy(float), runs.to_numpy()
+        server = pd.factorize(known["server"])[0]
+        sns.lineplot(
+            x=x, y=y, units=server * (len(rows) + 1) + units, estimator=None, sort=False, legend=False, ax=ax, **drawn
+        )  # fmt: skip
+
+
+def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
+    """Draw a curve with its low to high behind it, and a mark at its last point."""
+    known = rows[rows["y"].notna()]
+    ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.25, lw=0, color=look.color)
+    lines_of(ax, rows, label=label, color=look.color)
+    if len(known):
+        x, y = known["x"].iloc[-1], known["y"].iloc[-1]
+        ax.plot(x, y, marker=look.marker, ms=5.5, label="_end", clip_on=False, color=look.color)
+
+
+def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
+    """Draw points with their low to high, joined; what does not rank is hollow and pale."""
+    faint = pale(look.color)
+    known = rows.dropna(subset="y")[["x", "y", "low", "high", "solid"]]
+    found: list[tuple[Any, ...]] = list(known.itertuples(index=False, name=None))
+    for (x0, y0, *_, full0), (x1, y1, *_, full1) in pairwise(found):
+        color = look.color if full0 and full1 else faint
+        ax.plot([x0, x1], [y0, y1], color=color, lw=1.6, label="_line", zorder=2)
+    for x, y, low, high, full in found:
+        color = look.color if full else faint
+        ax.errorbar(
+            [x], [y], yerr=[[y - low], [high - y]], color=color, capsize=3, lw=1.3, marker=look.marker, ms=6,
+            label=label, zorder=3, markerfacecolor=color if full else "white",
+        )  # fmt: skip

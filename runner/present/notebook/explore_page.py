@@ -1,0 +1,209 @@
+"""What the notebook for exploring a run calls: its tidy tables, the servers' colours, and how pictures are shown.
+
+A cell of the notebook is a few lines of seaborn for the reader to change. `ExplorePage` gives it the tables and shows
+what it drew.
+"""
+
+# mypy: allow-untyped-calls
+# IPython ships without type annotations of its own.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from runner.model import LabError
+from runner.present.frames import read_tables, sealed_trials
+from runner.present.look import scales, style
+from runner.present.look.content import Paragraph, Sheet
+from runner.present.look.palette import identities
+from runner.present.notebook.page import TEXT, check_parameters, png_of, show, show_picture
+from runner.present.notebook.run_page import RunPage, run_page
+from runner.present.notebook.spike_page import has_reader
+from runner.present.statistics.stats import histogram_quantile
+from runner.store import find_run
+
+JOINED = ("server", "tool", "load")
+"""Columns of the trials that every row of the other tables has, too."""
+ROWS = {
+    "trials": ("sealed trial", "server, tool, load, rps, latency_p99_ms, server_cpu_mean_pct, verdict"),
+    "latency": ("sealed trial, second and range of latencies", "second, lower_ms, upper_ms, count"),
+    "throughput": ("sealed trial and 0.1 s (k6)", "t_s, requests, failed"),
+    "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
+}
+"""Table -> what a row is, and the columns that are asked for most."""
+
+
+def open_tables(run: str, trial: str = "") -> ExplorePage:
+    """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
+
+    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
+    `run_page.open_report`, and for a trial that the run does not have or that was not sealed.
+    """
+    check_parameters(run=(run, TEXT), trial=(trial, TEXT))
+    folder = find_run(run)
+    tables = read_tables(folder)
+    every = tables.trials
+    places = every["server"].map({server: place for place, server in enumerate(identities(every))})
+    trials = sealed_trials(every.assign(place=places)).sort_values(["load_order", "place", "trial_order"])
+    trials = trials.drop(columns="place").reset_index(drop=True)
+    if trial and trial not in set(trials["trial_id"]):
+        raise LabError(f"This run has no sealed trial {trial!r}.")
+    ordered = trials.assign(k6=trials["tool"] == "k6").sort_values(["k6", "server_cpu_peak_100ms_pct"], ascending=False)
+    mpl.rcParams.update(style.RC)
+    chosen = trial or next(iter(ordered["trial_id"]), "")
+    return ExplorePage(**vars(run_page(folder, tables)), trials=trials, trial=chosen, live=has_reader())
+
+
+@dataclass(eq=False, kw_only=True)
+class ExplorePage(RunPage):
+    """An open run in the notebook: its tables for seaborn, and how a picture is shown.
+
+    Every table has sealed trials only, and in each row the trial's `trial_id`, `server`, `tool` and `load`;
+    docs/data.md says what the columns mean.
+    """
+
+    trials: pd.DataFrame
+    """One row per trial, sorted by load."""
+    trial: str
+    """The trial that the notebook looks at more closely; empty where the run has none."""
+    live: bool = False
+    """Whether somebody sits in front of the notebook: then no file is changed."""
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    @property
+    def latency(self) -> pd.DataFrame:
+        """How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk."""
+        return self._joined(self.tables.latency)
+
+    @property
+    def throughput(self) -> pd.DataFrame:
+        """How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on."""
+        return self._joined(self.tables.throughput)
+
+    @property
+    def resources(self) -> pd.DataFrame:
+        """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
+        return self._joined(self.tables.resources)
+
+    def requests(self, trial: str = "") -> pd.DataFrame:
+        """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
+        return self._joined(self.tables.requests(trial or self.trial))
+
+    def percentiles(
+        self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
+    ) -> pd.DataFrame:
+        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
+        found = [
+            (*(key if isinstance(key, tuple) else (key,)), f"p{100 * share:g}", ms)
+            for key, own in rows.groupby(list(by))
+            for share, ms in zip(
+                shares, histogram_quantile(own["lower_ms"], own["upper_ms"], own["count"], shares), strict=True
+            )
+        ]
+        return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
+
+    def _joined(self, table: pd.DataFrame) -> pd.DataFrame:
+        return table.merge(self.trials[["trial_id", *JOINED]], on="trial_id")
+
+    # --- choices ----------------------------------------------------------------------------------------------
+
+    @property
+    def load(self) -> str:
+        """The load by k6 that most trials have, else that of another tool; empty where no trial was sealed."""
+        k6 = self.trials[self.trials["tool"] == "k6"]
+        loads = (self.trials if k6.empty else k6)["load"]
+        return str(loads.value_counts(sort=False).idxmax()) if len(loads) else ""
+
+    @property
+    def colors(self) -> dict[str, str]:
+        """Each server's colour, as in all figures of the run: seaborn's `palette`."""
+        return {server: look.color for server, look in identities(self.tables.trials).items()}
+
+    # --- cells ------------------------------------------------------------------------------------------------
+
+    def show_tables(self) -> None:
+        """Show which tables there are, and what one row of each is."""
+        rows = [
+            {"table": name, "rows": f"{len(getattr(self, name)):,}", "one row per": row, "columns, among others": names}
+            for name, (row, names) in ROWS.items()
+        ]
+        requests = {
+            "table": "requests()",
+            "rows": f"{len(self.requests()):,}",
+            "one row per": "request of the trial (k6)",
+            "columns, among others": "t_s, latency_ms, waiting_ms, status, ok",
+        }
+        show([Sheet(pd.DataFrame([*rows, requests]))])
+
+    def has(self, rows: pd.DataFrame, sentence: str) -> bool:
+        """Return whether there are rows to draw; where there are none, show `sentence` in place of a picture."""
+        if rows.empty:
+            show([Paragraph(sentence)])
+        return not rows.empty
+
+    def show_drawn(self, name: str, drawn: Any, words: str) -> None:
+        """Show what seaborn drew (a grid or axes), as wide as all figures, with `words` below it.
+
+        `words`, the axes and the colours are also its alternative text. Where nobody sits in front of the notebook, it
+        is saved as explore-NAME.png and .svg in the run's figures folder.
+        """
+        figure: Figure = drawn.figure
+        _lay_out(figure)
+        text = _described(figure, words)
+        if self.live:
+            png = png_of(figure)
+        else:
+            png = style.save(figure, self.figures, f"explore-{name}")[0].read_bytes()
+            self.shown.append(f"explore-{name}")
+        plt.close(figure)
+        show_picture(png, text)
+        show([Paragraph(words)])
+
+
+def _lay_out(figure: Figure) -> None:
+    """Make a picture as wide as the page, with its legends above the panels, so that it can be read on a phone."""
+    figure.set_figwidth(style.WIDTH_IN)
+    figure.set_layout_engine("constrained")
+    for legend in list(figure.legends):
+        names = [text.get_text() for text in legend.get_texts()]
+        title = legend.get_title().get_text()
+        handles = [handle for handle in legend.legend_handles if handle is not None]
+        legend.remove()
+        figure.legend(handles, names, title=title, loc="outside upper left", ncols=4, frameon=False, alignment="left")
+    figure.draw_without_rendering()  # ticks need to know how much room there is
+    for ax in figure.axes:
+        for axis in ("x", "y"):
+            if getattr(ax, f"get_{axis}scale")() == "log":
+                scales.log_axis(ax, axis)
+
+
+def _described(figure: Figure, words: str) -> str:
+    """Return the alternative text of a picture: `words`, then its panels, its axes and who has which colour."""
+    axes = figure.axes
+    parts = [words]
+    if len(axes) > 1:
+        parts.append(f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}.")
+    for side, axis in (("Across", "x"), ("Up", "y")):
+        name = next((label for ax in axes if (label := getattr(ax, f"get_{axis}label")())), "")
+        parts.append(f"{side}: {name}{', ' if name else ''}{_extent(axes, axis)}.")
+    named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    return " ".join([*parts, f"Legend: {', '.join(named)}."] if named else parts)
+
+
+def _extent(axes: Sequence[Axes], axis: str) -> str:
+    """Return what an axis goes from and to: the words at its ticks, or the numbers of its limits in all panels."""
+    target = axes[0].xaxis if axis == "x" else axes[0].yaxis
+    words = [label.get_text() for label in target.get_ticklabels() if label.get_text()]
+    if words and not any(word.lstrip("−-")[:1].isdigit() or word.startswith("$") for word in words):
+        return f"{words[0]} to {words[-1]}"
+    ends = [end for ax in axes for end in getattr(ax, f"get_{axis}lim")()]
+    return f"{style.number(min(ends))} to {style.number(max(ends))}"
