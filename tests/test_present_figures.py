@@ -18,7 +18,7 @@ from figure_checks import lines, picture, readable, texts, words
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present.chart import charts
+from runner.present.chart import charts, draw
 from runner.present.figures import cpu, latency, seconds, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
@@ -49,7 +49,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize(("server", "median"), [("axum", 250.0), ("gin", 280.0), ("nginx", 200.0)])
 def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median: float) -> None:
-    ((x, ms),) = lines(latency.spectrum(tables), 0, server)
+    ((x, ms),) = lines(draw(latency.spectrum(tables)), 0, server)
     known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
     assert np.allclose(ms, known, rtol=0.01)
     # 264,600 requests in the shortest trial: 100 of them lie beyond 1 - 100/264600 = 99.962 %.
@@ -65,7 +65,7 @@ def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> N
 
 
 def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
-    figure = throughput.over_time(tables)
+    figure = draw(throughput.over_time(tables))
     ((t_s, rps),) = lines(figure, 0, "gin")
     assert rps.mean() == pytest.approx(9000, rel=0.005)
     assert rps.max() == pytest.approx(9000 * 1.05, rel=0.005)
@@ -82,7 +82,7 @@ def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
 
 
 def test_cpu_over_time_marks_the_injected_burst(tables: Tables) -> None:
-    figure = cpu.over_time(tables)
+    figure = draw(cpu.over_time(tables))
     panel = figure.axes[0]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
     curves = [np.asarray(line.get_ydata(), float) for line in panel.lines if line.get_label() == "server"]
     assert len(curves) == 3
@@ -99,12 +99,14 @@ def test_cpu_over_time_ends_with_the_load(tables: Tables) -> None:
     own = tables.resources[(tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)]
     after = own.assign(t_s=own["t_s"] + trial["duration_s"], cpu_pct=1.0)
     longer = replace(tables, resources=pd.concat([tables.resources, after], ignore_index=True))
-    for before, drawn in zip(cpu.over_time(tables).axes[0].lines, cpu.over_time(longer).axes[0].lines, strict=True):
+    for before, drawn in zip(
+        draw(cpu.over_time(tables)).axes[0].lines, draw(cpu.over_time(longer)).axes[0].lines, strict=True
+    ):
         assert np.array_equal(before.get_xydata(), drawn.get_xydata())
 
 
 def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
-    figure = cpu.peaks(tables)
+    figure = draw(cpu.peaks(tables))
     peak, price = figure.axes[:2]
     assert [round(bar.get_width(), 3) for bar in peak.patches] == [58.5, 106.6, 15.6]
     assert [round(bar.get_width(), 5) for bar in price.patches] == [0.05, 0.09111, 0.01333]
@@ -112,7 +114,7 @@ def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
 
 
 def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    figure = wrk_matrix.requests(tables)
+    figure = draw(wrk_matrix.requests(tables))
     ax = figure.axes[0]
     points = {(c.get_label(), i): c for i, c in enumerate(ax.containers)}
     ours = [container for (label, _), container in points.items() if label == "gin"]
@@ -144,7 +146,7 @@ def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
 
 
 def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
-    text = words(latency.spectrum(tables))
+    text = words(draw(latency.spectrum(tables)))
     assert "15 trials, 3 per server and load; 1 failed trial left out" in text
     assert "generator-bound 15 of 15" in text
     assert "Engine: process" in text and "Example CPU @ 2.50GHz, 2 CPUs" in text
@@ -223,12 +225,12 @@ def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
 def test_a_run_whose_k6_trials_all_failed_says_so(tables: Tables) -> None:
     trials = tables.trials.assign(status="failed")
     failed = Tables(tables.manifest, trials, tables.latency, tables.throughput, tables.resources)
-    assert "No closed-load k6 trial of this run was sealed" in words(latency.spectrum(failed))
+    assert "No closed-load k6 trial of this run was sealed" in words(draw(latency.spectrum(failed)))
 
 
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:
     few = tables.latency.groupby("trial_id").head(3).assign(count=10)
-    figure = latency.spectrum(Tables(tables.manifest, tables.trials, few, tables.throughput, tables.resources))
+    figure = draw(latency.spectrum(Tables(tables.manifest, tables.trials, few, tables.throughput, tables.resources)))
     assert "Too few requests" in figure.axes[0].texts[0].get_text()
 
 
@@ -274,7 +276,7 @@ def test_files_are_byte_stable_across_processes(run: RunFolder, tmp_path: Path) 
 
 
 def test_files_are_two_pixels_a_css_pixel_and_carry_no_date(tables: Tables, tmp_path: Path) -> None:
-    png, svg = style.save(latency.spectrum(tables), tmp_path, "figure")
+    png, svg = style.save(draw(latency.spectrum(tables)), tmp_path, "figure")
     assert int.from_bytes(png.read_bytes()[16:20], "big") == 1400
     text = svg.read_text()
     assert "<dc:date>" not in text and "<text" not in text

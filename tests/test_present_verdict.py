@@ -20,7 +20,7 @@ from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence, little
 from runner.present.case import Case, choose, probed
-from runner.present.chart import charts
+from runner.present.chart import charts, draw
 from runner.present.figures import clients
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
@@ -138,7 +138,7 @@ def test_a_probe_that_waited_longer_is_not_said_to_be_spared(case: Case) -> None
 
 
 def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) -> None:
-    figure = clients.two_clients(case)
+    figure = draw(clients.two_clients(case))
     ((ours, _),) = lines(figure, 0, "median of k6")
     ((probes, _),) = lines(figure, 0, "median of probe")
     assert ours[0] == pytest.approx(synthetic_rates.MEDIAN_MS)
@@ -190,7 +190,7 @@ def test_servers_differ_in_cpu_per_request(case: Case) -> None:
 
 
 def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
-    figure = clients.cpu(case)
+    figure = draw(clients.cpu(case))
     ((_, server),) = lines(figure, 0, "server")
     assert np.median(server) == pytest.approx(90, rel=0.01)  # 0.1 ms for each of 9,000 requests/s
     assert all(lines(figure, panel, "given")[0][1][0] == 100 for panel in (0, 1))
@@ -227,7 +227,7 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
     assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
     assert "probe's p50, ms" not in evidence.servers_table(found).columns
     assert "Measured: " in little.words(found) and "counted" not in little.words(found)
-    figure = clients.two_clients(found)
+    figure = draw(clients.two_clients(found))
     assert "There was no probe" in words(figure) and "another client" not in words(figure)
     assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")
     assert {"CPU of the server", "CPU of the generator"} <= set(evidence.evidence_table(found)["evidence"])
