@@ -18,7 +18,7 @@ from figure_checks import lines, picture, readable, texts, words
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present.chart import charts, draw
+from runner.present.chart import charts, draw, made
 from runner.present.figures import cpu, latency, seconds, throughput, wrk_matrix
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
@@ -27,6 +27,7 @@ from runner.store import RunFolder
 ROOT = Path(__file__).parents[1]
 FIGURES = charts("report")
 K6_FIGURES = ("latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks")
+WRK_FIGURES = ("wrk-requests", "wrk-cpu-per-request")
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +219,10 @@ def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
         for text, _, (left, bottom, right, top) in texts(figure):
             width, height = figure.get_size_inches() * figure.dpi
             assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{name}: {text!r} is cut"
-        empty = (name in K6_FIGURES and shape.get("k6") == ()) or (name not in K6_FIGURES and shape.get("wrk") is False)
-        assert ("This run has no" in words(figure)) == empty
+        said = "This run has no" in words(figure)
+        assert said == bool(made(name, tables).nothing)
+        if name in (*K6_FIGURES, *WRK_FIGURES):
+            assert said == (shape.get("k6") == () if name in K6_FIGURES else shape.get("wrk") is False)
 
 
 def test_a_run_whose_k6_trials_all_failed_says_so(tables: Tables) -> None:

@@ -14,6 +14,7 @@ from runner.present.chart.value import (
     by_panel,
     cells,
     empty,
+    median_point,
     points,
     tidy,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -93,7 +94,7 @@ def facets(chart: Chart) -> Figure:
         _behind(ax, curves, facet.server)
         if chart.dashed:
             dashed = chart.series(facet.panel, facet.server, chart.dashed)
-            ax.plot(dashed["x"], dashed["y"], color=style.INK, lw=1.0, ls=DASHED, label="bound")
+            lines_of(ax, dashed, color=style.INK, lw=1.0, ls=DASHED, label="bound")
         _mark(ax, chart, curves[facet.server], facet.server)
         _axis_up(ax, chart, limits)
         _axis_across(ax, facet, places)
@@ -107,9 +108,9 @@ def _places(values: pd.Series[float]) -> dict[float, int]:
 
 def _behind(ax: Axes, curves: Mapping[str, pd.DataFrame], server: str) -> None:
     """Draw the lines of the servers other than `server`."""
-    for other, rows in curves.items():
-        if other != server:
-            ax.plot(rows["x"], rows["y"], color=style.BEHIND, lw=0.9, label="_other", zorder=1)
+    others = [rows for other, rows in curves.items() if other != server]
+    if others:
+        lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
 
 
 def _limits(chart: Chart) -> tuple[float, float]:
@@ -318,11 +319,24 @@ def _mark(ax: Axes, chart: Chart, rows: pd.DataFrame, server: str) -> None:
     (chart.mark or band)(ax, rows, chart.looks[server], server)
 
 
+def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
+    """Draw a line for each server by seaborn; NaN breaks it, where seaborn alone would join its ends."""
+    runs = rows["y"].isna().cumsum()[rows["y"].notna()]
+    known = rows.loc[runs.index]
+    if len(known):
+        # Without the names of the columns, which would become the labels of the axes.
+        x, y, units = known["x"].to_numpy(float), known["y"].to_numpy(float), runs.to_numpy()
+        server = pd.factorize(known["server"])[0]
+        sns.lineplot(
+            x=x, y=y, units=server * (len(rows) + 1) + units, estimator=None, sort=False, legend=False, ax=ax, **drawn
+        )  # fmt: skip
+
+
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw a curve with its low to high behind it, and a mark at its last point."""
     known = rows[rows["y"].notna()]
     ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.25, lw=0, color=look.color)
-    ax.plot(rows["x"], rows["y"], label=label, color=look.color)
+    lines_of(ax, rows, label=label, color=look.color)
     if len(known):
         x, y = known["x"].iloc[-1], known["y"].iloc[-1]
         ax.plot(x, y, marker=look.marker, ms=5.5, label="_end", clip_on=False, color=look.color)

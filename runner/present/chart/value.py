@@ -233,7 +233,7 @@ def points(
 
 def tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the frame of all curves; without any value an empty one."""
-    frame = pd.concat(parts, ignore_index=True)
+    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
     return frame if frame["y"].notna().any() else frame.iloc[:0]
 
 
