@@ -119,16 +119,17 @@ def spool_points(raw: Path, folder: Path, *, memory_mb: int, threads: int, salva
     DuckDB gets `memory_mb`, and spills into `folder`.
     """
     tally, problem, lines = Tally(), None, _Lines(raw)
-    batches = iter(lines)
     try:
         with connect(folder, memory_mb, threads) as connection:
-            connection.register("lines", pa.RecordBatchReader.from_batches(_LINE, batches))
+            connection.register("lines", pa.RecordBatchReader.from_batches(_LINE, iter(lines)))
             _pair(connection.sql(_POINTS_OF_LINES).to_arrow_reader(BATCH), folder, tally)
     except (OSError, pa.ArrowInvalid, _MisalignedError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         problem = str(error).splitlines()[0]
-        deque(batches, maxlen=0)  # whether the stream is whole explains more than a line
+        # Whether the stream is whole explains more than a line; a thread of DuckDB may still be reading the one above.
+        lines = _Lines(raw)
+        deque(lines, maxlen=0)
     damage = lines.damage
     if damage is not None and not damage.cut:
         raise damage
@@ -217,7 +218,8 @@ def _blocks(raw: Path) -> Iterator[bytes]:
     except EOFError:
         raise DamageError(1, "the gzip stream ends early", cut=True) from None
     except zlib.error as error:
-        what = "the file is not gzip" if size == 0 else "the gzip stream is corrupt"
+        with raw.open("rb") as handle:
+            what = "the gzip stream is corrupt" if handle.read(2) == b"\x1f\x8b" else "the file is not gzip"
         raise DamageError(1, f"{what} ({error})") from None
     if size == 0:
         raise DamageError(1, "the file is empty")
