@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
 from runner.digest.k6_raw import BATCH, DamageError, Tally, connect, rebatched, spool_points
@@ -318,7 +319,7 @@ def _write_tables(
     with pq.ParquetWriter(requests, rows.schema, compression="zstd", compression_level=1, **encoding) as writer:
         for batch in rebatched(rows, BATCH // 8):
             writer.write_batch(batch)
-    database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type="arrow")
+    database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type=func.ARROW)
     histogram = database.sql(_LATENCY).fetchnumpy()
     pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")
     bins = {"bins": (points.last_end_ns - points.first_start_ns) // BIN_NS + 1, "bin_ns": BIN_NS}
