@@ -36,7 +36,7 @@ FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
 def test_every_figure_stands_in_its_notebook() -> None:
     for name, found in charts().items():
         source = (ROOT / "notebooks" / f"{found.notebook}.ipynb").read_text()
-        assert f'.show(\\"{name}\\")' in source or found.notebook == "cpu_spikes", name
+        assert f'.show_figure(\\"{name}\\")' in source, name
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +307,7 @@ def test_the_tables_of_a_run_are_tidy(in_lab: Path, tmp_path: Path, capsys: pyte
     known = synthetic_run.quantiles(synthetic_run.THREE["gin"][3] / 0.98)
     ms = page.percentiles(own, ["server"]).set_index("percentile")["ms"]
     assert dict(ms) == pytest.approx({p: known[f"latency_{p}_ms"] for p in ("p50", "p95", "p99")}, rel=0.011)
-    page.tables()
+    page.show_tables()
     assert "| latency |" in capsys.readouterr().out
     with pytest.raises(LabError, match="no sealed trial 'nope'"):
         open_tables(str(in_lab / "data" / "sample"), "nope")
@@ -318,6 +318,7 @@ def test_single_requests_are_there_where_a_run_has_kept_them(in_lab: Path, tmp_p
     trial = "gin-experiments-vus3000-b1"
     assert open_tables(str(run), trial).requests().empty
     rows = pd.DataFrame({"t_s": [0.1, 0.2], "latency_ms": [1.0, 2.0], "waiting_ms": 0.5, "status": 200, "ok": True})
+    rows = rows.assign(blocked_ms=0.0, connecting_ms=0.0, sending_ms=0.1, receiving_ms=0.1, error_code=0)
     (run / "tables" / "requests").mkdir()
     rows.to_parquet(run / "tables" / "requests" / f"{trial}.parquet")
     requests = open_tables(str(run), trial).requests()

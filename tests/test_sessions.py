@@ -100,7 +100,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
         (
             'workload = "wrk-matrix"\nconnections = [4]',
             'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2',
-            "a ramp or a search has trials of its own",
+            "ramps and searches have no slices",
         ),
     ],
 )

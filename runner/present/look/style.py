@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from PIL import Image
 
 from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
@@ -288,14 +290,18 @@ def number(value: float) -> str:
 
 
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write NAME.png (two pixels a CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
+    """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     with rc():
         with replacing(png) as temporary:
-            figure.savefig(
-                temporary, format="png", dpi=200, metadata={"Software": None},
-                pil_kwargs={"compress_level": 3},  # 5 % more bytes than 6, in two thirds of the time
-            )  # fmt: skip
+            _with_palette(figure).save(temporary, format="PNG", compress_level=6)
         with replacing(svg) as temporary:
             figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
     return png, svg
+
+
+def _with_palette(figure: Figure) -> Image.Image:
+    """Return a figure's pixels in 256 colours: a third of the bytes, and no difference that an eye sees."""
+    pixels = io.BytesIO()
+    figure.savefig(pixels, format="png", dpi=200, pil_kwargs={"compress_level": 0})
+    return Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)
