@@ -60,7 +60,7 @@ class Limit(StrEnum):
         "one request was under way at a time: the rate is 1 / (the time of one cycle)",
     )  # fmt: skip
     UNKNOWN = (
-        "not told", "inconclusive", "?", "not told", "the limit is not told",
+        "unknown", "inconclusive", "?", "unknown", "the limit is unknown",
         "neither rate nor response times can be ascribed to one side, or a rate was offered and not kept",
     )  # fmt: skip
 

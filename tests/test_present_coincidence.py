@@ -183,7 +183,7 @@ def test_the_events_of_a_run_are_those_that_were_put_in(tables):
     assert not of["throttling"].unknown and len(of["throttling"].intervals) == 0
     assert len(of["context switches"].intervals) == 0
     assert "pool exhausted" not in of and "database's CPU spike" not in of
-    assert kinds(view(tables, AXUM, ""))["GC cycle"].unknown == "the server tells of no garbage collector"
+    assert kinds(view(tables, AXUM, ""))["GC cycle"].unknown == "the server reports no garbage collector"
 
 
 def test_an_exhausted_pool_is_an_event(stored):
@@ -226,10 +226,10 @@ def test_the_control_counts_spikes_by_server(tables):
     assert float(table.loc["gin", "a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
     assert table.loc["gin", "trials with one"] == "1"
     assert table.loc["gin", "with the load's begin"] == "1"
-    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none told"]
+    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none reported"]
     assert "reference (calibration)" in table.index
     said = spike_survey.control_words(found, GIN)
-    assert "gin 5 spikes in 58.0 s, 5.17 a minute; it tells of a garbage collector." in said
+    assert "gin 5 spikes in 58.0 s, 5.17 a minute; it reports a garbage collector." in said
     assert said.endswith("Beside it those that tell of none: axum 0 spikes in 58.0 s, 0 a minute.")
     assert "reference" not in said
 

@@ -75,7 +75,7 @@ def test_a_flat_curve_that_collapses_has_its_knee_at_the_last_rate_that_was_sust
         (RATES, RATES**2, np.ones(9), "at or below 250/s"),
         (RATES, np.full(9, 900.0), np.zeros(9), "below 250/s"),
         (RATES, np.full(9, np.nan), np.ones(9), "too few requests"),
-        ([500.0, 1000.0], [1.0, 2.0], [1, 1], "not told by 2 rates"),
+        ([500.0, 1000.0], [1.0, 2.0], [1, 1], "too few rates (2)"),
     ],
 )
 def test_no_knee_is_an_answer(offered: list[float], ms: list[float], sustained: list[float], why: str) -> None:

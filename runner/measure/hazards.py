@@ -75,7 +75,7 @@ def _placement(placement: Placement) -> Hazard:
         own = min(both - set(placement.generator), default=min(both))
         text = (
             f"The server may run on {cpu_list(placement.server)}, and the generator does on "
-            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict can be told; start the server under "
+            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; start the server under "
             f"`taskset -c {own}`, or move it there while it runs, `taskset -a -c -p {own} PID`."
         )
     elif not placement.disjoint:

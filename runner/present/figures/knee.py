@@ -52,7 +52,7 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
     within = np.arange(rates.size) < (int(np.argmin(kept)) if collapsed else rates.size)
     candidates = within & np.isfinite(latency) & (latency > 0)
     if rates.size < FEWEST_RATES:
-        return Knee(math.nan, f"not told by {captions.plural(rates.size, 'rate')}")
+        return Knee(math.nan, f"too few rates ({rates.size})")
     if not within.any():
         return Knee(math.nan, f"below {rates[0]:,.10g}/s")
     if not candidates.any():

@@ -2,7 +2,7 @@
 
 Each search (a server in a block) ends in a bracket: the highest rate that kept the objective and the lowest that
 broke it. Where the step that broke it was limited by the server, or by nobody, the server's own rate lies in that
-bracket. Where the generator or the database was the limit, or the limit is not told, the server may keep more: the
+bracket. Where the generator or the database was the limit, or the limit is unknown, the server may keep more: the
 bracket is open at the top, as it is where no step broke the objective. The median over the searches of what lies in
 such brackets lies between the median of their lower ends and the median of their upper ones, which may be infinite.
 """
@@ -111,11 +111,11 @@ def _answer(steps: pd.DataFrame) -> dict[str, Any]:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `not told`."""
+    """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown`."""
     kept, broken = row["kept_rps"], row["broken_rps"]
     if math.isinf(broken):
         why = WHY.get(_foremost(str(row["limit"])), "see the limit")
-        return f"at least {kept:,.0f} ({why})" if kept > 0 else f"not told ({why})"
+        return f"at least {kept:,.0f} ({why})" if kept > 0 else f"unknown ({why})"
     return f"{kept:,.0f}" if kept > 0 else f"less than {broken:,.0f}"
 
 

@@ -52,7 +52,7 @@ def latency(tables: Tables) -> Chart:
         identities(tables.trials),
         captions.caption(tables, trials, _words(trials)),
         "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
-        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? not told). ×: the "
+        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
         facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in sweeps.items()),
         sheet=Sheet(1, (2.1, 2.1), 0.92, (0.7, 0.5), 0.36, 0.28),

@@ -17,7 +17,7 @@ from runner.present.published.counterparts import LOADS
 from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import Ratio
 
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "cannot be told here"
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not decided here"
 OUTCOMES = (HOLDS, FAILS, UNDECIDED)
 FILE = Path(__file__).with_name("claims.toml")
 
@@ -221,10 +221,10 @@ def whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 
 
 def count_words(outcomes: Sequence[Outcome]) -> str:
-    """Say how many claims came out how: `Of 28 published claims 3 hold here, 5 do not, and 20 cannot be told here.`"""
+    """Say how many claims came out how: `Of 28 published claims 3 hold here, 5 do not, and 20 are not decided here.`"""
     counts = Counter(each.outcome for each in outcomes)
     hold, fail, undecided = (counts[outcome] for outcome in OUTCOMES)
     return (
         f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} do{'es' * (fail == 1)} not, "
-        f"and {undecided} cannot be told here."
+        f"and {undecided} are not decided here."
     )

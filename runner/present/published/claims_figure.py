@@ -38,7 +38,7 @@ def measured(tables: Tables) -> Chart:
     words = "Intervals of the comparisons of one claim hold together with 95 % (Bonferroni), within blocks."
     key = (
         "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
-        "Cross: it does not. Hollow: cannot be told, since the interval reaches across the border, or the ratio is not "
+        "Cross: it does not. Hollow: not decided, since the interval reaches across the border, or the ratio is not "
         "the servers' own."
     )
     caption = captions.caption(tables, _trials(tables), words)

@@ -111,7 +111,7 @@ def _spans(start: Floats, end: Floats, ranges: Sequence[tuple[int, int]]) -> Flo
 def _gc(server: pd.DataFrame) -> Events:
     start, end, cycles = _answers(server, "gc_cycles")
     if len(end) < 2:
-        return Events("GC cycle", NONE, math.nan, "the server tells of no garbage collector")
+        return Events("GC cycle", NONE, math.nan, "the server reports no garbage collector")
     return Events("GC cycle", _between(start, end, np.diff(cycles) > 0), _median_step(end))
 
 

@@ -31,7 +31,7 @@ def survey(tables: Tables) -> pd.DataFrame:
 
     `seconds` are those in which spikes are counted, `spikes` and `spike_s` how many and how long in all, `settling` how
     many began with the load; `deviations`, `height_pct` and `at_s` are of the most pronounced of those counted, NaN
-    without one. `gc_per_s` is NaN where the server tells of no garbage collector.
+    without one. `gc_per_s` is NaN where the server reports no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     server = tables.resources[tables.resources["subject"] == "server"]
@@ -123,7 +123,7 @@ def _control_row(server: str, own: pd.DataFrame) -> dict[str, str]:
     return {
         "server": f"{server} ({CALIBRATION})" if tier == CALIBRATION else server,
         "language": str(own["language"].iloc[0]),
-        "GC cycles/s": style.number(gc) if math.isfinite(gc) else "none told",
+        "GC cycles/s": style.number(gc) if math.isfinite(gc) else "none reported",
         "trials": str(len(own)),
         "minutes": style.number(seconds / 60),
         "spikes": f"{own['spikes'].sum():,}",
@@ -148,10 +148,10 @@ def control_words(found: pd.DataFrame, trial_id: str) -> str:
     own = of_load[of_load["server"] == row["server"]]
     others = of_load[(of_load["server"] != row["server"]) & (of_load["tier"] != CALIBRATION)]
     telling = set(found.loc[found["gc_per_s"].notna(), "server"])
-    has = "tells of a garbage collector" if row["server"] in telling else "tells of no garbage collector"
+    has = "reports a garbage collector" if row["server"] in telling else "reports no garbage collector"
     said = f"Under this load, {row['load']}: {_rates(own)}; it {has}."
     if not telling:
-        return f"{said} No server of this run told of one: there is no control."
+        return f"{said} No server of this run reports one: there is no control."
     groups = {
         "those that tell of none": others[~others["server"].isin(telling)],
         "those that tell of one": others[others["server"].isin(telling)],

@@ -148,7 +148,7 @@ def coincidence_words(view: View) -> str:
     return "With no kind of event do the spikes coincide more than by chance."
 
 
-# --- what cannot be told ----------------------------------------------------------------------------------
+# --- what is not known -------------------------------------------------------------------------------------
 
 
 def limits(view: View) -> tuple[str, ...]:
