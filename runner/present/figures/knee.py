@@ -27,8 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from runner.present.look import captions
-
 FEWEST_RATES = 3
 
 
