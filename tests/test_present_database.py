@@ -192,7 +192,7 @@ def test_the_answer_ranks_only_servers_that_were_the_limit(six: Tables) -> None:
     assert "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: server)" in text
     assert "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
     assert "not to be told: echo, gnet" in text
-    assert "the pool of connections in 48" in text and "the load generator in 66" in text
+    assert "the pool in 48" in text and "the generator in 66" in text
     assert "PostgreSQL 15.18: fsync on, synchronous_commit off" in text
     assert "reference" not in text
 
