@@ -273,7 +273,7 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(in_lab: Pat
             {"k6": (), "wrk": False},
             {
                 "distributions": "This run has no sealed trial with response times.",
-                "cpu-by-rate": "This run has no sealed trial.",
+                "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
                 "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
                 "wrk-matrix": "This run has no closed load by wrk without a database.",
                 "percentiles-over-time": "This load has no response times by second: only k6 keeps them.",
