@@ -69,18 +69,23 @@ def chart(
 
 
 @cache
-def _load() -> None:
+def _places() -> dict[str, int]:
+    """Import every module that registers charts, and return its place in a post by its name."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
-    for module in dict.fromkeys((*MODULES, *others)):
-        importlib.import_module(f"runner.present.{module}")
+    names = [f"runner.present.{module}" for module in dict.fromkeys((*MODULES, *others))]
+    return {importlib.import_module(name).__name__: place for place, name in enumerate(names)}
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
-    _load()
-    places = {name: number for number, name in enumerate(NOTEBOOKS)}
-    ordered = sorted(_known.values(), key=lambda found: places.get(found.notebook, len(places)))
+    modules, notebooks = _places(), {name: place for place, name in enumerate(NOTEBOOKS)}
+
+    def place(found: Registered) -> tuple[int, int]:
+        module = modules.get(found.make.__module__, len(modules))
+        return notebooks.get(found.notebook, len(notebooks)), module
+
+    ordered = sorted(_known.values(), key=place)
     return {found.name: found for found in ordered if notebook in ("", found.notebook)}
 
 
