@@ -90,7 +90,6 @@ soak: setup ## One trial of ten million iterations: memory flat, counts agree; a
 sample: setup ## Make the committed runs anew by real ones, data/sample (seeds-hour) and data/all (all): two hours and a half
 	@set -e; for pair in seeds-hour=sample all=all; do \
 	  $(BIN)/bench run $${pair%=*}; $(BIN)/bench export latest --out data/$${pair#*=}; $(BIN)/bench report $${pair#*=}; done
-	@rm -r data/all/trials data/all/tables/probe # of the second run the tables are enough
 
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)

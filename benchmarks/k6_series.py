@@ -16,7 +16,7 @@ from dataclasses import replace
 from statistics import median
 
 from runner.digest.resources import read_counters
-from runner.measure.scratch import scratch
+from runner.measure.leftovers import scratch
 from runner.measure.tools import Tool, find_tool
 from runner.model import LabError, Trial
 from runner.present.statistics.inference import FEWEST, Sample, ratio

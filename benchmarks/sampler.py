@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.measure.leftovers import Ledger, ledger
+from runner.measure.loading import Sampler, instrument, write_rows
 from runner.measure.machine import place
-from runner.measure.processes import pinned
-from runner.measure.sampling import sampling, write_rows
+from runner.measure.process_engine import pinned
 from runner.model import Subject
 
 THREADS = 8
@@ -112,7 +112,7 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
-        sampler = stack.enter_context(sampling(hz, cpus[:1], book))
+        sampler = stack.enter_context(instrument(Sampler, hz, cpus[:1], book))
         for subject, processes in kind.processes:
             pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
             sampler.add(subject, pid)

@@ -32,6 +32,7 @@ for command in (
     measuring.overhead,
     presenting.report,
     presenting.compare,
+    presenting.claims,
     presenting.export,
     presenting.publish,
     machine.clean,
@@ -69,7 +70,7 @@ def _in_utf8() -> None:
 
 
 def _kept(error: Exception) -> str:
-    """Write the traceback to a file of its own and say where it is."""
+    """Write the traceback to a file and say where it is."""
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="bench-error-", suffix=".txt", delete=False) as file:

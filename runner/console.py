@@ -117,6 +117,12 @@ class TrialProgress:
         if self._progress.disable or record["status"] != "sealed":
             self._console.note(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
 
+    def skip(self, trials: Sequence[Trial]) -> None:
+        """Count trials that are not needed any more."""
+        if self._clock is not None and self._task is not None:
+            self._clock.skip(trials)
+            self._progress.update(self._task, advance=len(trials), left=self._left())
+
     def _left(self) -> str:
         seconds = self._clock.remaining_s() if self._clock else 0.0
         return f"about {int(seconds // 60)}:{int(seconds % 60):02d} left"

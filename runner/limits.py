@@ -27,42 +27,33 @@ class Limit(StrEnum):
     meaning: str
     """What the trial's numbers say."""
 
-    def __new__(cls, word: str, verdict: str, letter: str, noun: str, why_not: str, meaning: str) -> Self:
-        """Make a member whose value is `word`."""
+    def __new__(cls, word: str, verdict: str, letter: str, meaning: str, noun: str = "", why_not: str = "") -> Self:
+        """Make a member whose value is `word`; `noun` and `why_not` are given where they are not `the word`."""
         member = str.__new__(cls, word)
         member._value_ = word
-        member.verdict, member.letter, member.noun, member.why_not = verdict, letter, noun, why_not
-        member.meaning = meaning
+        member.verdict, member.letter, member.meaning = verdict, letter, meaning
+        member.noun = noun or f"the {word}"
+        member.why_not = why_not or f"{member.noun} was the limit"
         return member
 
-    GENERATOR = (
-        "generator", "generator-bound", "G", "the generator", "the generator was the limit",
-        "rate and response times are the generator's; what the server can do was not seen",
-    )  # fmt: skip
-    DATABASE = (
-        "database", "database-bound", "D", "the database", "the database was the limit",
-        "the rate is that of the database, or of the pool of connections to it",
-    )  # fmt: skip
-    POOL = (
-        "pool", "database-bound", "P", "the pool", "the pool was the limit",
-        "the rate is that of the pool of connections to the database",
-    )  # fmt: skip
-    SERVER = (
-        "server", "server-bound", "S", "the server", "the server was the limit",
-        "the server used up its CPUs while the generator had room: the rate is what the server can do with them",
-    )  # fmt: skip
-    NONE = (
-        "none", "offered", "", "nobody", "nobody was at a limit",
-        "the offered rate was kept and nobody was at a limit: the response times are the server's",
-    )  # fmt: skip
-    SERIAL = (
-        "one request at a time", "serial", "1", "one request at a time", "one request was under way at a time",
-        "one request was under way at a time: the rate is 1 / (the time of one cycle)",
-    )  # fmt: skip
-    UNKNOWN = (
-        "unknown", "inconclusive", "?", "unknown", "the limit is unknown",
-        "neither rate nor response times can be ascribed to one side, or a rate was offered and not kept",
-    )  # fmt: skip
+    # fmt: off
+    GENERATOR = ("generator", "generator-bound", "G",
+                 "rate and response times are the generator's; what the server can do was not seen")
+    DATABASE = ("database", "database-bound", "D",
+                "the rate is that of the database, or of the pool of connections to it")
+    POOL = "pool", "database-bound", "P", "the rate is that of the pool of connections to the database"
+    SERVER = ("server", "server-bound", "S",
+              "the server used up its CPUs while the generator had room: the rate is what the server can do with them")
+    NONE = ("none", "offered", "",
+            "the offered rate was kept and nobody was at a limit: the response times are the server's",
+            "nobody", "nobody was at a limit")
+    SERIAL = ("one request at a time", "serial", "1",
+              "one request was under way at a time: the rate is 1 / (the time of one cycle)",
+              "one request at a time", "one request was under way at a time")
+    UNKNOWN = ("unknown", "inconclusive", "?",
+               "neither rate nor response times can be ascribed to one side, or a rate was offered and not kept",
+               "unknown", "the limit is unknown")
+    # fmt: on
 
     @classmethod
     def of(cls, verdict: str, reason: str = "") -> Limit:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
 
-
 PROBE_HZ, PROBE_CONNECTIONS = 40.0, 100
 """How often the probe asks (few enough to be no load, often enough for a percentile per second or two), and how many of
 its requests may be under way."""

@@ -18,6 +18,8 @@ OWN_SCRIPT = "own"
 OWN_GET = "own-get"
 """Workload of a plain GET of a URL that the user gives."""
 OWN = (OWN_SCRIPT, OWN_GET)
+CLAIMS = Path(__file__).parent / "present" / "published" / "claims.toml"
+"""The published claims, and the rules by which they are judged."""
 POSTGRES = Path(__file__).parent / "postgres"
 """The database's configuration, start script and Dockerfile."""
 SCHEMA = 1
@@ -82,22 +84,22 @@ class Server:
     framework: str
     tier: Tier
     implements: tuple[str, ...]
-    deviations: tuple[str, ...]
+    deviations: tuple[str, ...] = ()
     """Names of contract checks that the framework itself breaks, in what no load of the lab does; `notes` says how."""
-    build_needs: tuple[str, ...]
+    build_needs: tuple[str, ...] = ()
     """Programs that must be on PATH to build on the host; empty where nothing is built."""
-    build_command: tuple[str, ...]
-    build_env: tuple[tuple[str, str], ...]
-    artifact: Path | None
+    build_command: tuple[str, ...] = ()
+    build_env: tuple[tuple[str, str], ...] = ()
+    artifact: Path | None = None
     """The binary that the build leaves, relative to `folder`; None where `run_command` is a script."""
-    run_needs: tuple[str, ...]
-    run_command: tuple[str, ...]
+    run_needs: tuple[str, ...] = ()
+    run_command: tuple[str, ...] = ()
     """How the process engine starts it, in `folder`; `{artifact}` stands for the built binary."""
-    base: str | None
+    base: str | None = None
     """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
-    shared: bool
+    shared: bool = False
     """Whether the image's build context is servers/, because the server shares code with others there."""
-    notes: str
+    notes: str = ""
     secrets_by_file: bool = False
     """Whether it reads the database's URL, with its password, from a file rather than from its environment."""
     contract: bool = True
@@ -123,13 +125,13 @@ class Workload:
     load_model: LoadModel
     method: str
     path: str
-    body: str
+    body: str = ""
     """What is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted."""
-    needs: tuple[str, ...]
-    database: bool
+    needs: tuple[str, ...] = ()
+    database: bool = False
     """Whether a fresh PostgreSQL stands behind the server."""
     probe_path: str | None = None
-    """What the probe asks for by GET; None where it sends the load's own request."""
+    """What the probe asks for by GET; None where it sends the load's request."""
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)

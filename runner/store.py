@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
+import lzma
 import os
 import re
 import secrets
@@ -27,6 +29,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
 LARGEST_JSON = 64 * 2**20
 """A manifest has some kB, a trial's record some dozen."""
+PACKED = "trials.jsonl.xz"
+"""The records of an exported run, one on each line, in the order of the trials."""
+LARGEST_UNPACKED = 256 * 2**20
+"""A thousand records have 6 MB."""
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
 
@@ -88,19 +94,29 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def _as_json(value: Any, indent: int | None = 1) -> bytes:
+    """Return `value` as JSON that ends its line; ValueError for NaN, infinities and what is no Unicode."""
+    return (json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinities are refused with ValueError."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_bytes(_as_json(value))
+
+
+def _read(path: Path) -> bytes:
+    """Return what a file holds; LabError where it is no regular file, or a huge one."""
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
+        raise LabError(f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB.")
+    return path.read_bytes()
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; a missing, broken or huge one is a LabError that names it."""
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
-            raise LabError(f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB.")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_read(path).decode())
     except FileNotFoundError:
         raise LabError(f"{path} does not exist.", exit_code=1) from None
     except (ValueError, OSError, RecursionError) as error:
@@ -154,7 +170,7 @@ def sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk: data/runs/<run_id>/, or data/sample/."""
+    """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
 
     path: Path
 
@@ -172,6 +188,11 @@ class RunFolder:
     def journal(self) -> Path:
         """The append-only log of state changes."""
         return self.path / "journal.jsonl"
+
+    @property
+    def packed(self) -> Path:
+        """The records of an exported run; one that is not exported has a folder for each trial."""
+        return self.path / PACKED
 
     def table(self, name: str) -> Path:
         """Path of a table by its name, such as `trials`."""
@@ -200,9 +221,17 @@ class RunFolder:
         return str(self.manifest()["run_id"])
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every trial.json of the run, in the order of the trials; LabError for one of another folder."""
-        found = [_record(path) for path in sorted(self.path.glob("trials/*/trial.json"))]
+        """Return the record of every trial, in the order of the trials; LabError for one that is of something else."""
+        paths = sorted(self.path.glob("trials/*/trial.json"))
+        if self.packed.exists() and paths:
+            raise LabError(f"{self.path} has records both in {PACKED} and in trials/: it is no run of the lab.")
+        read = (_record(read_json(path), str(path), path.parent.name) for path in paths)
+        found = _unpacked(self.packed) if self.packed.exists() else read
         return sorted(found, key=lambda record: (record["order"], record["attempt"]))
+
+    def record_hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of each trial's trial.json, as it is or was before the run was exported; by trial id."""
+        return {record["trial_id"]: hashlib.sha256(_text_of(record)).hexdigest() for record in self.records()}
 
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, when, and `facts`.
@@ -259,15 +288,49 @@ class _Record:
     session: str | None = None
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """Read a trial.json; LabError where it is not one of this version, or names another folder or foreign files."""
-    found = read_json(path)
-    record = decode(_Record, found, f"{path} is not a trial's record", more=True)
-    if record.trial_id != path.parent.name or not NAME.fullmatch(path.parent.name):
-        raise LabError(f"{path} is not the record of the trial that its folder is named after.", exit_code=1)
-    if not all(map(_RAW.fullmatch, record.raw)):
-        raise LabError(f"{path} is not a trial's record: it names a raw file that no trial has.", exit_code=1)
+def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]:
+    """Return a trial's record; LabError where it is not one of this version, or names foreign folders or files."""
+    record = decode(_Record, found, f"{where} is not a trial's record", more=True)
+    if folder not in (None, record.trial_id):
+        raise LabError(f"{where} is not the record of the trial that its folder is named after.", exit_code=1)
+    if not NAME.fullmatch(record.trial_id) or not all(map(_RAW.fullmatch, record.raw)):
+        raise LabError(f"{where} is not a trial's record: it names a trial or a file that no run has.", exit_code=1)
     return dict(found)
+
+
+def _unpacked(path: Path) -> list[dict[str, Any]]:
+    """Read the records of an exported run; LabError where one is broken, or of a trial that another one is of."""
+    records: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(io.BytesIO(_unpack(path)), start=1):
+        where = f"{path}, line {number}"
+        try:
+            record = _record(json.loads(line.decode()), where)
+        except (ValueError, RecursionError) as error:
+            raise LabError(f"{where} cannot be read as JSON: {error}.", exit_code=1) from None
+        if record["trial_id"] in records:
+            raise LabError(f"{where} is a second record of {record['trial_id']}.", exit_code=1)
+        records[record["trial_id"]] = record
+    return list(records.values())
+
+
+def _unpack(path: Path) -> bytes:
+    """Return what a file of xz holds; LabError where it is broken, not whole, or too large to be records."""
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=128 * 2**20)  # at its highest level xz takes 65 MiB
+    try:
+        data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
+    except (lzma.LZMAError, OSError) as error:
+        raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise LabError(f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.", exit_code=1)
+    return data
+
+
+def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
+    """Return a record's bytes as trial.json has them; LabError where a value is none that the lab writes."""
+    try:
+        return _as_json(record, indent)
+    except ValueError as error:
+        raise LabError(f"The record of {record['trial_id']} has a value that no trial has ({error}).", 1) from None
 
 
 def _whole_lines(handle: BinaryIO) -> int:
@@ -402,7 +465,7 @@ def export_compact(run: RunFolder, destination: Path) -> None:
     files, is a LabError.
     """
     if destination.exists() and any(destination.iterdir()):
-        known = (destination / name for name in ("run.json", "journal.jsonl", "tables", "trials"))
+        known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
         files = {path for path in destination.rglob("*") if not path.is_dir()}
         foreign = files - {path for path in files if _exported(path.relative_to(destination))}
         if foreign or not all(path.exists() for path in known) or destination.resolve() == run.path.resolve():
@@ -418,12 +481,12 @@ def export_compact(run: RunFolder, destination: Path) -> None:
 
 
 def _exported(inside: Path) -> bool:
-    """Return whether an exported run has such a file."""
+    """Return whether an exported run has such a file; those of earlier versions have a trial.json for each trial."""
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
     if inside.parts[0] == "tables":
         return inside.parts[1:2] == ("probe",) or inside.stem in TABLES
-    return str(inside) in ("run.json", "journal.jsonl")
+    return str(inside) in ("run.json", "journal.jsonl", PACKED)
 
 
 def _copy_compact(run: RunFolder, folder: Path) -> None:
@@ -434,7 +497,4 @@ def _copy_compact(run: RunFolder, folder: Path) -> None:
         shutil.copy(run.table(name), folder / "tables")
     if (run.tables / "probe").is_dir():
         shutil.copytree(run.tables / "probe", folder / "tables" / "probe")
-    for record in sorted(run.path.glob("trials/*/trial.json")):
-        target = folder / "trials" / record.parent.name
-        target.mkdir(parents=True)
-        shutil.copy(record, target)
+    (folder / PACKED).write_bytes(lzma.compress(b"".join(_text_of(record, indent=None) for record in run.records())))

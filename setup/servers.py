@@ -5,8 +5,7 @@ It needs the standard library only: `make setup` runs it before there is a .venv
 
 import sys
 
-from runner.measure.build import build
-from runner.measure.tools import find_program
+from runner.measure.tools import build, find_program
 from runner.model import LabError, Server
 from runner.planning.catalog import load_campaign, load_server
 

@@ -1,7 +1,5 @@
 """A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of sentences."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,6 +1,4 @@
-"""Synthetic runs are built once: whoever asks for the same one again gets a copy."""
-
-from __future__ import annotations
+"""Labs without servers, and synthetic runs: they are built once, and whoever asks for the same one gets a copy."""
 
 import hashlib
 import shutil
@@ -10,6 +8,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
+ROOT = Path(__file__).parents[1]
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 
@@ -33,3 +32,12 @@ def once(build: Build[Shape]) -> Build[Shape]:
         return folder
 
     return made
+
+
+def bare_lab(folder: Path) -> Path:
+    """Make `folder` a lab without servers and runs, with the notebooks and the published numbers; return it."""
+    (folder / "servers").mkdir()
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    (folder / "data").mkdir()
+    shutil.copy(ROOT / "data" / "published.csv", folder / "data")
+    return folder

@@ -1,12 +1,54 @@
 """Fixtures and rules that more than one module of tests takes."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import built
 import fake_lab
 import pytest
+import real_lab
+
+from runner import cli
 
 pytest_plugins = ["disturbance", "published_runs", "pytester"]
+
+
+@pytest.fixture
+def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lab without servers and runs, in the test's own folder."""
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    return built.bare_lab(tmp_path)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lab with the repository's servers and tools, in the test's own folder."""
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    return real_lab.make(tmp_path)
+
+
+@pytest.fixture
+def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lab of the module, for the test and for the notebooks that it executes."""
+    monkeypatch.setenv("BENCH_ROOT", str(lab))
+    monkeypatch.setenv("PYTHONPATH", str(built.ROOT))
+    return lab
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`bench compare` in this process: exit code, output and errors."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bench", "compare", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """An in-memory database for the test server, which hangs and dies when it is told to, and a pool in front of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A small server that keeps the contract, except for the one fault that it is told to have."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket
@@ -124,6 +122,8 @@ class Handler(socketserver.BaseRequestHandler):
             request = reader.read()
         except RefusedError as refused:
             self.answer(None, refused.status, {"error": str(refused)}, kept=not refused.close)
+            if self.server.fault == "closes late" and refused.close:
+                time.sleep(0.6)
             return not refused.close
         kept = self.keeps(request)
         try:
@@ -135,6 +135,8 @@ class Handler(socketserver.BaseRequestHandler):
         self.answer(request, status, body, kept)
         if self.server.fault == "answers after close" and not kept and reader.pending:
             self.serve(reader)
+        if self.server.fault == "closes late" and not kept:
+            time.sleep(0.6)
         if self.server.fault == "closes at times, but goes on" and not kept:
             with suppress(RefusedError):
                 self.route(reader.read())

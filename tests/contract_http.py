@@ -1,7 +1,5 @@
 """The test server's HTTP/1.1: strict, but for the fault that it is told to have."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterator

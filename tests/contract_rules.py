@@ -1,7 +1,5 @@
 """The test server's validation, written apart from the checks; right, but for the fault that it is told to have."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -3,8 +3,6 @@
 A test that really does something to a run carries `@pytest.mark.fault(what is done, what is promised)`.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a drawn figure holds: its lines, its words, and whether every text can be read."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -34,7 +32,10 @@ def words(figure: Figure) -> str:
     return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
-def drawn(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]]:
+Drawn = list[tuple[Text, tuple[float, float, float, float]]]
+
+
+def drawn(figure: Figure) -> Drawn:
     """Every text that is drawn, with its box in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -50,9 +51,10 @@ def drawn(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]
     return [(text, tuple(float(side) for side in box.extents)) for text, box in boxes]
 
 
-def texts(figure: Figure) -> list[tuple[str, float, tuple[float, float, float, float]]]:
+def texts(figure: Figure, shown: Drawn | None = None) -> list[tuple[str, float, tuple[float, float, float, float]]]:
     """Every text that is drawn: its words, size and box in pixels."""
-    return [(text.get_text(), float(text.get_fontsize()), box) for text, box in drawn(figure)]
+    found = drawn(figure) if shown is None else shown
+    return [(text.get_text(), float(text.get_fontsize()), box) for text, box in found]
 
 
 def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
@@ -60,11 +62,11 @@ def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
 
 
-def readable(figure: Figure) -> None:
-    """Assert that every text is inside the figure, large enough and apart from the others."""
+def readable(figure: Figure, shown: Drawn | None = None) -> None:
+    """Assert that every text (those that were drawn, where they are given) is inside the figure, large, and apart."""
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 700
-    found = texts(figure)
+    found = texts(figure, shown)
     for text, size, (left, bottom, right, top) in found:
         assert size * 390 / 72 / 7 >= 9, f"{text!r} is too small on a phone 390 pixels wide"
         assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"

@@ -4,8 +4,6 @@ Order, names, number and time formats follow k6 1.8.1 (internal/output/json, lib
 internal/js/runner.go): the points of one request are consecutive lines, then come the points of its iteration.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

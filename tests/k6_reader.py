@@ -1,7 +1,5 @@
 """Files of k6 samples with known contents, and an independent reader that pairs them line by line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

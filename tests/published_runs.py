@@ -1,19 +1,16 @@
 """Worlds in which it is known which published claims hold, and runs of them as fixtures."""
 
-from __future__ import annotations
-
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import synthetic_published
+from built import ROOT
 from synthetic_published import World
 
 from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
-ROOT = Path(__file__).parents[1]
 Build = Callable[..., Tables]
 RUST = ("axum", "actix")
 
@@ -46,7 +43,7 @@ NOT_FULL = {"experiments*": "generator-bound"}
 PEAKS = ("server_cpu_peak_1s_pct", "server_cpu_peak_100ms_pct")
 WORLDS: dict[str, tuple[World, World]] = {
     "rust-slightly-more-requests": (World(both("experiments", RATE, 1.03)), World(both("experiments", RATE, 0.9))),
-    "percentiles-alike": (World(), World(both("experiments", "latency_p95_ms", 1.1))),
+    "percentiles-alike": (World(), World(both("experiments-rate", "latency_p95_ms", 1.1))),
     "rust-half-the-cpu": (World(both("experiments*", CPU, 0.5)), World(both("experiments-md5", CPU, 0.9))),
     "md5-costs-little": (World(), World(both("experiments-md5", RATE, 0.9))),
     "rust-no-spikes": (
@@ -89,11 +86,3 @@ WORLDS: dict[str, tuple[World, World]] = {
     "counters-race": (World(miscounted=("gin",)), World()),
 }
 """Claim -> a world in which it holds, and one in which it does not."""
-
-
-def own_lab(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "servers").mkdir()
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-    (folder / "data").mkdir()
-    shutil.copy(ROOT / "data" / "published.csv", folder / "data")
-    monkeypatch.setenv("BENCH_ROOT", str(folder))

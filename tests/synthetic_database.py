@@ -1,7 +1,5 @@
 """A small run folder with database workloads, ramps and a calibration server; its numbers are known beforehand."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A world says what is multiplied, and which verdicts the trials have: worlds in w
 not, differ in nothing else.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,12 +24,13 @@ SECONDS, PER_SECOND = 8, 1000
 """Length of a ramp of inserts, and its requests each second."""
 MATRIX = tuple(f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000))
 EXPERIMENTS = ("experiments", "experiments-md5")
-OPEN = ("static-ramp", "insert-ramp")
+RATES = {"experiments-rate": "rates", "experiments-md5-rate": "rates-md5"}
+OPEN = ("static-ramp", "insert-ramp", *RATES)
 LOADS = (*EXPERIMENTS, *MATRIX, "static", "insert", *OPEN)
 RAN = {
-    **dict.fromkeys(EXPERIMENTS, ("axum", "actix", "echo")),
+    **dict.fromkeys((*EXPERIMENTS, *RATES), ("axum", "actix", "echo")),
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
-    **dict.fromkeys(("static", "insert", *OPEN), ("axum", "gnet")),
+    **dict.fromkeys(("static", "insert", "static-ramp", "insert-ramp"), ("axum", "gnet")),
 }
 """Load -> who ran under it in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
@@ -134,6 +133,9 @@ def shape(load: str) -> dict[str, Any]:
         mode, number = load.split("-")
         threads = {1: 1, 10: 5, 100: 5, 1000: 8}[int(number)]
         return {"workload": "wrk-matrix", "tool": "wrk", "mode": mode, "connections": int(number), "threads": threads}
+    if load in RATES:
+        return {"workload": RATES[load], "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": 1000.0,
+                "rate_rps": 1000.0, "steps": 1, "step_s": 5.0, "dropped": 0}  # fmt: skip
     if load in OPEN:
         workload = "static-ramp" if load == "static-ramp" else "devices-insert-ramp"
         return {"workload": workload, "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": 500.0,
@@ -148,8 +150,8 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
     ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
     ms[0] *= world.first_second.get(server, 1.0)
     law = lognorm(SIGMA).ppf((np.arange(PER_SECOND) + 0.5) / PER_SECOND)
-    parts = [histogram(law * median, trial_id, np.full(PER_SECOND, second)) for second, median in enumerate(ms)]
-    maker.latency.append(pd.concat(parts, ignore_index=True))
+    seconds = np.repeat(np.arange(SECONDS), PER_SECOND)
+    maker.latency.append(histogram(np.outer(ms, law).ravel(), trial_id, seconds))
     ends = np.round(np.arange(0, SECONDS, 0.05) + 0.05, 2)
     cpu = CPU_PCT * np.exp(spread * maker.rng.standard_normal(ends.size))
     maker.resources.append(

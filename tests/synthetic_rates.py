@@ -1,7 +1,5 @@
 """A small run folder with sweeps, searches and a probe beside every load; its numbers are known beforehand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

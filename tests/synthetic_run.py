@@ -1,7 +1,5 @@
 """A small run folder with every table of schema 1 and statistics that are known beforehand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,8 @@ import numpy as np
 import pandas as pd
 from built import once
 from scipy.stats import lognorm
+
+from runner.store import write_json
 
 RUN_ID = "20260102T030405Z-synthetic-0001"
 CONNECTIONS = (1, 10, 100, 1000)
@@ -225,7 +225,7 @@ def write_records(folder: Path) -> Path:
     for row in pd.read_parquet(folder / "tables" / "trials.parquet").to_dict("records"):
         path = folder / "trials" / row["trial_id"] / "trial.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record(row)))
+        write_json(path, record(row))
     return folder
 
 

@@ -1,7 +1,5 @@
 """A small run folder whose servers' CPU spikes at known times, beside known events; 20 windows a second."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

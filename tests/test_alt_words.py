@@ -1,7 +1,5 @@
 """The words of alt texts, and that they reach the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser
@@ -9,13 +7,14 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic_rates
 from IPython.display import Image
 
 from runner.present.case import Case, choose
 from runner.present.chart import Axis, Extreme, charts, describe, made
-from runner.present.chart.courses import clauses, course, hollow
+from runner.present.chart.describing import clauses, hollow
 from runner.present.chart.sentences import Form, fit, said
 from runner.present.frames import read_tables
 from runner.present.notebook import notebooks, page, run_page
@@ -56,24 +55,28 @@ def test_clauses_of_few_and_many() -> None:
     assert said("peak", "highest first", dict.fromkeys("abcde", "9 %")) == "the peaks of 5 servers are all 9 %"
 
 
+def curve(*points: tuple[float, float, bool]) -> pd.DataFrame:
+    return pd.DataFrame(points, columns=["x", "y", "solid"])
+
+
 def test_lines_turn_where_they_do_and_unknown_ones_are_named() -> None:
     wording = Extreme("highest rate"), Axis(""), Axis("", unit="/s")
-    courses = [
-        course("up", [(1, 5, True), (2, 9, True)]),
-        course("over", [(1, 2, False), (2, 8, True), (3, 7, True)]),
-        course("none", [(1, np.nan, True)]),
-    ]
-    long, extremes, short = clauses(courses, *wording)
+    curves = {
+        "up": curve((1, 5, True), (2, 9, True)),
+        "over": curve((1, 2, False), (2, 8, True), (3, 7, True)),
+        "none": curve((1, np.nan, True)),
+    }
+    long, extremes, short = clauses(curves, *wording)
     assert long == (
         "the lines run, highest first, up from 5.00/s at 1 to 9.00/s at 2; over from 2.00/s at 1 over 8.00/s at 2 to "
         "7.00/s at 3; "
         "nothing is known of none"
     )
     assert extremes.startswith("the highest rates are, highest first, up 9.00/s at 2 and over 8.00/s at 2;")
-    assert hollow(courses, lambda x: f"{x:g}") == ("hollow are over at 1", "1 of 5 points are hollow")
-    assert hollow(courses[:1], str) == ("no point is hollow", "no point is hollow")
+    assert hollow(curves) == ("hollow are over at 1", "1 of 5 points are hollow")
+    assert hollow({"up": curves["up"]}) == ("no point is hollow", "no point is hollow")
     assert short == extremes  # two are told in full
-    assert clauses([course("dot", [(64, 7, True)])], *wording)[0] == "the highest rate of dot is 7.00/s at 64"
+    assert clauses({"dot": curve((64, 7, True))}, *wording)[0] == "the highest rate of dot is 7.00/s at 64"
 
 
 def on_page(name: str, subject: object) -> str:
@@ -120,14 +123,11 @@ def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
 
 
 @pytest.mark.long
-def test_the_page_of_a_run_carries_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("servers", "notebooks"):
-        (tmp_path / folder).mkdir()
-    synthetic_rates.build(tmp_path / "data" / "sample", blocks=2, closed=False)
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+def test_the_page_of_a_run_carries_the_texts(bare_lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synthetic_rates.build(bare_lab / "data" / "sample", blocks=2, closed=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     executed, page = tmp_path / "executed.ipynb", tmp_path / "rates.html"
-    notebooks.execute(ROOT / "notebooks" / "rates.ipynb", "sample", executed)
+    notebooks.execute(ROOT / "notebooks" / "rates.ipynb", {"run": "sample"}, executed)
     notebooks.export_html(executed, page)
     tables = read_tables(find_run("sample"))
     assert alts(page) == [on_page(name, tables) for name in notebooks.figures_shown(executed) or []]
@@ -142,7 +142,7 @@ def test_a_figure_of_one_trial_is_described_by_that_trial(
     shown: list[Image] = []
     monkeypatch.setattr(page, "display", shown.append)
     assert case.tables.folder is not None
-    report = run_page.run_page(case.tables.folder, case.tables, case)
+    report = run_page.open_report(str(case.tables.folder.path), case.trial_id)
     report.figures = tmp_path
     for name in ("verdict-cpu", "cpu-peaks"):
         report.show_figure(name)

@@ -1,7 +1,5 @@
 """Percentile curves of known latencies, their bands, and how long they take."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

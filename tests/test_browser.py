@@ -1,7 +1,5 @@
 """The pages as a browser shows them: at three widths, light and dark, to a screen reader, to the keyboard, on paper."""
 
-from __future__ import annotations
-
 import shutil
 from base64 import b64encode
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from typing import Any
 
 import browser as b
 import pytest
+from built import ROOT, bare_lab
 
 from runner.present.blog.publish import publish
 from runner.present.look.palette import NIGHT
@@ -18,7 +17,6 @@ from runner.present.look.themes import MOON
 from runner.present.notebook.notebooks import build_report
 from runner.store import find_run
 
-ROOT = Path(__file__).parents[1]
 WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
 PAGES = ("bundle", "report")
 
@@ -31,11 +29,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """The bundle's page and those of the report, by their names, made anew of the sample in a lab of its own."""
-    lab = tmp_path_factory.mktemp("lab")
-    (lab / "servers").mkdir()
-    shutil.copytree(ROOT / "notebooks", lab / "notebooks")
+    lab = bare_lab(tmp_path_factory.mktemp("lab"))
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
-    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
         patch.setenv("PYTHONPATH", str(ROOT))

@@ -1,18 +1,23 @@
 """What the loop over trials does with an outcome: a disturbed trial is tried again, any other failure stands."""
 
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from measured import measured
+from typer.testing import CliRunner
 
+from runner.cli import app
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
-from runner.measure import resource_check
 from runner.model import Check, LabError
+from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
-from runner.running import attempts
+from runner.running import attempts, preparing
 from runner.running.preparing import Prepared
 from runner.store import RunFolder
 
@@ -29,6 +34,9 @@ class Silence:
         self.ended.append(record["trial_id"])
 
     def plan(self, trials):
+        pass
+
+    def skip(self, trials):
         pass
 
     def begin(self, trial):
@@ -143,31 +151,94 @@ def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatc
 @pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
-    monkeypatch.setattr(resource_check, "free_bytes", lambda _: 2 * 2**30)
-    resource_check.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
+    monkeypatch.setattr(preparing, "free_bytes", lambda _: 2 * 2**30)
+    preparing.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
     with pytest.raises(LabError, match=r"about 2\.1 GiB .* and 2\.0 are free"):
-        resource_check.require_room([k6], tmp_path)
+        preparing.require_room([k6], tmp_path)
 
 
 @pytest.mark.fault("memory is too little for a load's virtual users", "refused before anything is measured")
 def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
     crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None))
-    monkeypatch.setattr(resource_check, "available_bytes", lambda: 2 * 2**30)
-    resource_check.require_room([crowd], tmp_path)
+    monkeypatch.setattr(preparing, "available_bytes", lambda: 2 * 2**30)
+    preparing.require_room([crowd], tmp_path)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
-        resource_check.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
+        preparing.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
 def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(resource_check, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
+    monkeypatch.setattr(preparing, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
     with pytest.raises(LabError, match=r"1 are free in .* set TMPDIR"):
-        resource_check.require_room([trial], tmp_path)
+        preparing.require_room([trial], tmp_path)
 
 
 @pytest.mark.fault("more connections than open files are allowed", "refused, with the `ulimit` that they need")
 def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(resource_check.resource, "getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr(preparing.resource, "getrlimit", lambda _: (256, 1024))
     wide = replace(trial, cell=replace(trial.cell, tool="wrk", vus=None, iterations=None, connections=1000))
     with pytest.raises(LabError, match="1000 connections need 1200 open files"):
-        resource_check.require_room([wide], tmp_path)
+        preparing.require_room([wide], tmp_path)
+
+
+# --- a run that ends before its last trial ------------------------------------------------------------------
+
+
+def looked_at(monkeypatch, looks, seconds_per_trial=0.0, budget_s=math.inf):
+    """Run the quick campaign's plan without measuring; `looks` says which loads are settled after how many sessions."""
+    trials = plan_trials(load_campaign("quick"), [load_server(name) for name in ("axum", "gin", "nginx")])
+    ran, now, report, asked = [], [1000.0], Silence(), []
+
+    def unit_ran(_bench, _run, unit, _ready, _step):
+        now[0] += seconds_per_trial * len(unit)
+        ran.extend(trial.trial_id for trial in unit)
+        return [
+            {"trial_id": t.trial_id, "attempt": 1, "cell": vars(t.cell), "status": "sealed", "error": None,
+             "disturbed": False} for t in unit
+        ]  # fmt: skip
+
+    def look(_run):
+        block = max(int(name[1:3]) for name in ran)
+        asked.append(block)
+        return looks.get(block, set()), "something is known"
+
+    monkeypatch.setattr(attempts, "_run_unit", unit_ran)
+    monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
+    folder = SimpleNamespace(records=list, path=Path("the-run"))
+    stopping = attempts.Stopping(budget_s, "decided", (2, 4), look)
+    attempts.run_trials(None, folder, trials, Prepared({}, None, {}), report, stopping)
+    return [trial.trial_id for trial in trials], ran, report, asked
+
+
+def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
+    planned = plan_trials(load_campaign("quick"), [load_server("gin")])
+    settled = next(t.session.partition("-")[2] for t in planned if t.session and t.cell.connections == 1000)
+    every, ran, report, asked = looked_at(monkeypatch, {2: {settled}, 4: {settled}})
+    assert asked == [2, 4], "it is asked after two sessions and after four, and no more"
+    skipped = [name for name in every if name not in ran]
+    assert skipped and all("c1000" in name and int(name[1:3]) > 2 for name in skipped)
+    assert {int(name[1:3]) for name in ran if "c1000" in name} == {1, 2}
+    assert "After 2 sessions something is known." in report.said
+
+
+def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypatch):
+    every, ran, report, _ = looked_at(monkeypatch, {}, seconds_per_trial=10.0, budget_s=300.0)
+    assert 200 <= 10 * len(ran) <= 300 and ran == every[: len(ran)]
+    left = len(every) - len(ran)
+    assert report.said[-1] == (
+        f"The budget of 5 min ends here, with {left} trials left: `bench run --resume the-run` goes on."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
+        (["--until", "5"], "--until is `decided`, or the half-width of the intervals such as `5%`, not '5'."),
+        (["--until", "0%"], "--until is `decided`, or the half-width of the intervals such as `5%`, not '0%'."),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_anything_is_measured(given, sentence):
+    with pytest.raises(LabError) as refused:
+        CliRunner().invoke(app, ["run", "quick", *given], catch_exceptions=False)
+    assert str(refused.value) == sentence

@@ -1,11 +1,7 @@
 """`bench compare` on synthetic runs whose difference is known: ratios, ties, regressions, machines and exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
-import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,7 @@ import pytest
 import synthetic_run
 from scipy import stats
 
-from runner import cli
+from runner.store import RunFolder
 
 LOAD = "wrk-matrix, keep-alive, 100 connections"
 OFFERED = "wrk-matrix, close, 100 connections, 1,000 requests/s offered"
@@ -25,29 +21,28 @@ Make = Callable[..., str]
 Factors = Mapping[tuple[str, str], float]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic_run.build(tmp_path_factory.mktemp("base") / "run", k6=(), trials=6)
-
-
 @pytest.fixture
-def make(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(bare_lab: Path) -> Make:
     """A maker of runs in a lab of their own: 1 % noise, columns of servers times a factor, facts of the manifest."""
-    for name in ("servers", "notebooks"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
 
-    def run(name: str, factors: Factors | None = None, trials: int = 6, change: Any = None, **facts: Any) -> str:
-        folder = tmp_path / "data" / ("sample" if name == "sample" else f"runs/{name}")
-        shutil.copytree(base, folder)
-        manifest = json.loads((folder / "run.json").read_text()) | {"run_id": name} | facts
-        (folder / "run.json").write_text(json.dumps(manifest))
-        table = pd.read_parquet(folder / "tables" / "trials.parquet")
-        table = known(table[table["block"] <= trials], np.random.default_rng(sum(name.encode())), factors or {})
-        (change(table) if change else table).to_parquet(folder / "tables" / "trials.parquet")
+    def run(name: str, *shape: Any, **facts: Any) -> str:
+        varied(bare_lab / "data" / ("sample" if name == "sample" else f"runs/{name}"), *shape, **facts)
         return name
 
     return run
+
+
+def varied(
+    folder: Path, factors: Factors | None = None, change: Any = None, trials: int = 6, **facts: Any
+) -> RunFolder:
+    """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
+    synthetic_run.build(folder, k6=(), trials=6)
+    manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts
+    (folder / "run.json").write_text(json.dumps(manifest))
+    table = pd.read_parquet(folder / "tables" / "trials.parquet")
+    table = known(table[table["block"] <= trials], np.random.default_rng(sum(folder.name.encode())), factors or {})
+    (change(table) if change else table).to_parquet(folder / "tables" / "trials.parquet")
+    return RunFolder(folder)
 
 
 def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd.DataFrame:
@@ -63,18 +58,6 @@ def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd
         rate_rps=table["rate_rps"].mask(open_, 1000.0),
         verdict=table["verdict"].mask(open_, "offered"),
     )
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "compare", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def find(found: dict[str, Any], server: str, quantity: str, load: str = LOAD) -> dict[str, Any]:
@@ -153,10 +136,11 @@ def test_fewer_than_five_trials_are_values_without_a_claim(make: Make, bench: An
     assert row["ratio"] is None and row["p"] is None and row["b"]["median"] == pytest.approx(39_000, rel=0.1)
 
 
-def test_cells_of_one_run_only_are_listed(make: Make, bench: Any) -> None:
-    def less(table: pd.DataFrame) -> pd.DataFrame:
-        return table[~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))]
+def less(table: pd.DataFrame) -> pd.DataFrame:
+    return table[~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))]
 
+
+def test_cells_of_one_run_only_are_listed(make: Make, bench: Any) -> None:
     code, out, err = bench(make("one"), make("two", change=less))
     assert code == 0 and "Only in one: nginx: wrk-matrix, close, 1 connection." in err
     assert LOAD in out and "requests/s" in out

@@ -7,7 +7,7 @@ import pytest
 from runner.digest.reconcile import KERNEL_DROPS, kept_packets
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
-from runner.measure import conntrack
+from runner.measure import counters
 from runner.measurement import Counters
 from runner.model import Cell, Check
 
@@ -20,15 +20,15 @@ STATISTICS = """entries  clashres found new drop early_drop
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(conntrack, "NETFILTER", tmp_path)
-    monkeypatch.setattr(conntrack, "COUNTERS", tmp_path / "statistics")
+    monkeypatch.setattr(counters, "NETFILTER", tmp_path)
+    monkeypatch.setattr(counters, "COUNTERS", tmp_path / "statistics")
     return tmp_path
 
 
 def test_drops_are_summed_over_the_cpus(table):
-    assert conntrack.dropped_packets() is None
+    assert counters.dropped_packets() is None
     (table / "statistics").write_text(STATISTICS)
-    assert conntrack.dropped_packets() == 3 + 0xAD
+    assert counters.dropped_packets() == 3 + 0xAD
 
 
 CLOSE = Cell(
@@ -49,7 +49,7 @@ CLOSE = Cell(
 
 @pytest.mark.fault("the kernel's table of tracked connections is full", "the next trial waits for room")
 def test_a_full_table_is_waited_for(table, monkeypatch):
-    needed = conntrack.connections_of(CLOSE)
+    needed = counters.connections_of(CLOSE)
     assert needed >= 45_000  # 1.5 s of close mode
     (table / "nf_conntrack_max").write_text("262144")
     (table / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
@@ -58,25 +58,25 @@ def test_a_full_table_is_waited_for(table, monkeypatch):
     def sleep(_):
         (table / "nf_conntrack_count").write_text(str(262_144 - needed))
 
-    monkeypatch.setattr(conntrack.time, "sleep", sleep)
-    conntrack.wait_for_room([CLOSE], said.append)
+    monkeypatch.setattr(counters.time, "sleep", sleep)
+    counters.wait_for_room([CLOSE], said.append)
     assert said == [needed]
-    conntrack.wait_for_room([CLOSE], said.append)
+    counters.wait_for_room([CLOSE], said.append)
     assert said == [needed]
 
 
 def test_a_trial_larger_than_the_table_waits_for_half_of_it_only(table):
     (table / "nf_conntrack_max").write_text("20000")
     (table / "nf_conntrack_count").write_text("10000")
-    conntrack.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
+    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
 
 
 def test_kept_connections_need_little_room():
-    assert conntrack.connections_of(replace(CLOSE, mode="keepalive")) < 5_000
+    assert counters.connections_of(replace(CLOSE, mode="keepalive")) < 5_000
 
 
 def test_without_tracking_nothing_is_waited_for(table):
-    conntrack.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
+    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
 
 
 class Measured:

@@ -20,13 +20,11 @@ from fake_lab import BENCH, records, wait_for
 from test_docker import REASON, labelled
 
 from runner.measure import docker_engine, machine
-from runner.measure.build import build
 from runner.measure.database import serving
-from runner.measure.engine import Handed
+from runner.measure.engine import Handed, wait_ready
 from runner.measure.lab import open_lab
-from runner.measure.readiness import wait_ready
 from runner.measure.session import Member, Ready, measure
-from runner.measure.tools import find_tool
+from runner.measure.tools import build, find_tool
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import choose, plan_trials
@@ -38,12 +36,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
 ]
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    return real_lab.make(tmp_path)
 
 
 @pytest.fixture
@@ -159,7 +151,7 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
         image = opened.engine.prepare(server)
         bench = bench_of(opened, campaign, place_for(campaign, trials), tools_of(trials), None)
         machine.raise_open_files()
-        ready = Ready(server, image, built.sha256)
+        ready = Ready(server, image, built)
         member = Member("trial", ready, cell, folder)
         found = measure(bench, load_workload(cell.workload), [member], [("trial", 1)], lambda _: None)["trial"]
     assert isinstance(found, LabError)

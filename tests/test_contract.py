@@ -1,7 +1,5 @@
 """The lab's own servers: each keeps the contract, sends the same bytes, and starts and ends as it must."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -16,7 +14,7 @@ from contract_faulty_server import NONCE
 from marking import long_but
 
 from runner.contract import check_contract, experiments
-from runner.contract.connection import Target, fetch, request
+from runner.contract.checking import Target, fetch, request
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
 

@@ -1,7 +1,5 @@
 """The check before every trial: the health, and what is about to be loaded, in no time."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The random bodies and their judge, held against JSON libraries and rules that know nothing of them."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction
@@ -10,8 +8,7 @@ import pytest
 from contract_http import RefusedError
 from contract_rules import read_experiment
 
-from runner.contract.experiments import CASES
-from runner.contract.json_cases import Case
+from runner.contract.experiments import CASES, Case
 from runner.contract.random_experiments import judge, mutations, samples
 
 SAMPLES = samples(20261121, 400)

@@ -1,7 +1,5 @@
 """The histogram's buckets against known values and exact quantiles."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

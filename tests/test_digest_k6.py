@@ -1,7 +1,5 @@
 """k6's raw points against truth of their own: a slow reader that pairs by line, known values, and real k6."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

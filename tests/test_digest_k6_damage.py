@@ -1,7 +1,5 @@
 """Damaged files of k6 samples: one error that names the place, never a wrong pair; and k6's summary."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

@@ -14,16 +14,14 @@ import pytest
 import real_lab
 from docker.errors import DockerException
 
-from runner.measure.build import build
 from runner.measure.database import serving
 from runner.measure.docker_engine import LABEL, connect
-from runner.measure.engine import Handed
+from runner.measure.engine import Handed, wait_ready
 from runner.measure.inspection import inspect
 from runner.measure.lab import open_lab
 from runner.measure.machine import place
-from runner.measure.readiness import wait_ready
 from runner.measure.subjects import source_of
-from runner.measure.tools import find_tool
+from runner.measure.tools import build, find_tool
 from runner.planning.catalog import load_server
 
 
@@ -44,12 +42,6 @@ pytestmark = [
 
 
 NONCE = Handed({"LAB_NONCE": "n0nce"})
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    return real_lab.make(tmp_path)
 
 
 def labelled():
@@ -150,7 +142,7 @@ def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path
         client.close()
     subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     said = subprocess.run(["sha256sum", tmp_path / "server"], capture_output=True, text=True, check=True).stdout
-    assert said.split()[0] == built.sha256
+    assert said.split()[0] == built
 
 
 INSERTS = """

@@ -11,8 +11,6 @@ from runner.measure.tools import need_tool
 from runner.measurement import Placement
 from runner.model import LabError
 
-pytestmark = pytest.mark.timed
-
 APART = Placement((0,), (2,), (3,))
 # A good machine: four CPUs of four cores, no turbo, nothing stolen, nothing else running.
 FILES = {
@@ -271,6 +269,7 @@ def test_k6_is_of_a_series_that_the_lab_knows(tmp_path, monkeypatch, said, level
         need_tool("k6")
 
 
+@pytest.mark.timed
 def test_the_doctor_is_quick():
     begin = time.monotonic()
     doctor.examine()

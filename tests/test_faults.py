@@ -241,7 +241,7 @@ def test_a_clock_that_is_stepped(tmp_path):
 @pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
 def test_without_its_watchdog_a_run_goes_on(tmp_path):
     lab = Lab(tmp_path, "load")
-    for each in victims(lab, "runner.measure.watchdog"):
+    for each in victims(lab, "runner.measure.leftovers"):
         each.kill()
     lab.runner.kill()
     lab.ended()

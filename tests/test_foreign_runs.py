@@ -1,24 +1,22 @@
 """A run from somebody else: it leads out of no folder, overwrites nothing, and ends in a sentence at worst."""
 
 import json
+import lzma
 import os
+import shutil
 
 import pytest
 import synthetic_run
 
 from runner.model import LabError
+from runner.running.campaign import resume_campaign
 from runner.store import LARGEST_JSON, RunFolder, export_compact, figures_folder, find_run, read_json
 
 
 @pytest.fixture
-def lab(tmp_path, monkeypatch):
+def lab(bare_lab):
     """A lab with one run, as its folder."""
-    for name in ("servers", "notebooks", "data/runs"):
-        (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    folder = tmp_path / "data" / "runs" / "theirs"
-    synthetic_run.build(folder)
-    return folder
+    return synthetic_run.build(bare_lab / "data" / "runs" / "theirs")
 
 
 def record(folder, name="t1", **changes):
@@ -65,6 +63,102 @@ def test_a_record_that_lacks_something_is_named(lab):
         RunFolder(lab).records()
 
 
+def packed(folder, *records):
+    """Write records as an exported run has them, each as text or as what differs from a good one."""
+    good = json.loads(record(folder).read_text())
+    shutil.rmtree(folder / "trials")
+    lines = [each if isinstance(each, bytes) else json.dumps({**good, **each}).encode() for each in records]
+    path = folder / "trials.jsonl.xz"
+    path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in lines)))
+    return path
+
+
+def refused(folder, words):
+    with pytest.raises(LabError, match=words) as caught:
+        RunFolder(folder).records()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.fault("a foreign record of an exported run is broken, or names a folder or file", "refused, with its line")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"trial_id": "../../../elsewhere"}, "line 2 is not a trial's record: it names a trial or a file"),
+        ({"trial_id": "t1"}, "line 2 is a second record of t1"),
+        ({"raw": {"../../../../etc/passwd": {"sha256": "0"}}}, "line 2 is not a trial's record: it names a trial or"),
+        ({"order": "1"}, "line 2 is not a trial's record: order"),
+        (b"[]", "line 2 is not a trial's record: it has no trial_id"),
+        (b"", "line 2 cannot be read as JSON"),
+        (b"rubbish", "line 2 cannot be read as JSON"),
+        (b"\xff", "line 2 cannot be read as JSON"),
+        (b"[" * 100_000, "line 2 cannot be read as JSON"),
+    ],
+)
+def test_a_line_of_exported_records_that_is_none(lab, line, words):
+    packed(lab, {}, line)
+    refused(lab, words)
+
+
+@pytest.mark.fault(
+    "the records of a foreign exported run are no xz, cut off or too many", "refused before they are decoded"
+)
+def test_exported_records_that_cannot_be_unpacked(lab):
+    path = packed(lab, {}, {"trial_id": "t2"})
+    whole = path.read_bytes()
+    assert [each["trial_id"] for each in RunFolder(lab).records()] == ["t1", "t2"]
+    for data, words in (
+        (b"", "is cut off"),
+        (whole[:-20], "is cut off"),
+        (whole + b"more", "goes on after its end"),
+        (whole[:40] + bytes([whole[40] ^ 255]) + whole[41:], "cannot be unpacked"),
+        (b'{"trial_id": "t1"}\n', "cannot be unpacked"),
+        (lzma.compress(b"{}", lzma.FORMAT_ALONE), "cannot be unpacked"),
+        (lzma.compress(b"{}", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]), "cannot be unpacked: Memory"),
+    ):
+        path.write_bytes(data)
+        refused(lab, words)
+    with path.open("wb") as handle:
+        handle.truncate(LARGEST_JSON + 1)
+    refused(lab, "more than 64 MiB")
+
+
+@pytest.mark.fault(
+    "records of a foreign exported run that unpack to more than 256 MiB", "refused; no more than that is unpacked"
+)
+def test_a_bomb_of_records_is_not_unpacked(lab):
+    path = packed(lab)
+    packer = lzma.LZMACompressor(preset=0)
+    blocks = [packer.compress(bytes(2**20)) for _ in range(257)]
+    path.write_bytes(b"".join([*blocks, packer.flush()]))
+    assert path.stat().st_size < 100_000
+    refused(lab, "unpacks to more than 256 MiB")
+
+
+@pytest.mark.fault("a foreign run with records in both layouts", "refused: which of them holds is unknown")
+def test_records_in_both_layouts_are_refused(lab):
+    packed(lab, {})
+    record(lab)
+    refused(lab, "both in trials.jsonl.xz and in trials/")
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999"])
+def test_a_value_that_no_record_has_is_a_sentence_where_records_are_written(lab, tmp_path, value):
+    path = record(lab)
+    path.write_text(path.read_text().replace('"metrics": {}', f'"metrics": {{"rps": {value}}}'))
+    with pytest.raises(LabError, match="The record of t1 has a value that no trial has"):
+        RunFolder(lab).record_hashes()
+    RunFolder(lab).append("sealed", "t1")
+    with pytest.raises(LabError, match="The record of t1 has a value that no trial has"):
+        export_compact(RunFolder(lab), tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_exported_run_is_not_resumed(lab):
+    packed(lab, {})
+    with pytest.raises(LabError, match="it was exported, and has no raw files"):
+        resume_campaign(RunFolder(lab), report=None)
+
+
 @pytest.mark.fault("a link or a device in a foreign run", "refused: nothing outside it is read or copied")
 @pytest.mark.parametrize("target", ["/etc/hostname", "/etc", "/nowhere"])
 def test_a_link_in_a_run_is_refused(lab, target):
@@ -104,6 +198,7 @@ def test_an_export_never_replaces_raw_files(lab, tmp_path):
     RunFolder(lab).append("sealed", "t1")
     export_compact(RunFolder(lab), mine)
     export_compact(RunFolder(lab), mine)  # an export is replaced
+    (mine / "trials" / "t1").mkdir(parents=True)
     (mine / "trials" / "t1" / "k6.json.gz").write_bytes(b"hours of work")
     with pytest.raises(LabError, match="something else than an exported run"):
         export_compact(RunFolder(lab), mine)

@@ -28,11 +28,6 @@ STRANGERS = 20
 """Connections of others that the kernel may count."""
 
 
-@pytest.fixture
-def root(tmp_path):
-    return real_lab.make(tmp_path)
-
-
 @contextlib.contextmanager
 def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
     """Run a server on the first CPU until the context ends."""

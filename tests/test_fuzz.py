@@ -141,7 +141,7 @@ def test_any_summary_of_k6(tmp_path, text):
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
 JOURNAL = "".join((SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:8])
-RECORD = json.loads(next(iter(sorted(SAMPLE.glob("trials/*-vus3000/trial.json")))).read_text(encoding="utf-8"))
+RECORD = next(record for record in RunFolder(SAMPLE).records() if record["trial_id"].endswith("-vus3000"))
 
 
 @fuzzed

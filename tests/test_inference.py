@@ -1,7 +1,5 @@
 """Intervals, tests and effect sizes against scipy and against tables in print."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

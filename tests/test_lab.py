@@ -1,7 +1,5 @@
 """`make lab`: JupyterLab comes up, and its notebooks run in the project's own Python."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

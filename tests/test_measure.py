@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from built import bare_lab
 
 from runner.digest.resources import read_counters
 from runner.measure.lab import open_lab
@@ -23,17 +24,15 @@ from runner.measure.leftovers import (
     reap,
     session_members,
     start_ticks,
+    sweep_temporary,
 )
+from runner.measure.loading import Sampler, instrument, write_rows
 from runner.measure.machine import ephemeral_ports, place
-from runner.measure.processes import pinned
+from runner.measure.process_engine import pinned
 from runner.measure.procfs import Memory
-from runner.measure.sampling import sampling, write_rows
-from runner.measure.scratch import sweep_temporary
-from runner.measure.stats_poll import StatsPoll
+from runner.measure.sampler import StatsPoll
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
-
-pytestmark = pytest.mark.timed
 
 ENV = {"PATH": os.environ["PATH"]}
 # Busy for 30 ms of every 100 ms, on its own CPU clock: 30 % of a core.
@@ -46,14 +45,6 @@ for i in range(int({seconds} / 0.1)):
     time.sleep(max(0, begin + (i + 1) * 0.1 - time.monotonic()))
 print(time.process_time())
 """
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    for name in ("servers", "notebooks", "data"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    return tmp_path
 
 
 SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
@@ -77,11 +68,12 @@ def wait_until(condition, seconds=10):
     return condition()
 
 
+@pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root):
     with (
         ledger() as book,
         start([sys.executable, "-c", DUTY.format(seconds=3)], book, root) as process,
-        sampling(20, place(1).generator, book) as sampler,
+        instrument(Sampler, 20, place(1).generator, book) as sampler,
     ):
         sampler.add("server", process.pid)
         begin = time.monotonic_ns()
@@ -98,6 +90,7 @@ def test_a_known_duty_cycle_comes_back(root):
     assert 0.9 * 20 * 3 <= ticks <= 20 * took_s + 3
 
 
+@pytest.mark.timed
 def test_process_fallback_agrees_with_the_kernels_account(root):
     with ledger() as book, start([sys.executable, "-c", DUTY.format(seconds=1.5)], book, root) as process:
         subject = ProcessSubject(process.pid)
@@ -146,7 +139,7 @@ RUNNER = """
 import sys, time
 from pathlib import Path
 from runner.measure.lab import open_lab
-from runner.measure.processes import pinned
+from runner.measure.process_engine import pinned
 with open_lab("process") as opened:
     folder = Path({folder!r})
     with pinned("server", ["sh", "-c", "sleep 300 & sleep 300"], cpus=(0,), env={{"PATH": {path!r}}},
@@ -258,9 +251,8 @@ def test_what_cannot_be_told_to_be_dead_is_left(root, tmp_path, monkeypatch):
 
 @pytest.mark.fault("another checkout measures at the same time", "the second is warned, and its manifest says so")
 def test_a_second_lab_on_the_machine_is_told(root, tmp_path, monkeypatch):
-    other = tmp_path / "other"
-    for name in ("servers", "notebooks", "data"):
-        (other / name).mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    other = bare_lab(tmp_path / "other")
     with open_lab("process") as first:
         monkeypatch.setenv("BENCH_ROOT", str(other))
         with open_lab("process") as second:

@@ -28,11 +28,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def root(tmp_path):
-    return real_lab.make(tmp_path)
-
-
 # --- what comes back --------------------------------------------------------------------------------------
 
 

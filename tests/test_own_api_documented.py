@@ -29,11 +29,6 @@ pytestmark = [
 DOCS = real_lab.REPOSITORY / "docs" / "own-api.md"
 
 
-@pytest.fixture
-def root(tmp_path):
-    return real_lab.make(tmp_path)
-
-
 def session_of(pid):
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         return os.getsid(pid)

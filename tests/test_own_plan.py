@@ -18,11 +18,10 @@ from own_api import tiny
 
 from runner.digest.reconcile import own_checks
 from runner.measure import attached
+from runner.measure.attached import leaders
 from runner.measure.engine import Running
-from runner.measure.hazards import Demand, Moment, hazards
-from runner.measure.k6_script import read_script
-from runner.measure.listeners import leaders
-from runner.measure.own_load import fence
+from runner.measure.generators import fence, read_script
+from runner.measure.machine import Moment, hazards
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_tool
 from runner.measurement import Placement
@@ -301,7 +300,7 @@ def test_a_socket_of_all_addresses_counts_unless_there_is_one_of_the_address():
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to be somebody else")
 def test_another_user_s_process_is_not_known(server):
     port = int(server.url.rpartition(":")[2])
-    code = f"from runner.measure.listeners import leaders; print(leaders('127.0.0.1', {port}))"
+    code = f"from runner.measure.attached import leaders; print(leaders('127.0.0.1', {port}))"
     argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", code]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=PACKAGE.parent)
     if done.returncode != 0:
@@ -329,8 +328,8 @@ def test_shared_cpus_are_a_hazard_with_its_remedy():
         "smt_siblings": [], "governor": None, "turbo": None, "cpus": 2, "open_files": 9999, "somaxconn": 4096,
         "ephemeral_ports": (32768, 60999), "tcp_tw_reuse": 2, "nf_conntrack_max": None,
     }  # fmt: skip
-    demand = Demand(Placement((0, 1), (1,)), 10, 10)
-    (hazard,) = [each for each in hazards(facts, Moment(0, 0, 0, True), demand) if not each.harmless]
+    found = hazards(facts, Moment(0, 0, 0, True), Placement((0, 1), (1,)), 10, 10)
+    (hazard,) = [each for each in found if not each.harmless]
     assert "may run on CPU 0, 1" in hazard.text
     assert "taskset -c 0" in hazard.text
 

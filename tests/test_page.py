@@ -1,7 +1,5 @@
 """What pages are made of: tables for screen readers, Markdown without surprises, no heading with nothing below."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runner.present.look.markup import literal, prose, to_html
-from runner.present.look.page import page, style_sheet
+from runner.present.look.content import TextTable
+from runner.present.look.markup import html, literal, page, prose, style_sheet
 from runner.present.look.palette import NIGHT
 from runner.present.notebook.notebooks import export_html
 
@@ -34,7 +32,7 @@ def test_a_table_says_what_its_rows_and_columns_are() -> None:
             "verdicts": ["generator-bound 3 of 3, inconclusive", "offered"],
         }
     )
-    box = soup(to_html(frame, "Loads & more")).div
+    box = soup(html([TextTable(frame, about="Loads & more")])).div
     assert (box["role"], box["tabindex"], box["aria-label"]) == ("region", "0", "Loads & more")
     assert [(head.get_text(), head["scope"]) for head in box.thead.find_all("th")] == [
         (n, "col") for n in frame.columns
@@ -46,20 +44,20 @@ def test_a_table_says_what_its_rows_and_columns_are() -> None:
     classes = [cell.get("class", []) for cell in box.tbody.find_all("tr")[1].find_all("td")]
     assert classes == [["number", "grey"], ["number"], ["number"], ["words"]]
     assert [cell["class"] for cell in box.find_all("th", class_="key")] == [["key"]] * 3
-    assert soup(to_html(frame)).div["aria-label"] == "Table of server, requests/s, p50, ms"
+    assert soup(html([TextTable(frame)])).div["aria-label"] == "Table of server, requests/s, p50, ms"
 
 
 def test_where_only_two_columns_name_a_row_both_are_its_headings() -> None:
     frame = pd.DataFrame({"load": ["a", "a", "b"], "server": ["x", "y", "x"], "rps": ["1", "2", "3"]})
-    named = soup(to_html(frame)).tbody.find_all("th", scope="row")
+    named = soup(html([TextTable(frame)])).tbody.find_all("th", scope="row")
     assert [head.get_text() for head in named] == ["a", "x", "a", "y", "b", "x"]
     assert [head["class"] for head in named[:2]] == [["key"], ["key", "second"]]
     twice = pd.concat([frame, frame])  # no two columns tell these apart
-    assert len(soup(to_html(twice)).tbody.find_all("th", scope="row")) == 6
+    assert len(soup(html([TextTable(twice)])).tbody.find_all("th", scope="row")) == 6
 
 
 def test_tables_of_one_name_are_told_apart() -> None:
-    table = to_html(pd.DataFrame({"a": ["1"]}))
+    table = html([TextTable(pd.DataFrame({"a": ["1"]}))])
     found = soup(page("t", table * 3)).find_all("div", class_="table")
     assert [box["aria-label"] for box in found] == ["Table of a", "Table of a (2)", "Table of a (3)"]
 

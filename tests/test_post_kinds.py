@@ -1,7 +1,5 @@
 """What a post says of runs of each kind: inserts, rates, many servers."""
 
-from __future__ import annotations
-
 from itertools import chain, takewhile
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from runner.present.chart import draw
 from runner.present.figures import wrk_matrix
 from runner.present.frames import read_tables
 from runner.present.look import style
-from runner.present.look.content import Block, Bullets, Heading, Paragraph, Sheet
+from runner.present.look.content import Block, Bullets, Heading, Paragraph, TextTable
 from runner.store import RunFolder
 
 
@@ -41,19 +39,19 @@ def sentences(blocks: list[Block]) -> list[str]:
 def test_a_post_about_inserts(tmp_path: Path) -> None:
     found = composed(synthetic_database.build(tmp_path, synthetic_database.THREE, trials=2))
     assert "postgresql" in found.tags
-    assert "inserts" in {sheet.name for sheet in found.sheets}
+    assert "inserts" in {sheet.name for sheet in found.text_tables}
     assert any("rows were in the database" in sentence for sentence in sentences(section(found, "Load by load")))
     assert any("In an open loop" in sentence for sentence in sentences(section(found, "Method and verdicts")))
-    (frame,) = [block.frame for block in section(found, "Machine and provenance") if isinstance(block, Sheet)]
+    (frame,) = [block.frame for block in section(found, "Machine and provenance") if isinstance(block, TextTable)]
     machine = dict(zip(frame["what"], frame["value"], strict=True))
     assert "synchronous_commit off" in machine["Database"]
 
 
 def test_a_post_about_rates(tmp_path: Path) -> None:
     found = composed(synthetic_rates.build(tmp_path, blocks=3))
-    assert {"objectives", "rates"} <= {sheet.name for sheet in found.sheets}
+    assert {"objectives", "rates"} <= {sheet.name for sheet in found.text_tables}
     assert any("probe" in sentence for sentence in sentences(section(found, "Method and verdicts")))
-    assert not {"inserts"} & {sheet.name for sheet in found.sheets}
+    assert not {"inserts"} & {sheet.name for sheet in found.text_tables}
 
 
 def test_a_title_counts_many_servers(tmp_path: Path) -> None:

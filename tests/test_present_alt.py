@@ -1,7 +1,5 @@
 """Alt texts say what the figures show: kind and axes, then the drawn numbers in their order, and what is left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +23,6 @@ from runner.present.look.style import number
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
 STORED_FIGURES = charts("postgres")
 OF_A_RUN = FIGURES | STORED_FIGURES | RATES_FIGURES
@@ -125,7 +122,7 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(
         if text.startswith("Nothing is drawn of "):
             continue
         assert len(text) <= LIMIT, f"{name}: {len(text)}"
-        assert re.match(r"(Line chart|Ridge plot|Pairs of bar charts|Dot plot|Of one trial)", text), text
+        assert re.match(r"(Line chart|Ridge plot|Pairs of bar charts|Dot plot|Forest plot|Of one trial)", text), text
         first = text.partition(". ")[0]
         assert "(across" in first or "bar charts" in first, text
         assert text.endswith(".") and len(re.findall(r"\d", text.removeprefix(first))) > 3, text

@@ -1,7 +1,5 @@
 """What coincides with CPU spikes: chance keeps its level; words, tables and figure say what was put in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

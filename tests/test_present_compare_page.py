@@ -1,13 +1,9 @@
 """The page that compares two runs: what it says and draws is what `bench compare` finds, and both agree with scipy."""
 
-from __future__ import annotations
-
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
+from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
 from scipy import stats
-from test_compare import LOAD, known
+from test_compare import LOAD, less, varied
 
-from runner import cli
 from runner.model import LabError
 from runner.present.chart import describe, draw
 from runner.present.comparison import compare
@@ -31,67 +27,24 @@ from runner.present.notebook import notebooks
 from runner.present.notebook.compare_page import open_comparison
 from runner.store import RunFolder, find_run
 
-ROOT = Path(__file__).parents[1]
 WORSE = {("axum", "rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic_run.build(tmp_path_factory.mktemp("base") / "run", k6=(), trials=6)
-
-
-def make(base: Path, lab: Path, name: str, factors: Any = None, change: Any = None, **facts: Any) -> RunFolder:
-    """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
-    folder = lab / "data" / "runs" / name
-    shutil.copytree(base, folder)
-    manifest = json.loads((folder / "run.json").read_text()) | {"run_id": name} | facts
-    (folder / "run.json").write_text(json.dumps(manifest))
-    table = known(
-        pd.read_parquet(folder / "tables" / "trials.parquet"), np.random.default_rng(sum(name.encode())), factors or {}
-    )
-    (change(table) if change else table).to_parquet(folder / "tables" / "trials.parquet")
-    return RunFolder(folder)
-
-
-@pytest.fixture(scope="module")
-def lab(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with a run, one that differs from it, and one of another machine."""
-    folder = tmp_path_factory.mktemp("lab")
-    (folder / "servers").mkdir()
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-
-    def less(table: pd.DataFrame) -> pd.DataFrame:
-        return table[~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))]
-
-    make(base, folder, "one", artifacts={"axum": "aa", "gin": "bb"})
-    make(base, folder, "two", WORSE, less, artifacts={"axum": "aa", "gin": "cc"})
+    folder = bare_lab(tmp_path_factory.mktemp("lab"))
+    runs = folder / "data" / "runs"
+    varied(runs / "one", artifacts={"axum": "aa", "gin": "bb"})
+    varied(runs / "two", WORSE, less, artifacts={"axum": "aa", "gin": "cc"})
     other = synthetic_run.manifest()["machine"] | {"cpus": 4}
-    make(base, folder, "elsewhere", machine=other)
+    varied(runs / "elsewhere", machine=other)
     return folder
-
-
-@pytest.fixture
-def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BENCH_ROOT", str(lab))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return lab
 
 
 def compared(lab: Path, fail_above: float | None = None) -> RunComparison:
     runs = (RunFolder(lab / "data" / "runs" / name) for name in ("one", "two"))
     return compare_runs(*runs, fail_above_pct=fail_above)
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "compare", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def plainly(page: Path) -> str:
@@ -181,9 +134,7 @@ def test_a_wrong_parameter_is_one_sentence(given: dict[str, Any], sentence: str,
 
 def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Path) -> None:
     with pytest.raises(LabError, match="has no parameter run_a, run_b"):
-        notebooks.execute_with(
-            ROOT / "notebooks" / "report.ipynb", {"run_a": "one", "run_b": "two"}, tmp_path / "o.ipynb"
-        )
+        notebooks.execute(ROOT / "notebooks" / "report.ipynb", {"run_a": "one", "run_b": "two"}, tmp_path / "o.ipynb")
 
 
 # --- the figure -------------------------------------------------------------------------------------------
@@ -211,12 +162,12 @@ def test_ties_are_hollow_and_differences_filled(lab: Path) -> None:
     assert not lines(draw(compare_figure.ratios(found, {})), 0, "limit")
 
 
-def test_noise_of_one_program_under_two_labels_is_a_tie(base: Path, tmp_path: Path) -> None:
+def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path: Path) -> None:
     """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between the runs is noise."""
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
-    plain = compare_runs(make(base, tmp_path, "one"), make(base, tmp_path, "two", faster))
-    noisy = compare_runs(make(base, tmp_path, "three", **copies), make(base, tmp_path, "four", faster, **copies))
+    plain = compare_runs(varied(tmp_path / "one"), varied(tmp_path / "two", faster))
+    noisy = compare_runs(varied(tmp_path / "three", **copies), varied(tmp_path / "four", faster, **copies))
     sides = []
     for found in (plain, noisy):
         rows = {(r.load, r.server, r.quantity): r for r in found.comparisons}
@@ -236,13 +187,13 @@ def test_text_is_inside_large_enough_and_apart(lab: Path) -> None:
     assert len(describe(compare_figure.ratios(found, {}))) <= 700
 
 
-def test_runs_with_too_few_trials_are_drawn_without_a_claim(base: Path, tmp_path: Path) -> None:
+def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path: Path) -> None:
     def few(table: pd.DataFrame) -> pd.DataFrame:
         return table[table["block"] <= 3]
 
-    found = compare_runs(make(base, tmp_path, "one", change=few), make(base, tmp_path, "two", WORSE, few))
+    found = compare_runs(varied(tmp_path / "one", change=few), varied(tmp_path / "two", WORSE, few))
     figure = draw(compare_figure.ratios(found, {}))
     readable(figure)
     assert not lines(figure, 0, "interval") and "not enough trials" in words(figure)
     assert describe(compare_figure.ratios(found, {})).startswith("Nothing is drawn")
-    assert find_run(str(tmp_path / "data" / "runs" / "one")).run_id == "one"
+    assert find_run(str(tmp_path / "one")).run_id == "one"

@@ -1,12 +1,6 @@
 """Figures and sentences about inserts and ramps: the numbers that went in, and no rank that the verdicts forbid."""
 
-from __future__ import annotations
-
-import hashlib
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +15,7 @@ from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
 from runner.present.chart import charts, draw
 from runner.present.figures import pool_sweep, ramp
-from runner.present.figures.offered import kept_rps
+from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
 from runner.present.notebook.run_page import open_report
@@ -322,47 +316,11 @@ def test_old_runs_have_nulls_where_columns_are_missing(tmp_path: Path) -> None:
     assert not old.has_database and old.ramps(database=False).empty
 
 
-def test_a_run_without_a_database_says_so_and_draws_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder in ("servers", "notebooks"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    report = open_report(str(synthetic_run.build(tmp_path / "run", trials=1)))
+def test_a_run_without_a_database_says_so_and_draws_nothing(bare_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = open_report(str(synthetic_run.build(bare_lab / "run", trials=1)))
     report.show_part("inserts")
     for name in MINE:
         report.show_figure(name)
     assert capsys.readouterr().out.count("<p>") == 1
-    assert report.shown == [] and not (tmp_path / "figures").exists()
+    assert report.shown == [] and not (bare_lab / "figures").exists()
     assert not any(found.needs(report.tables) for found in MINE.values())
-
-
-# --- files ------------------------------------------------------------------------------------------------
-
-DRAW = """
-import sys
-from pathlib import Path
-from runner.present.chart import charts, draw, made
-from runner.present.frames import read_tables
-from runner.present.look.style import save
-from runner.store import RunFolder
-tables = read_tables(RunFolder(Path(sys.argv[1])))
-for name in charts("postgres"):
-    save(draw(made(name, tables)), Path(sys.argv[2]), name)
-"""
-
-
-def test_files_are_byte_stable_across_processes(run: RunFolder, tmp_path: Path) -> None:
-    sums = []
-    for seed in ("1", "2"):
-        folder = tmp_path / seed
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", DRAW, str(run.path), str(folder)], check=True, env=environment)
-        sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
-    assert len(sums[0]) == 2 * len(MINE)
-    assert sums[0] == sums[1]
-
-
-def test_the_notebook_shows_every_figure_one_line_a_cell() -> None:
-    source = (ROOT / "notebooks" / "postgres.ipynb").read_text()
-    assert sorted(re.findall(r'"report\.show_figure\(\\"([a-z0-9-]+)\\"\)"', source)) == sorted(MINE)

@@ -1,11 +1,8 @@
 """Notebooks run for real through papermill, fail with one sentence, and export as pages that load nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +15,8 @@ import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_run
+from built import ROOT, bare_lab
+from marking import long_but
 
 from runner.model import LabError
 from runner.present.chart import charts
@@ -27,34 +26,17 @@ from runner.present.notebook.kernels import Kernels
 from runner.present.notebook.run_page import open_report
 from runner.store import find_run
 
-ROOT = Path(__file__).parents[1]
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
 
 
-def test_every_figure_stands_in_its_notebook() -> None:
-    for name, found in charts().items():
-        source = (ROOT / "notebooks" / f"{found.notebook}.ipynb").read_text()
-        assert f'.show_figure(\\"{name}\\")' in source, name
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab of its own, with the real notebooks and a synthetic sample."""
-    lab = tmp_path_factory.mktemp("lab")
-    (lab / "servers").mkdir()
-    shutil.copytree(ROOT / "notebooks", lab / "notebooks")
+    lab = bare_lab(tmp_path_factory.mktemp("lab"))
     synthetic_run.build(lab / "data" / "sample")
     synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=1, wrk=False)
-    shutil.copy(ROOT / "data" / "published.csv", lab / "data")
-    return lab
-
-
-@pytest.fixture
-def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BENCH_ROOT", str(lab))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return lab
 
 
@@ -87,10 +69,12 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
     assert notebooks.parameters(path) >= ({"run_a", "run_b"} if path.stem == "compare" else {"run"})
 
 
-def test_the_report_has_every_figure_one_line_a_cell() -> None:
-    cells = nbformat.read(ROOT / "notebooks" / "report.ipynb", as_version=4).cells
+@pytest.mark.parametrize("name", sorted({found.notebook for found in charts().values()}))
+def test_every_figure_stands_in_its_notebook_one_line_a_cell(name: str) -> None:
+    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
     shown = [cell.source for cell in cells if cell.cell_type == "code" and ".show_figure(" in cell.source]
-    assert sorted(shown) == sorted(f'report.show_figure("{name}")' for name in FIGURES)
+    page = "page" if name in {"cpu_spikes", "published"} else "report"
+    assert sorted(shown) == sorted(f'{page}.show_figure("{figure}")' for figure in charts(name))
 
 
 # --- papermill itself -------------------------------------------------------------------------------------
@@ -123,13 +107,13 @@ def test_papermill_inside_notebooks_with_a_run(lab: Path, tmp_path: Path) -> Non
     assert (lab / "figures" / synthetic_run.RUN_ID / "latency-spectrum.svg").exists()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        (("-p", "bogus", "1"), "LabError: Unknown parameter bogus: this notebook has the parameter run only."),
-        (("-p", "run", "nope"), "LabError: There is no run 'nope': no run.json in "),
-    ],
-)
+WRONG = [
+    (("-p", "bogus", "1"), "LabError: Unknown parameter bogus: this notebook has the parameter run only."),
+    (("-p", "run", "nope"), "LabError: There is no run 'nope': no run.json in "),
+]
+
+
+@pytest.mark.parametrize(("parameters", "sentence"), long_but(WRONG[:1], WRONG))
 def test_a_wrong_parameter_is_one_sentence_and_an_error(
     lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
 ) -> None:
@@ -212,9 +196,10 @@ def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
     assert "the server died under load with exit code 101." in page
 
 
+@pytest.mark.long
 def test_the_notebook_about_inserts_on_a_run_without_a_database(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
-    notebooks.execute(ROOT / "notebooks" / "postgres.ipynb", "sample", out)
+    notebooks.execute(ROOT / "notebooks" / "postgres.ipynb", {"run": "sample"}, out)
     assert notebooks.figures_shown(out) == []
     assert "This run has no workload with a database" in out.read_text()
 
@@ -245,7 +230,7 @@ def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
 
 def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
-    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", "sample", out)
+    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": "sample"}, out)
     assert notebooks.figures_shown(out) == list(EXPLORED)
     found = explored(out)
     assert list(found) == list(CELLS) and all(picture for picture, _ in found.values())
@@ -264,29 +249,30 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(in_lab: Pat
     assert page.count('alt="') == len(CELLS) and "sns." not in page
 
 
+LACKING = [
+    (
+        {"k6": (), "wrk": False},
+        {
+            "distributions": "This run has no sealed trial with response times.",
+            "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
+            "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
+            "wrk-matrix": "This run has no closed load by wrk without a database.",
+            "percentiles-over-time": "This load has no response times by second: only k6 keeps them.",
+        },
+    ),
+    ({"wrk": False}, {"wrk-matrix": "This run has no closed load by wrk without a database."}),
+    ({"k6": ()}, {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}),
+]
+
+
 @pytest.mark.parametrize(
-    ("given", "without"),
-    [
-        ({"wrk": False}, {"wrk-matrix": "This run has no closed load by wrk without a database."}),
-        ({"k6": ()}, {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}),
-        (
-            {"k6": (), "wrk": False},
-            {
-                "distributions": "This run has no sealed trial with response times.",
-                "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
-                "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
-                "wrk-matrix": "This run has no closed load by wrk without a database.",
-                "percentiles-over-time": "This load has no response times by second: only k6 keeps them.",
-            },
-        ),
-    ],
-    ids=["without wrk", "without k6", "empty"],
+    ("given", "without"), long_but(LACKING[:1], LACKING), ids=["empty", "without wrk", "without k6"]
 )
 def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
     in_lab: Path, tmp_path: Path, given: dict[str, Any], without: dict[str, str]
 ) -> None:
     run, out = synthetic_run.build(tmp_path / "run", trials=2, **given), tmp_path / "out.ipynb"
-    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", str(run), out)
+    notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": str(run)}, out)
     found = explored(out)
     assert {name: words for name, (picture, words) in found.items() if not picture} == without
     assert all(words for _, words in found.values())
@@ -348,7 +334,7 @@ def make(folder: Path, *sources: str) -> Path:
 def test_a_broken_notebook_is_kept_and_one_sentence(in_lab: Path, tmp_path: Path, source: str, sentence: str) -> None:
     out = tmp_path / "out.ipynb"
     with pytest.raises(LabError, match=sentence) as caught:
-        notebooks.execute(make(tmp_path, source, "pass"), "sample", out)
+        notebooks.execute(make(tmp_path, source, "pass"), {"run": "sample"}, out)
     assert out.exists() and str(out) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -359,7 +345,7 @@ def test_a_notebook_without_the_parameter_is_refused(in_lab: Path, tmp_path: Pat
     notebook.cells[0].source = "other = 1"
     nbformat.write(notebook, path)
     with pytest.raises(LabError, match="has no parameter run"):
-        notebooks.execute(path, "sample", tmp_path / "out.ipynb")
+        notebooks.execute(path, {"run": "sample"}, tmp_path / "out.ipynb")
     (tmp_path / "text.ipynb").write_text("not JSON")
     with pytest.raises(LabError, match="cannot be read as a notebook"):
-        notebooks.execute(tmp_path / "text.ipynb", "sample", tmp_path / "out.ipynb")
+        notebooks.execute(tmp_path / "text.ipynb", {"run": "sample"}, tmp_path / "out.ipynb")

@@ -1,7 +1,5 @@
 """The nine servers can be told apart on either paper, also by people without one kind of cones, and be seen."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

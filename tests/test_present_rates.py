@@ -1,7 +1,5 @@
 """Sweeps and searches: the knee where it was put, brackets and their medians, and who was the limit."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +14,8 @@ from matplotlib.figure import Figure
 
 from runner.present.chart import charts, draw
 from runner.present.figures import latency, objectives, rate_charts, rates
-from runner.present.figures.knee import knee
-from runner.present.figures.objectives import Outcome
+from runner.present.figures.objectives import SearchOutcome
+from runner.present.figures.rates import knee
 from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
@@ -37,7 +35,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return read_tables(RunFolder(folder))
 
 
-def changed(tables: Tables, rows: pd.Series[bool], **columns: object) -> Tables:
+def changed(tables: Tables, rows: "pd.Series[bool]", **columns: object) -> Tables:
     trials = tables.trials.copy()
     for name, value in columns.items():
         trials.loc[rows, name] = value
@@ -84,7 +82,7 @@ def test_no_knee_is_an_answer(offered: list[float], ms: list[float], sustained: 
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
-    """The table in the docstring of runner/present/figures/knee.py, its first line."""
+    """The table in docs/method.md about the knee, its first line."""
     rng, capacity, near, made = np.random.default_rng(7), 5500.0, [], []
     load = np.minimum(RATES / capacity, 0.98)
     stable = RATES / capacity < 0.98
@@ -211,7 +209,7 @@ def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: f
 def test_brackets_at_the_edges_of_the_search() -> None:
     assert objectives.outcome(steps((4000, True, "offered"))).high_rps == np.inf
     assert objectives.outcome(steps((4000, True, "offered"))).limit == objectives.RANGE_ENDS
-    assert objectives.outcome(steps((500, False, "server-bound"))) == Outcome(0.0, 500.0, "server", 3.0)
+    assert objectives.outcome(steps((500, False, "server-bound"))) == SearchOutcome(0.0, 500.0, "server", 3.0)
 
 
 def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(tables: Tables) -> None:

@@ -1,7 +1,5 @@
 """CPU spikes: injected ones come back, and steady servers have none."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

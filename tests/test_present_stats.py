@@ -1,7 +1,5 @@
 """Statistics against numpy and known values; sentences and tables against hand-made cells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,8 @@ from scipy import stats
 
 from runner.present.answers import summary
 from runner.present.frames import Tables, read_tables
-from runner.present.look.markup import to_html, to_markdown
+from runner.present.look.content import TextTable
+from runner.present.look.markup import html, to_markdown
 from runner.present.look.style import number
 from runner.present.published import published_table
 from runner.present.published.counterparts import read_published
@@ -286,7 +285,9 @@ def test_engine_fallback_is_the_first_warning(tables: Tables) -> None:
 
 
 def test_rows_for_a_terminal_are_texts(tmp_path: Path) -> None:
-    rows = summary.summary_rows(RunFolder(synthetic_run.build(tmp_path, trials=1, wrk=False)))
+    rows = summary.text_rows(
+        summary.summarize(read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1, wrk=False))))
+    )
     assert rows[0]["server"] == "axum" and rows[0]["verdicts"] == "generator-bound 1 of 1; 1 failed"
     assert all(isinstance(value, str) for row in rows for value in row.values())
 
@@ -323,4 +324,4 @@ def test_a_run_without_published_workloads_has_empty_tables(tmp_path: Path) -> N
 def test_markup_escapes() -> None:
     frame = pd.DataFrame([{"a": "x|y\nz", "b": "<b> †"}])
     assert to_markdown(frame).splitlines()[-1] == "| x\\|y z | <b> † |"
-    assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in to_html(frame)
+    assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html([TextTable(frame)])

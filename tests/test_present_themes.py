@@ -1,7 +1,5 @@
 """Every figure can be read on white and on a dark page, and its dark files are the light ones recoloured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache
@@ -33,7 +31,11 @@ RUNS = {
     "verdict": ("rates",),
 }
 """Notebook -> the runs with whose data its figures are drawn; those of other notebooks are drawn from the sample."""
-CASES = [(run, name) for name, found in charts().items() for run in RUNS.get(found.notebook, ("sample",))]
+RUNS_OF = {"ratios": ("sample", "five")}
+"""Figure -> the same of a figure for which the runs of its notebook have too few trials."""
+CASES = [
+    (run, name) for name, found in charts().items() for run in RUNS_OF.get(name, RUNS.get(found.notebook, ("sample",)))
+]
 """Run and figure: every figure that is registered."""
 
 
@@ -48,6 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tables]:
         folder = tmp_path_factory.mktemp(name)
         make = {
             "nine": lambda: synthetic_run.build(folder, synthetic_run.NINE),
+            "five": lambda: synthetic_run.build(folder, synthetic_run.NINE, trials=5, k6=()),
             "database": lambda: synthetic_database.build(folder),
             "rates": lambda: synthetic_rates.build(folder),
         }
@@ -69,10 +72,8 @@ def draw(tables: Tables, name: str) -> Figure:
 # --- what is seen -----------------------------------------------------------------------------------------
 
 
-def pixels(figure: Figure) -> np.ndarray:
-    """The figure as it is drawn: rows of red, green and blue, 0 to 1."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
+    """What was drawn: rows of red, green and blue, 0 to 1."""
     return np.asarray(canvas.buffer_rgba(), float)[..., :3] / 255
 
 
@@ -90,17 +91,25 @@ def rgb(color: object) -> np.ndarray:
     return np.array(to_rgba(color)[:3])
 
 
-def check_words(figure: Figure) -> None:
-    """Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of the pixels behind it: a grid line may pass."""
+def check_words(figure: Figure) -> np.ndarray:
+    """Return the figure's pixels; every text can be read.
+
+    Each has a contrast of 4.5 (WCAG 2.2) against 95 % of the pixels behind it: a grid line may pass.
+    """
     found = drawn(figure)
+    whole = pixels(figure.canvas)
+    readable(figure, found)
     for text, _ in found:
         text.set_alpha(0)  # a box behind the text is still drawn
-    behind = pixels(figure)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    behind = pixels(canvas)
     for text, (left, bottom, right, top) in found:
         text.set_alpha(None)
         rows = slice(len(behind) - int(top), len(behind) - int(bottom))
         own = contrast(behind[rows, int(left) : int(right)], rgb(text.get_color()))
         assert np.mean(own >= 4.5) >= 0.95, f"{text.get_text()!r} in {to_hex(text.get_color())}: {np.median(own):.1f}"
+    return whole
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
@@ -130,19 +139,15 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: C
     tables = run(name)
     looks = list(identities(tables.trials).values())
     shown = draw(tables, figure)
-    readable(shown)
-    check_words(shown)
+    light = check_words(shown)
     seen = check_lines(shown, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks})
     assert seen or charts()[figure].notebook == "published", "no line in a look's colour"
-    light = pixels(shown)
     white = (light == 1.0).all(axis=-1)
     assert white.mean() > 0.3
     themes.darken(shown, looks)
-    readable(shown)
-    check_words(shown)
+    dark = check_words(shown)
     faint = {pale(look.dark, NIGHT) for look in looks}
     assert check_lines(shown, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
-    dark = pixels(shown)
     assert dark.shape == light.shape
     # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()

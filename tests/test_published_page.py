@@ -1,7 +1,5 @@
 """The published numbers beside ours, as rows, as a page and as figures."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -12,8 +10,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
-from published_runs import CPU, RATE, ROOT, RUST, WORLDS, Build, own_lab
+from published_runs import CPU, RATE, RUST, WORLDS, Build
 from synthetic_published import RPS, World
 
 from runner.model import LabError
@@ -22,7 +21,7 @@ from runner.present.frames import Tables
 from runner.present.notebook import notebooks
 from runner.present.notebook.published_page import evidence_words, open_published
 from runner.present.published import claims, claims_figure, published_ratios, published_table
-from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, read_claims
+from runner.present.published.claims import HOLDS, OUTCOMES, read_claims
 from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import judge_all
 
@@ -133,14 +132,14 @@ def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tabl
 @pytest.fixture(scope="module")
 def page(plain: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The executed page of the plain run, in a lab of its own."""
-    folder = tmp_path_factory.mktemp("lab")
+    folder = bare_lab(tmp_path_factory.mktemp("lab"))
     with pytest.MonkeyPatch.context() as patch:
-        own_lab(folder, patch)
+        patch.setenv("BENCH_ROOT", str(folder))
         patch.setenv("PYTHONPATH", str(ROOT))
         assert plain.folder is not None
         shutil.copytree(plain.folder.path, folder / "data" / "sample")
         executed = folder / "published.ipynb"
-        notebooks.execute(folder / "notebooks" / "published.ipynb", "sample", executed)
+        notebooks.execute(folder / "notebooks" / "published.ipynb", {"run": "sample"}, executed)
         notebooks.export_html(executed, folder / "published.html")
         assert notebooks.figures_shown(executed) == list(PUBLISHED_FIGURES)
     return (folder / "published.html").read_text(), folder / "figures" / "sample"
@@ -153,7 +152,7 @@ def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, p
         assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
     counts = Counter(each.outcome.outcome for each in judge_all(plain))
     assert f"Of {len(read_claims())} published claims {counts[HOLDS]} hold" in plainly
-    for outcome in (HOLDS, FAILS, UNDECIDED):
+    for outcome in OUTCOMES:
         assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
     assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
     assert {path.name for path in figures.iterdir()} == {f"{n}.{k}" for n in PUBLISHED_FIGURES for k in ("png", "svg")}

@@ -1,7 +1,5 @@
 """Rankings of hand-made servers: letters, ranks, and who is told apart from whom."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

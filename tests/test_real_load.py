@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 import real_lab
 
-from runner.measure.engine import Running
-from runner.measure.readiness import wait_ready
+from runner.measure.engine import Running, wait_ready
 from runner.measure.tools import find_tool
 from runner.model import LabError
 

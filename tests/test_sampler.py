@@ -13,14 +13,12 @@ import pytest
 
 from runner.measure import cgroups, procfs
 from runner.measure.leftovers import ledger
+from runner.measure.loading import Sampler, instrument, write_rows
 from runner.measure.machine import place
-from runner.measure.processes import pinned
+from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
-from runner.measure.sampling import sampling, write_rows
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 from runner.model import LabError
-
-pytestmark = pytest.mark.timed
 
 MIB = 2**20
 # So many children, each with 2 MiB of its own beside 20 MiB that all share; a line of input ends them.
@@ -56,14 +54,6 @@ def running(code, lines=0):
         finally:
             for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                 each.kill()
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    for name in ("servers", "notebooks", "data"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -284,8 +274,9 @@ def rows_of(path, subject):
     return [row for row in pq.read_table(path).to_pylist() if row["subject"] == subject]
 
 
+@pytest.mark.timed
 def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
-    with ledger() as book, sampling(20, place(1).generator, book) as sampler:
+    with ledger() as book, instrument(Sampler, 20, place(1).generator, book) as sampler:
         with running(BUSY) as server:
             sampler.add("server", server.pid)
             time.sleep(1.0)
@@ -305,20 +296,21 @@ def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
 def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(root):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with ledger() as book, sampling(20, place(1).generator, book) as sampler:
+    with ledger() as book, instrument(Sampler, 20, place(1).generator, book) as sampler:
         sampler.add("server", ended.pid)
         write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
     assert rows_of(root / "r.parquet", "server") == []
     assert rows_of(root / "r.parquet", "host")
 
 
+@pytest.mark.timed
 def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
     """`make bench-sampler` finds a quarter of that; here is room for a machine whose caches others use too."""
     with (
         ledger() as book,
         running(FAMILY.format(children=20), lines=21) as database,
         running(BUSY) as server,
-        sampling(20, place(1).generator, book) as sampler,
+        instrument(Sampler, 20, place(1).generator, book) as sampler,
     ):
         sampler.add("server", server.pid)
         sampler.add("database", database.pid)
@@ -332,6 +324,7 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
 BURN = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass"
 
 
+@pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root):
     """The process's own CPU clock is the independent truth."""
     code = f"{BURN}\nprint(time.process_time())"

@@ -15,8 +15,8 @@ import pytest
 from fake_lab import bench, records, run, trials_of
 
 from runner.digest import trial as trial_digest
+from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out_places
 from runner.digest.resources import Counter, Window, stitched
-from runner.digest.slices import LeftOut, exact_percentiles, join_parts, left_out_places
 from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
 from runner.measurement import Measurement, Placement

@@ -1,7 +1,5 @@
 """Tests of two servers, their correction, Cliff's delta and drift, against scipy and hand-made examples."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The notebook about CPU spikes: pictures for whoever executes it with nobody there, widgets for a reader."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os
@@ -16,7 +14,9 @@ import pandas as pd
 import pytest
 import synthetic_run
 import synthetic_spikes
+from built import ROOT, bare_lab
 from jupyter_client.manager import start_new_kernel
+from marking import long_but
 from matplotlib.image import imread
 from synthetic_spikes import STEALS_S
 
@@ -27,28 +27,20 @@ from runner.present.notebook.spike_page import open_spikes
 from runner.present.spikes.figures import timeline
 from runner.store import find_run
 
-ROOT = Path(__file__).parents[1]
 GIN, AXUM = "gin-rates-r1000-b1", "axum-rates-r1000-b1"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lab = tmp_path_factory.mktemp("lab")
-    (lab / "servers").mkdir()
-    (lab / "notebooks").mkdir()
-    shutil.copy(ROOT / "notebooks" / "cpu_spikes.ipynb", lab / "notebooks")
+    lab = bare_lab(tmp_path_factory.mktemp("lab"))
+    for path in (lab / "notebooks").glob("*.ipynb"):
+        if path.stem != "cpu_spikes":
+            path.unlink()
     synthetic_spikes.build(lab / "data" / "sample")
     old = synthetic_spikes.build(lab / "data" / "runs" / "old", spikes=False, probe=False)
     synthetic_spikes.forget_new_columns(old)
     synthetic_run.build(lab / "data" / "runs" / "empty", k6=(), wrk=False)
-    return lab
-
-
-@pytest.fixture
-def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BENCH_ROOT", str(lab))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return lab
 
 
@@ -100,18 +92,15 @@ def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Pat
     assert "from 5.0 to 7.5 s" in str(outputs(out))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        (
-            ("-p", "bogus", "1"),
-            "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s",
-        ),
-        (("-p", "trial", "nope"), "LabError: This run has no trial 'nope'."),
-        (("-p", "start_s", "31"), "LabError: start_s and stop_s must be seconds of the load"),
-        (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a number, not 'soon'."),
-    ],
-)
+WRONG = [
+    (("-p", "bogus", "1"), "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
+    (("-p", "trial", "nope"), "LabError: This run has no trial 'nope'."),
+    (("-p", "start_s", "31"), "LabError: start_s and stop_s must be seconds of the load"),
+    (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a number, not 'soon'."),
+]
+
+
+@pytest.mark.parametrize(("parameters", "sentence"), long_but(WRONG[1:2], WRONG))
 def test_a_wrong_parameter_is_one_sentence(
     lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
 ) -> None:
@@ -122,7 +111,7 @@ def test_a_wrong_parameter_is_one_sentence(
 
 def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
-    notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", "old", out)
+    notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", {"run": "old"}, out)
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     assert "No server spiked in any of the" in shown(out) and "not known: the tables of this run" in shown(out)
 
@@ -216,7 +205,7 @@ def client(in_lab: Path) -> Any:
 
 def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
-    ask = "from runner.present.notebook.spike_page import has_reader\nhas_reader()"
+    ask = "from runner.present.notebook.page import has_reader\nhas_reader()"
     assert run_cells(client, ask, reader=True)[-1]["text/plain"] == "True"
     assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
 

@@ -1,6 +1,7 @@
 """The store: writes are whole or not at all, the journal survives a torn line, runs are found or refused."""
 
 import json
+import lzma
 
 import pytest
 
@@ -78,12 +79,14 @@ def test_sha256_is_the_known_one(tmp_path):
 
 
 @pytest.mark.parametrize("run", ["nothing", "../..", "./here", "latest"])
-def test_an_unknown_run_is_one_sentence(monkeypatch, tmp_path, run):
-    (tmp_path / "servers").mkdir()
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+def test_an_unknown_run_is_one_sentence(bare_lab, run):
     with pytest.raises(LabError, match=r"^There is no run"):
         find_run(run)
+
+
+def record(trial_id, order=1, **more):
+    known = {"trial_id": trial_id, "order": order, "block": 1, "attempt": 1, "cell": {}, "status": "sealed"}
+    return {**known, "error": None, "disturbed": False, "metrics": {}, "raw": {}, **more}
 
 
 def make_run(folder, name):
@@ -91,7 +94,7 @@ def make_run(folder, name):
     (folder / "trials" / "t1").mkdir(parents=True)
     write_json(folder / "run.json", {"schema": 1, "run_id": name})
     (folder / "journal.jsonl").write_text("")
-    write_json(folder / "trials" / "t1" / "trial.json", {"name": name})
+    write_json(folder / "trials" / "t1" / "trial.json", record("t1", of_run=name))
     (folder / "trials" / "t1" / "k6.json.gz").write_text("large")
     for table in TABLES:
         (folder / "tables" / f"{table}.parquet").write_text(name)
@@ -105,6 +108,7 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
     export_compact(second, out)
     assert RunFolder(out).run_id == "b"
     assert not list(out.rglob("k6.json.gz"))
+    assert [each["of_run"] for each in RunFolder(out).records()] == ["b"]
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
@@ -113,6 +117,34 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
             export_compact(first, target)
     assert (precious / "thesis.txt").exists()
     assert (tmp_path / "a" / "run.json").exists()
+
+
+def test_exported_records_are_those_of_the_run_and_hash_as_their_files(tmp_path):
+    run = make_run(tmp_path / "run", "r")
+    for order, name in enumerate(("t3", "t2"), start=2):
+        path = run.trial(name) / "trial.json"
+        write_json(path, record(name, order, seconds=0.1 + 0.2, title="naïve\u2028π", none=None, whole=2**70))
+    out, again = tmp_path / "out", tmp_path / "again"
+    export_compact(run, out)
+    export_compact(RunFolder(out), again)  # an exported run can be exported
+    hashes = {path.parent.name: sha256(path) for path in run.path.glob("trials/*/trial.json")}
+    text = lzma.decompress((out / "trials.jsonl.xz").read_bytes()).decode()
+    assert [json.loads(line)["trial_id"] for line in text[:-1].split("\n")] == ["t1", "t3", "t2"]
+    for folder in (out, again):
+        assert RunFolder(folder).records() == run.records()
+        assert RunFolder(folder).record_hashes() == run.record_hashes() == hashes
+    assert sorted(path.name for path in out.iterdir()) == ["journal.jsonl", "run.json", "tables", "trials.jsonl.xz"]
+
+
+def test_a_run_exported_by_an_earlier_version_is_read_exported_and_replaced(tmp_path):
+    old = make_run(tmp_path / "old", "old")
+    (old.trial("t1") / "k6.json.gz").unlink()  # then it is what an earlier version exported
+    assert [each["trial_id"] for each in old.records()] == ["t1"]
+    export_compact(old, tmp_path / "out")
+    assert RunFolder(tmp_path / "out").records() == old.records()
+    export_compact(make_run(tmp_path / "new", "new"), old.path)
+    assert [each["of_run"] for each in old.records()] == ["new"]
+    assert not (old.path / "trials").exists()
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 1}', '{"schema": 1, "run_id": 7}', "rubbish", b"\xff"])
@@ -128,10 +160,7 @@ def test_another_schema_is_refused(tmp_path):
         RunFolder(tmp_path).manifest()
 
 
-def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(monkeypatch, tmp_path):
-    for folder in ("servers", "notebooks"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(bare_lab, tmp_path):
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed, own = find_run("mine"), find_run("20260101T000000Z-y-2")

@@ -32,56 +32,50 @@ def busy(**changes):
     return evidence(**{"generator_share": 0.45, "generator_peak_share": 0.52, **changes})
 
 
-@pytest.mark.parametrize(
-    ("given", "verdict", "reason"),
-    [
-        (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
-        (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
-        (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
-        (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
-        (
-            evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
-            "inconclusive",
-            "together filled",
-        ),
-        (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
-        (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
-        (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
-        (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
-        (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
-        (busy(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
-        (busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
-        (busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
-        (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
-        (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
-        (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),
-        (evidence(throttled_share=0.3), "server-bound", "its quota held the server back 30 % of the time"),
-        (evidence(offered_rps=500.0, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
-        (evidence(server_share=0.95, stolen_share=0.2), "server-bound", "the hypervisor took 20 %"),
-        (evidence(ceiling_share=0.93, generator_share=0.7), "generator-bound", "93 % of the generator's ceiling"),
-        (evidence(ceiling_share=0.93, generator_share=0.5, offered_rps=9.0), "offered", "93 % of the generator's"),
-        (evidence(server_share=0.95, ceiling_share=0.93, generator_share=0.7), "inconclusive", "both sides were busy"),
-        (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
-        (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
-        (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
-        (
-            evidence(generator_share=0.85, database=DatabaseEvidence(0.97, False, 0.0)),
-            "inconclusive",
-            "generator and database were both busy",
-        ),
-        (evidence(generator_share=0.95, database=DatabaseEvidence(0.03, True, 0.0)), "generator-bound", "database 3 %"),
-        (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
-        (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
-        (evidence(others_share=0.3, offered_rps=500.0), "inconclusive", "other programs took CPU time away"),
-        (evidence(others_share=0.3, generator_share=0.95), "generator-bound", "other programs took 30 %"),
-        (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
-        (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-    ],
-)
-def test_verdict(given, verdict, reason):
-    judged = judge(given)
-    assert judged.verdict == verdict
-    assert reason in judged.reason
+SIDES = [
+    (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
+    (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
+    (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
+    (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
+    (
+        evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
+        "inconclusive",
+        "together filled",
+    ),
+    (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
+    (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
+    (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
+    (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
+    (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
+    (busy(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
+    (busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
+    (busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
+    (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
+    (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
+    (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),
+    (evidence(throttled_share=0.3), "server-bound", "its quota held the server back 30 % of the time"),
+    (evidence(offered_rps=500.0, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
+    (evidence(server_share=0.95, stolen_share=0.2), "server-bound", "the hypervisor took 20 %"),
+    (evidence(ceiling_share=0.93, generator_share=0.7), "generator-bound", "93 % of the generator's ceiling"),
+    (evidence(ceiling_share=0.93, generator_share=0.5, offered_rps=9.0), "offered", "93 % of the generator's"),
+    (evidence(server_share=0.95, ceiling_share=0.93, generator_share=0.7), "inconclusive", "both sides were busy"),
+    (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
+    (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
+    (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
+    (
+        evidence(generator_share=0.85, database=DatabaseEvidence(0.97, False, 0.0)),
+        "inconclusive",
+        "generator and database were both busy",
+    ),
+    (evidence(generator_share=0.95, database=DatabaseEvidence(0.03, True, 0.0)), "generator-bound", "database 3 %"),
+    (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
+    (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
+    (evidence(others_share=0.3, offered_rps=500.0), "inconclusive", "other programs took CPU time away"),
+    (evidence(others_share=0.3, generator_share=0.95), "generator-bound", "other programs took 30 %"),
+    (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
+    (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
+]
+"""Evidence, its verdict, and words of the reason: the sides, the database, the machine."""
 
 
 @pytest.mark.parametrize(
@@ -111,94 +105,88 @@ SHORTER = (Wait("p50", 245.0, 0.23),)
 FEW = Probing(due=200, sent=58)
 
 
-@pytest.mark.parametrize(
-    ("given", "verdict", "reason"),
-    [
-        (evidence(offered_rps=200.0, waits=LONGER), "inconclusive", "contradict each other, the probe waited longer"),
-        (evidence(waits=LONGER), "inconclusive", "p50 0.895 ms to the generator, 4,278 ms to the probe"),
-        (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)), "inconclusive", "contradict each other"),
-        (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 2 ms"),
-        (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 0.1 ms"),
-        (evidence(server_share=0.95, waits=LONGER, probing=FEW), "server-bound", "server used 95 %"),
-        (evidence(generator_share=0.95, waits=LONGER, probing=FEW), "generator-bound", "generator 95 %"),
-        (evidence(waits=SHORTER), "inconclusive", "the generator waited longer and had little to do"),
-        (busy(waits=SHORTER, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
-        (busy(waits=SHORTER, probing=Probing(200, 200)), "generator-bound", "requests waited in the generator"),
-        (busy(waits=SHORTER, connecting_share=1.0), "inconclusive", "waited longer, perhaps to be accepted"),
-        (busy(waits=SHORTER, connecting_share=0.02), "generator-bound", "requests waited in the generator"),
-        (busy(waits=(Wait("p99", 457.0, 1.4),), connecting_share=0.02), "inconclusive", "perhaps to be accepted"),
-        (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
-        (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
-        (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),
-        (
-            evidence(offered_rps=200.0, probing=Probing(200, 199, 50)),
-            "inconclusive",
-            "requests, and 50 failed, too few",
-        ),
-        (evidence(offered_rps=200.0, probing=Probing(8, 8)), "inconclusive", "sent 8 of its 8 requests, too few"),
-        (evidence(probing=FEW), "inconclusive", "neither side was busy"),
-        (
-            evidence(offered_rps=200.0, dropped=3, waits=LONGER),
-            "inconclusive",
-            "not sustained, 3 requests were dropped",
-        ),
-        (evidence(offered_rps=200.0, ended_late_s=0.84), "offered", "the last answer came 0.84 s after the load's end"),
-        (
-            evidence(offered_rps=200.0, ended_late_s=0.4),
-            "offered",
-            "server used 40 % of its CPUs, generator 20 % of its",
-        ),
-    ],
-)
-def test_two_witnesses(given, verdict, reason):
-    judged = judge(given)
-    assert judged.verdict == verdict
-    assert reason in judged.reason
-    assert given.ended_late_s > 0.5 or "last answer" not in judged.reason
+TWO_WITNESSES = [
+    (evidence(offered_rps=200.0, waits=LONGER), "inconclusive", "contradict each other, the probe waited longer"),
+    (evidence(waits=LONGER), "inconclusive", "p50 0.895 ms to the generator, 4,278 ms to the probe"),
+    (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)), "inconclusive", "contradict each other"),
+    (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 2 ms"),
+    (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 0.1 ms"),
+    (evidence(server_share=0.95, waits=LONGER, probing=FEW), "server-bound", "server used 95 %"),
+    (evidence(generator_share=0.95, waits=LONGER, probing=FEW), "generator-bound", "generator 95 %"),
+    (evidence(waits=SHORTER), "inconclusive", "the generator waited longer and had little to do"),
+    (busy(waits=SHORTER, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
+    (busy(waits=SHORTER, probing=Probing(200, 200)), "generator-bound", "requests waited in the generator"),
+    (busy(waits=SHORTER, connecting_share=1.0), "inconclusive", "waited longer, perhaps to be accepted"),
+    (busy(waits=SHORTER, connecting_share=0.02), "generator-bound", "requests waited in the generator"),
+    (busy(waits=(Wait("p99", 457.0, 1.4),), connecting_share=0.02), "inconclusive", "perhaps to be accepted"),
+    (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
+    (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
+    (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),
+    (
+        evidence(offered_rps=200.0, probing=Probing(200, 199, 50)),
+        "inconclusive",
+        "requests, and 50 failed, too few",
+    ),
+    (evidence(offered_rps=200.0, probing=Probing(8, 8)), "inconclusive", "sent 8 of its 8 requests, too few"),
+    (evidence(probing=FEW), "inconclusive", "neither side was busy"),
+    (
+        evidence(offered_rps=200.0, dropped=3, waits=LONGER),
+        "inconclusive",
+        "not sustained, 3 requests were dropped",
+    ),
+    (evidence(offered_rps=200.0, ended_late_s=0.84), "offered", "the last answer came 0.84 s after the load's end"),
+    (
+        evidence(offered_rps=200.0, ended_late_s=0.4),
+        "offered",
+        "server used 40 % of its CPUs, generator 20 % of its",
+    ),
+]
 
 
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
 
-@pytest.mark.parametrize(
-    ("given", "verdict", "reason"),
-    [
-        (evidence(server_share=0.98, share=0.5, cores=0.5), "server-bound", "server used 98 % of its 0.5 of a core"),
-        # Held back in some of its periods only: bursts, and room left on the whole.
-        (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
-        # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
-        (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
-        (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
-        # 3000 users connect in the first second: the generator is full then, and the server held back nevertheless.
-        (evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97), "server-bound", "98 % of its"),
-        (evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97), "inconclusive", "both sides"),
-        (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
-        # The server holds the connections of its pool while it waits for its next period.
-        (
-            evidence(server_share=0.98, share=0.1, cores=0.1, database=DatabaseEvidence(0.15, True, 1.0)),
-            "server-bound",
-            "pool exhausted 100 %",
-        ),
-        (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
-        (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
-        (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
-        (evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5), "server-bound", "0.5 of a core"),
-        (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
-        (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
-        (
-            evidence(database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
-            "database-bound",
-            "the database used up its share of the CPUs",
-        ),
-        (evidence(database=DatabaseEvidence(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
-        (
-            evidence(generator_share=0.9, database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
-            "inconclusive",
-            "generator and database were both busy",
-        ),
-    ],
-)
-def test_shares_of_a_core_and_one_request_at_a_time(given, verdict, reason):
+SHARES_AND_SERIAL = [
+    (evidence(server_share=0.98, share=0.5, cores=0.5), "server-bound", "server used 98 % of its 0.5 of a core"),
+    # Held back in some of its periods only: bursts, and room left on the whole.
+    (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
+    # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
+    (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
+    (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
+    # 3000 users connect in the first second: the generator is full then, and the server held back nevertheless.
+    (evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97), "server-bound", "98 % of its"),
+    (evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97), "inconclusive", "both sides"),
+    (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
+    # The server holds the connections of its pool while it waits for its next period.
+    (
+        evidence(server_share=0.98, share=0.1, cores=0.1, database=DatabaseEvidence(0.15, True, 1.0)),
+        "server-bound",
+        "pool exhausted 100 %",
+    ),
+    (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
+    (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
+    (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
+    (evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5), "server-bound", "0.5 of a core"),
+    (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
+    (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
+    (
+        evidence(database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+        "database-bound",
+        "the database used up its share of the CPUs",
+    ),
+    (evidence(database=DatabaseEvidence(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
+    (
+        evidence(generator_share=0.9, database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+        "inconclusive",
+        "generator and database were both busy",
+    ),
+]
+"""Shares of a core, and one request at a time."""
+
+
+@pytest.mark.parametrize(("given", "verdict", "reason"), [*SIDES, *TWO_WITNESSES, *SHARES_AND_SERIAL])
+def test_verdict(given, verdict, reason):
     judged = judge(given)
     assert judged.verdict == verdict
     assert reason in judged.reason
+    assert given.ended_late_s > 0.5 or "last answer" not in judged.reason

@@ -24,9 +24,7 @@ def doctor(json_: JsonFlag = False) -> None:
         emit([asdict(finding) for finding in findings])
     else:
         Console().table(
-            "doctor",
-            ("", "what", "found"),
-            [(finding.level, finding.subject, finding.text) for finding in findings],
+            "doctor", ("", "what", "found"), [(finding.level, finding.subject, finding.text) for finding in findings]
         )
     if any(finding.level == "missing" for finding in findings):
         raise typer.Exit(2)
@@ -45,7 +43,7 @@ def list_(
         from runner.present.published.judging import judge_all
 
         judged = judge_all(read_tables(find_run("sample")))
-        sys.stdout.write(count_words([each.outcome for each in judged]) + "\n")
+        sys.stdout.write(count_words([each.outcome.outcome for each in judged]) + "\n")
         return
     if columns:
         from runner.columns import markdown as columns_markdown
@@ -76,9 +74,7 @@ def list_(
         [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers],
     )
     console.table(
-        "workloads",
-        ("name", "tool", "load", "what"),
-        [(w.name, w.tool, w.load_model, w.title) for w in workloads],
+        "workloads", ("name", "tool", "load", "what"), [(w.name, w.tool, w.load_model, w.title) for w in workloads]
     )
     console.table("campaigns", ("name", "servers", "what"), [(c.name, " ".join(c.servers), c.title) for c in campaigns])
 

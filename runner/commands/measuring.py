@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runner.commands import user_api_options as options
+from runner.commands import options
 from runner.commands.options import EngineOption, JsonFlag, emit, engine_name
 from runner.console import Console, TrialProgress
 from runner.model import LabError, number
 from runner.planning import catalog
-from runner.store import find_run
+from runner.store import RunFolder, find_run
+
+if TYPE_CHECKING:
+    from runner.running.attempts import Stopping
 
 
 def run(
@@ -26,6 +32,8 @@ def run(
         str | None,
         typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
     ] = None,
+    budget: options.Budget = None,
+    until: options.Until = None,
     resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None,
     url: options.Url = None,
     folder: options.Folder = None,
@@ -43,8 +51,7 @@ def run(
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
     from runner.planning.plan import choose, with_idle
     from runner.running.attempts import RunResult
-    from runner.running.campaign import run_campaign
-    from runner.running.resuming import resume_campaign
+    from runner.running.campaign import resume_campaign, run_campaign
     from runner.running.user_api import Asked, plan_own
 
     console = Console()
@@ -58,17 +65,59 @@ def run(
 
     def measured(progress: TrialProgress) -> RunResult:
         if resume is not None:
-            return resume_campaign(find_run(resume), report=progress)
+            begun = find_run(resume)
+            return resume_campaign(begun, report=progress, stopping=_stopping(budget, _begun_until(begun, until)))
         planned = plan_own(asked, repeats, seed) if asked.given else None
         chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
         chosen = with_idle(chosen, idle)
-        return run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned)
+        stopping = _stopping(budget, until)
+        return run_campaign(
+            chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned, stopping=stopping
+        )
 
     with TrialProgress(console) as progress:
         outcome = measured(progress)
     _finish(console, outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _stopping(budget: str | None, until: str | None) -> Stopping:
+    """Return when a run ends before its last trial; LabError for what cannot be read."""
+    from runner.running.attempts import Stopping
+
+    budget_s = math.inf
+    if budget is not None:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+        budget_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+        if not budget_s:
+            raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
+    if until is None:
+        return Stopping(budget_s)
+    from runner.present.published.settled import read_until
+    from runner.present.statistics.inference import LOOKS
+
+    read_until(until)
+
+    def look(run: RunFolder) -> tuple[Collection[str], str]:
+        from runner.digest.tables import trial_row
+        from runner.present.frames import tables_of
+        from runner.present.published.settled import settled
+
+        found = settled(tables_of(run.manifest(), map(trial_row, run.records())), until)
+        return found.loads, found.words
+
+    return Stopping(budget_s, until, LOOKS, look)
+
+
+def _begun_until(run: RunFolder, until: str | None) -> str | None:
+    """Return until what a run that is resumed goes on: as it began, which its intervals depend on."""
+    begun = run.manifest().get("until")
+    if until not in (None, begun):
+        raise LabError(
+            f"Run {run.run_id} began {f'with --until {begun}' if begun else 'without --until'}: leave it out."
+        )
+    return begun
 
 
 def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) -> None:
@@ -104,18 +153,7 @@ def calibrate(
     if json_:
         emit(asdict(found))
         return
-    rows = [
-        (
-            c.tool,
-            c.load_model,
-            c.mode,
-            c.connections,
-            f"{'' if c.known else 'at least '}{c.rps:,.0f}",
-            c.server,
-            c.verdict,
-        )
-        for c in found.ceilings
-    ]
+    rows = [(c.tool, c.load_model, c.mode, c.connections, c.in_words, c.server, c.verdict) for c in found.ceilings]
     columns = ("tool", "load", "mode", "connections or users", "requests/s", "against", "verdict")
     console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
 
@@ -157,9 +195,12 @@ def overhead(
 
 
 def _finish(console: Console, outcome: Any, json_: bool) -> None:
-    from runner.present.answers.summary import summary_rows
+    from runner.present.answers.findings import sentences
+    from runner.present.answers.summary import summarize, text_rows
+    from runner.present.frames import read_tables
 
-    rows = summary_rows(outcome.run)
+    tables = read_tables(outcome.run)
+    rows, found = text_rows(summarize(tables)), sentences(tables)
     if json_:
         emit(
             {
@@ -168,10 +209,13 @@ def _finish(console: Console, outcome: Any, json_: bool) -> None:
                 "trials": outcome.trials,
                 "failed": outcome.failed,
                 "warnings": outcome.warnings,
+                "findings": found,
                 "summary": rows,
             }
         )
         return
     console.rows(f"run {outcome.run.run_id}", rows)
     console.errors(outcome.failed)
+    for sentence in found:
+        console.note(sentence)
     console.note(f"Raw samples and tables: {outcome.run.path}")

@@ -1,4 +1,4 @@
-"""What several commands share: their options, and how a result is printed for programs."""
+"""What several commands share, the options of an API of one's own, and how a result is printed for programs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ EngineOption = Annotated[
 ]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
+Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="decided|5%", help="Give a load no further session where its ratios are decided, or so narrow."
+    ),
+]
 
 
 def emit(value: Any) -> None:
@@ -29,3 +36,46 @@ def engine_name(name: str) -> Any:
     if name not in ("auto", "docker", "process"):
         raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
     return name
+
+
+PANEL = "An API of your own (docs/own-api.md)"
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=PANEL, **more)
+
+
+Url = Annotated[
+    list[str] | None,
+    _option("--url", help="Load the server that answers there, and leave it running; several are compared in turn."),
+]
+Folder = Annotated[
+    str | None, _option("--folder", help="Start the server from this folder, by its Dockerfile or server.toml.")
+]
+ScriptFile = Annotated[
+    str | None, _option("--script", help="A k6 script whose default function is an iteration; without it, a plain GET.")
+]
+Vus = Annotated[
+    int | None, _option("--vus", min=1, max=10_000, help="Users of a closed load; the most that an open one may have.")
+]
+Iterations = Annotated[
+    int | None, _option("--iterations", min=1, max=1_000_000, help="Iterations of a closed load, all users together.")
+]
+Rates = Annotated[
+    list[int] | None,
+    _option("--rate", min=1, max=100_000, help="Iterations a second of an open load; repeatable, a trial each."),
+]
+Duration = Annotated[
+    float | None, _option("--duration", min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")
+]
+Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
+ProbePath = Annotated[
+    str | None,
+    _option("--probe-path", help="What the probe asks for by GET beside a script; the URL's path without it."),
+]
+ServerCpus = Annotated[
+    int | None, _option("--server-cpus", min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")
+]
+OwnedHost = Annotated[
+    str | None, _option("--i-own-this-host", metavar="HOST", help="The URL's host, where it is not this machine.")
+]

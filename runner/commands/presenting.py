@@ -98,6 +98,32 @@ def compare(
         raise typer.Exit(1)
 
 
+def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
+    """Judge the published claims in a run: which hold, which do not, by how much, and why."""
+    from runner.digest.tables import ensure_tables
+    from runner.present.frames import read_tables
+    from runner.present.published.claims import count_words, rules_words
+    from runner.present.published.judging import judge_all
+
+    console = Console()
+    folder = find_run(run)
+    ensure_tables(folder, console.note)
+    tables = read_tables(folder)
+    judged = judge_all(tables)
+    if json_:
+        emit(
+            {"run_id": folder.run_id, "rules": rules_words(tables.manifest), "claims": [each.plain for each in judged]}
+        )
+        return
+    rows = [
+        (each.claim.short, each.outcome.outcome, "\n".join(each.ratios), each.claim.range_words, each.outcome.why)
+        for each in judged
+    ]
+    console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)
+    console.note(count_words([each.outcome.outcome for each in judged]))
+    console.note(rules_words(tables.manifest))
+
+
 def _page(name: str) -> Path:
     """Return the path of a page to write; LabError, before any work, where it cannot be one."""
     path = Path(name)

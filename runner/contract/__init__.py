@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import secrets
 
-from runner.contract.bodies import body_rows
-from runner.contract.checking import Rows, check_rows
-from runner.contract.connection import Target
-from runner.contract.connections import connection_rows, pipelining_rows
-from runner.contract.devices import Database, device_rows, insert_row, rows_without_database
+from runner.contract.checking import Rows, Target, check_rows
+from runner.contract.connections import Reading, connection_rows, endurance_rows, pipelining_rows
+from runner.contract.devices import Database, device_rows, insert_row, outage_rows, parallel_rows, rows_without_database
 from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, counted, counting_rows, endpoint_rows, health_row
-from runner.contract.endurance import Reading, endurance_rows
 from runner.contract.experiments import MD5_ROW, PUBLISHED_ROW, experiment_rows
-from runner.contract.heads import head_rows, smuggling_rows
-from runner.contract.parallel_inserts import outage_rows, parallel_rows
+from runner.contract.framing import body_rows, head_rows, smuggling_rows
 from runner.contract.random_experiments import random_rows
 from runner.model import Check, LabError, Server
 
@@ -58,7 +54,12 @@ def check_contract(
         **smuggling_rows(server),
         **counting_rows(server),
     }
-    inserts = _database_rows(server, database, pool_size)
+    inserts: Rows = {}
+    if "devices-insert" in server.implements and database is None:
+        inserts = rows_without_database()
+    elif "devices-insert" in server.implements and database is not None:
+        many = {**parallel_rows(database, pool_size), **outage_rows(server, database, pool_size)}
+        inserts = {**device_rows(database), **many}
     rounds = endurance_rows(server, resident_bytes, open_files)
     return [
         *counted(target, server, "count: equals what was sent so far", check_rows(target, requests)),
@@ -66,15 +67,6 @@ def check_contract(
         *counted(target, server, "count: equals what the rounds sent", check_rows(target, rounds)),
         *check_rows(target, {"still answers after all this": health_row(server, nonce)}),
     ]
-
-
-def _database_rows(server: Server, database: Database | None, pool_size: int) -> Rows:
-    if "devices-insert" not in server.implements:
-        return {}
-    if database is None:
-        return rows_without_database()
-    many = {**parallel_rows(database, pool_size), **outage_rows(server, database, pool_size)}
-    return {**device_rows(database), **many}
 
 
 def quick_check(
@@ -98,6 +90,3 @@ def quick_check(
         raise LabError(f"No check knows {method} {path}; it is one of {known}.")
     target = Target(host, port)
     return [*check_rows(target, {"health": health}), *check_rows(target, dict([rows[method, path]]))]
-
-
-__all__ = ["Database", "check_contract", "quick_check"]

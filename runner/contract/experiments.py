@@ -1,16 +1,173 @@
-"""Checks of the experiment endpoints: a row for each rule of validation, and the content of the answers."""
+"""Checks of the experiment endpoints: a row for each rule of validation, and for what JSON libraries differ about."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Literal
 
-from runner.contract import json_cases
-from runner.contract.checking import Exchange, Expected, Rows, same_bytes
-from runner.contract.connection import MAX_BODY_BYTES, Answer, request
-from runner.contract.json_cases import WRONG_TYPES, Case, accepted, left_open, rejected, text_cases
+from runner.contract.checking import MAX_BODY_BYTES, Answer, Exchange, Expected, Rows, request, same_bytes
 from runner.model import Server
+
+Ruling = Literal["accepted", "rejected", "open"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One body for an endpoint, and what becomes of it: accepted, rejected with 400, or open (either).
+
+    A rejected one's error must name `field`.
+    """
+
+    expected: Ruling
+    name: str
+    body: bytes
+    field: str | None = None
+
+
+accepted, left_open = partial(Case, "accepted"), partial(Case, "open")
+
+
+def rejected(name: str, field: str | None, body: bytes) -> Case:
+    """Return a case that must be answered with 400."""
+    return Case("rejected", name, body, field)
+
+
+WRONG_TYPES: tuple[tuple[str, object], ...] = (
+    ("null", None),
+    ("a number", 5),
+    ("a string", "x"),
+    ("a bool", True),
+    ("a list", ["x"]),
+    ("an object", {"name": "x"}),
+)
+CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
+"""A limit in characters is not one in bytes, nor in UTF-16 units."""
+
+
+def text_cases(name: str, field: str, most: int, body: Callable[[object], bytes]) -> Iterator[Case]:
+    """Yield what a field of 1 to `most` characters takes and refuses; `body` makes an object with that value."""
+    for label, letter in CHARACTERS:
+        yield accepted(f"{name} of 1 {label} character", body(letter))
+        yield accepted(f"{name} of {most} {label} characters", body(letter * most))
+        yield rejected(f"{name} of {most + 1} {label} characters", field, body(letter * (most + 1)))
+    for label, value in WRONG_TYPES:
+        if not isinstance(value, str):
+            yield rejected(f"{name} {label}", field, body(value))
+
+
+def with_field(body: bytes, value: bytes) -> bytes:
+    """Return an object's JSON with one more, unknown field."""
+    return body[:-1] + b',"unknown":' + value + b"}"
+
+
+def _nested(body: bytes, levels: int) -> bytes:
+    """Return the object with `levels` levels of nesting, itself the first."""
+    return with_field(body, b"[" * (levels - 1) + b"]" * (levels - 1))
+
+
+INVALID_UTF8 = {
+    "Latin-1": b"caf\xe9",
+    "an overlong /, 2 bytes": b"\xc0\xaf",
+    "an overlong /, 3 bytes": b"\xe0\x80\xaf",
+    "an overlong /, 4 bytes": b"\xf0\x80\x80\xaf",
+    "an encoded surrogate": b"\xed\xa0\xbd",
+    "surrogates encoded one by one (CESU-8)": b"\xed\xa0\xbd\xed\xb8\x80",
+    "a code point beyond U+10FFFF": b"\xf4\x90\x80\x80",
+    "a character cut off, 2 bytes": b"\xc3",
+    "a character cut off, 3 bytes": b"\xe2\x82",
+    "a character cut off, 4 bytes": b"\xf0\x9f\x98",
+    "a continuation byte alone": b"\x80",
+    "the byte FF": b"\xff",
+}
+INVALID_STRINGS = {
+    "a raw line feed in a string": b"a\nb",
+    "a raw tab in a string": b"a\tb",
+    "a raw null in a string": b"a\0b",
+    "an unknown escape": b"\\x41",
+    "an escape cut off": b"\\u12",
+    "an escape that is no hex": b"\\u12g4",
+}
+INVALID_VALUES = (
+    b"01", b"1.", b".5", b"+1", b"-", b"1e", b"1e+", b"0x10", b"1_000", b"NaN", b"-NaN", b"Infinity", b"-Infinity",
+    b"inf", b"True", b"None", b"nul", b"undefined", b"'x'", b"[1,]", b"[1 2]", b"[,1]", b"[1", b'{"a":1,}', b'{"a" 1}',
+    b"{a:1}", b"{1:1}", b'{"a"}', b'"open', b"/* no comment */ 1",
+)  # fmt: skip
+"""Values that JSON does not know, each as the value of an unknown field: ignored, it must still be JSON."""
+
+
+def malformed(body: bytes, text: bytes) -> Iterator[Case]:
+    """Yield what must be answered with 400; `text` is a string that `body`, a valid object, contains."""
+    bodies = {
+        "empty body": b"",
+        "only white space": b"  \n",
+        "cut off": body[:-2],
+        "trailing bytes": body + b"x",
+        "a trailing null": body + b"\0",
+        "a trailing comma": body + b",",
+        "two values": body * 2,
+        "a form feed for white space": b"\f" + body,
+        "a no-break space for white space": b"\xc2\xa0" + body,
+        "single quotes": body.replace(b'"', b"'"),
+        "a comment": body + b"// the end",
+        "a null byte": b"\0",
+        "UTF-16": body.decode().encode("utf-16"),
+        "null instead of an object": b"null",
+        "a string instead of an object": b'"x"',
+        "a number instead of an object": b"1",
+        "a bool instead of an object": b"true",
+        "an empty array instead of an object": b"[]",
+        "the object in an array": b"[" + body + b"]",
+        "20,000 open brackets": b"[" * 20_000,
+        "20,000 open objects": b'{"a":' * 10_000,
+        **{name: body.replace(text, string) for name, string in INVALID_STRINGS.items()},
+        **{f"{value.decode()} as a value": with_field(body, value) for value in INVALID_VALUES},
+        **{f"invalid UTF-8: {name}": body.replace(text, string) for name, string in INVALID_UTF8.items()},
+        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
+        "invalid UTF-8 in an unknown field": with_field(body, b'"\xff"'),
+        "invalid UTF-8 in the key of an unknown field": body[:-1] + b',"\xff":1}',
+    }
+    return (rejected(name, None, broken) for name, broken in bodies.items())
+
+
+def either(body: bytes, text: bytes) -> Iterator[Case]:
+    """Yield what JSON libraries judge differently: accepted or 400, but neither a crash nor a hang nor a 500."""
+    bodies = {
+        **{f"{levels:,} levels": _nested(body, levels) for levels in (101, 1000, 20_000)},
+        "10,000 levels of objects": with_field(body, b'{"a":' * 10_000 + b"1" + b"}" * 10_000),
+        **{
+            f"{number} in an unknown field": with_field(body, number.encode())
+            for number in ("1e999", "-1e999", "1e-999")
+        },
+        "an exponent of 20 digits": with_field(body, b"1e" + b"9" * 20),
+        "a number of 30,000 digits": with_field(body, b"9" * 30_000),
+        "a fraction of 30,000 digits": with_field(body, b"0." + b"9" * 30_000),
+        "a duplicate unknown key": with_field(with_field(body, b"1"), b"2"),
+        "half a surrogate pair": body.replace(text, b"\\ud83d"),
+        "a surrogate pair the wrong way round": body.replace(text, b"\\ude00\\ud83d"),
+        "a byte order mark": b"\xef\xbb\xbf" + body,
+    }
+    return (left_open(name, made) for name, made in bodies.items())
+
+
+def unusual(body: bytes, text: bytes) -> Iterator[Case]:
+    """Yield what is valid JSON, if rarely seen."""
+    bodies = {
+        "100 levels": _nested(body, 100),
+        "unknown fields of every type": with_field(body, b'[null,true,-1.5e-7,"",{},[]],"\\u00e9":{"name":5}'),
+        "an empty key": body[:-1] + b',"":0}',
+        "a null in the key of an unknown field": body[:-1] + b',"\\u0000":0}',
+        "escaped letters": body.replace(text, b'\\u0041\\u00e9\\ud83D\\uDe00\\/\\b\\f\\n\\r\\t\\\\\\"'),
+        "U+007F and noncharacters": body.replace(text, "\x7f\ufffe\uffff\U0010ffff".encode()),
+        "white space everywhere": b" \r\n\t" + body.replace(b'":', b'"\t:\r\n ').replace(b",", b" ,\n") + b"\n ",
+        "a body of exactly 64 KiB": body.ljust(64 * 1024),
+    }
+    return (accepted(name, made) for name, made in bodies.items())
+
 
 PATH, MD5_PATH = "/experiments", "/experiments/md5"
 PERCENT = "allocation_percent"
@@ -40,6 +197,11 @@ def _percents(*numbers: str) -> bytes:
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
 
+def json_cases(body: bytes, text: bytes) -> Iterator[Case]:
+    """Yield what is unusual, malformed or judged differently; `text` is a string that `body`, a valid object, has."""
+    return chain(unusual(body, text), malformed(body, text), either(body, text))
+
+
 VALID_BODIES = {
     "name of 200 combining characters": experiment_body("e" + "\u0301" * 199),
     "name of 200 escaped surrogate pairs": experiment_body("NAME").replace(b"NAME", b"\\ud83d\\ude00" * 200),
@@ -65,10 +227,7 @@ VALID_BODIES = {
         for number in ("1e2", "1E+2", "100.000", "0.1e3", "1000e-1", "100000000000000000000e-18")
     },
 }
-NAMES = (
-    *text_cases("name", "name", 200, experiment_body),
-    *text_cases("variant name", "name", 200, _variant_named),
-)
+NAMES = (*text_cases("name", "name", 200, experiment_body), *text_cases("variant name", "name", 200, _variant_named))
 
 
 def _invalid() -> Iterator[Case]:
@@ -111,20 +270,20 @@ VALID_CASES: tuple[Case, ...] = (
     accepted("the published body", PUBLISHED_BODY),
     *(case for case in NAMES if case.expected == "accepted"),
     *(accepted(name, body) for name, body in VALID_BODIES.items()),
-    *json_cases.unusual(PUBLISHED_BODY, b"new_home_page"),
+    *unusual(PUBLISHED_BODY, b"new_home_page"),
 )
 INVALID_CASES: tuple[Case, ...] = (*(case for case in NAMES if case.expected == "rejected"), *_invalid())
 MALFORMED_CASES: tuple[Case, ...] = (
-    *json_cases.malformed(PUBLISHED_BODY, b"new_home_page"),
+    *malformed(PUBLISHED_BODY, b"new_home_page"),
     rejected("an array of fields instead of an object", None, b'["x",[{"name":"v","allocation_percent":100}]]'),
-    *json_cases.either(PUBLISHED_BODY, b"new_home_page"),
+    *either(PUBLISHED_BODY, b"new_home_page"),
     left_open("a duplicate key", experiment_body()[:-1] + b',"name":"again"}'),
     # RFC 8259 compares names by their characters, but Go's encoding/json in any case.
     left_open("field names in capitals", experiment_body().replace(b'"name"', b'"NAME"')),
     left_open("a percentage of 1e-999", _percents("1e-999", "100")),
 )
 CASES = (*VALID_CASES, *INVALID_CASES, *MALFORMED_CASES)
-TOO_LARGE = Case("a body of 64 KiB and 1 byte", experiment_body().ljust(MAX_BODY_BYTES + 1), "rejected")
+TOO_LARGE = rejected("a body of 64 KiB and 1 byte", None, experiment_body().ljust(MAX_BODY_BYTES + 1))
 PUBLISHED = request("POST", PATH, PUBLISHED_BODY)
 MD5_CASES = (
     *("name of 201 two-byte characters", "no name", "101 variants", "sum of 100.02"),
@@ -146,18 +305,14 @@ def experiment_rows(server: Server) -> Rows:
     return rows
 
 
-Accepts = Callable[[Case, Answer], bool]
-"""Whether the answer to an accepted case is the right one."""
-
-
-def case_row(path: str, case: Case, accepts: Accepts) -> Exchange:
+def case_row(path: str, case: Case, accepts: Callable[[Case, Answer], bool]) -> Exchange:
     """Return the row of a case: its status, and that the error names the field, or that `accepts` holds."""
     field = f" naming {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[case.expected]
     return Exchange(request("POST", path, case.body), Expected(words, lambda answer: verdict(case, answer, accepts)))
 
 
-def verdict(case: Case, answer: Answer, accepts: Accepts) -> bool:
+def verdict(case: Case, answer: Answer, accepts: Callable[[Case, Answer], bool]) -> bool:
     """Whether an answer is what the case expects."""
     if answer.status == 400:
         return case.expected != "accepted" and answer.error is not None and (case.field or "") in answer.error
@@ -187,10 +342,9 @@ def digests_of(name: str, answer: Answer) -> list[str]:
 
 
 def _is_digest(answer: Answer) -> bool:
-    echo, body = echo_of(PUBLISHED_BODY), answer.json()
-    name = body.get("name") if isinstance(body, dict) else None
-    known = name in digests_of(str(echo["name"]), answer)
-    return answer.status == 200 and answer.is_json and known and body == echo | {"name": name}
+    echo = echo_of(PUBLISHED_BODY)
+    right = [echo | {"name": digest} for digest in digests_of(str(echo["name"]), answer)]
+    return answer.status == 200 and answer.is_json and answer.json() in right
 
 
 IS_DIGEST = Expected("200 and the experiment with a digest as its name", _is_digest)

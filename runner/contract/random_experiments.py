@@ -10,10 +10,8 @@ from itertools import count, islice, pairwise, zip_longest
 from random import Random
 from typing import Any, NoReturn
 
-from runner.contract.checking import Procedure, Result, Rows
-from runner.contract.connection import MAX_BODY_BYTES, Answer, Target, connect, request, shorten
-from runner.contract.experiments import MD5_PATH, PATH, PERCENT, VALID_CASES, digests_of, is_echo, verdict
-from runner.contract.json_cases import Case, Expectation
+from runner.contract.checking import MAX_BODY_BYTES, Answer, Result, Rows, Target, connect, request, shorten
+from runner.contract.experiments import MD5_PATH, PATH, PERCENT, VALID_CASES, Case, Ruling, digests_of, is_echo, verdict
 from runner.model import LabError, Server
 
 SIZE = 250
@@ -33,7 +31,7 @@ def random_rows(server: Server, seed: int, size: int = SIZE) -> Rows:
 
     An answer to a valid one must mean the same, number by number as doubles.
     """
-    rows: dict[str, Procedure] = {}
+    rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
         rows["experiments: random valid bodies"] = partial(_try_bodies, PATH, seed, partial(_valid, PATH, seed, size))
         rows["experiments: random damaged bodies"] = partial(_try_bodies, PATH, seed, partial(_damaged, seed, size))
@@ -53,8 +51,11 @@ def _valid(path: str, seed: int, size: int) -> Iterator[Judged]:
 
 
 def _damaged(seed: int, size: int) -> Iterator[Judged]:
+    def fault_of(case: Case, answer: Answer) -> str | None:
+        return None if verdict(case, answer, is_echo) else f"expected it to be {case.expected}; got {answer.brief}"
+
     for body in mutations(seed, size):
-        yield body, partial(_misjudgement_of, Case("", body, judge(body)))
+        yield body, partial(fault_of, Case(judge(body), "", body))
 
 
 def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], target: Target) -> Result:
@@ -67,10 +68,6 @@ def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], targ
                     return False, f"seed {seed}, body {sent}: {fault}; the body is {shorten(body, 500)!r}"
                 sent += 1
     return True, f"seed {seed}: {sent} random bodies were answered as they must be"
-
-
-def _misjudgement_of(case: Case, answer: Answer) -> str | None:
-    return None if verdict(case, answer, is_echo) else f"expected it to be {case.expected}; got {answer.brief}"
 
 
 def _difference_of(sample: Sample, answer: Answer, *, is_digest: bool) -> str | None:
@@ -90,9 +87,6 @@ def _difference_of(sample: Sample, answer: Answer, *, is_digest: bool) -> str | 
     got = body["variants"] if isinstance(body["variants"], list) else [body["variants"]]
     wrong = [pair for pair in zip_longest(expected, got) if pair[0] != pair[1]]
     return f"expected the variants {[each for each, _ in wrong[:3]]}; got {[each for _, each in wrong[:3]]}"
-
-
-# --- valid experiments ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -138,9 +132,6 @@ def _text(random: Random, length: int) -> str:
     return "".join(_character(random) for _ in range(length))
 
 
-# --- percentages, as texts that sum to 100 ----------------------------------------------------------------
-
-
 def _percents(random: Random, count: int) -> list[str]:
     edges = [0, *sorted(random.randint(0, 1000) for _ in range(count - 1)), 1000]
     weights = [random.random() for _ in range(count)]
@@ -173,9 +164,6 @@ def _rewritten(random: Random, number: str) -> str:
         f"{'-' if whole.startswith('-') else ''}{moved}{rest}e-{places}",
     )
     return random.choice(written)
-
-
-# --- JSON texts, with random escapes, white space, order of fields and unknown fields ---------------------
 
 
 class _Number(str):
@@ -229,9 +217,6 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
     return digits.replace("\\u", "\0").upper().replace("\0", "\\u") if random.random() < 0.5 else digits
 
 
-# --- damaged experiments, and which of them are still valid ------------------------------------------------
-
-
 def mutations(seed: int, size: int) -> list[bytes]:
     """Return `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
     random = Random(seed)  # noqa: S311
@@ -260,7 +245,7 @@ class _OpenError(Exception):
     """What the contract leaves to the JSON library."""
 
 
-def judge(body: bytes) -> Expectation:
+def judge(body: bytes) -> Ruling:
     """Return what becomes of a body, by Python's JSON and the rules of the contract."""
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"

@@ -27,6 +27,15 @@ CONNECTING_NS = 1_000_000_000
 """The probe gives a connection up that is not accepted within this time."""
 AS_OFTEN = 0.1
 """Shares of requests that found their connection closed, the load's and the probe's, that are one share."""
+PACKED: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 9,
+    "use_dictionary": False,
+    "use_byte_stream_split": ["t_s", "latency_ms", "service_ms"],
+    "write_statistics": False,
+    "store_schema": False,
+}
+"""How tables/probe is written: a file for each trial, many of which are hardly larger than what describes them."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window])
         "ok": ok,
     }
     with replacing(out) as temporary:
-        pq.write_table(pa.table(columns), temporary, compression="zstd")
+        pq.write_table(pa.table(columns), temporary, **PACKED)
     answered = latency_ms[ok & within]
     percentiles = {
         f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.digest.k6 import K6Points, K6Summary, Steady
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
-from runner.measurement import Counters, Measurement, ended
+from runner.measurement import Measurement, ended
 from runner.model import OWN, OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
@@ -65,6 +65,12 @@ class Sent:
     """How many requests can be under way at once."""
 
 
+def _added(measurement: Measurement, name: str) -> int | None:
+    """Return by how much a counter rose over the load; None where it is not counted."""
+    before, after = getattr(measurement.counters_before, name), getattr(measurement.counters_after, name)
+    return None if before is None or after is None else int(after - before)
+
+
 def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> tuple[Check, ...]:
     """Hold invariants 1 to 5 against a k6 trial."""
     return (
@@ -111,11 +117,9 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check
 
 def asked(cell: Cell, begun: int) -> int:
     """Return how many iterations a k6 load asks for; of one that lasts a time, as many as were `begun` in it."""
-    if cell.iterations is None and not cell.rates_rps:
-        return begun
     if cell.rates_rps:
         return round(sum(cell.rates_rps) * (cell.step_s or 0.0))
-    return cell.iterations or 0
+    return begun if cell.iterations is None else cell.iterations
 
 
 def window_s(cell: Cell) -> float | None:
@@ -183,9 +187,8 @@ def _little(cell: Cell, steady: Steady | None) -> tuple[Check, ...]:
 
     Where the steady part is shorter than LONG iterations, users are still beginning in it, and nothing is checked.
     """
-    if cell.rates_rps or cell.vus is None or steady is None:
-        return ()
-    if 1000 * steady.seconds < LONG * steady.iteration_mean_ms:
+    too_short = steady is None or 1000 * steady.seconds < LONG * steady.iteration_mean_ms
+    if cell.rates_rps or cell.vus is None or steady is None or too_short:
         return ()
     apart = abs(steady.in_flight - cell.vus) / cell.vus
     return (
@@ -199,10 +202,9 @@ def _little(cell: Cell, steady: Steady | None) -> tuple[Check, ...]:
 
 def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tuple[Check, ...]:
     """Invariant 5: the server counted at least the requests it answered, and no more than were sent."""
-    before, after = measurement.counters_before.requests, measurement.counters_after.requests
-    if before is None or after is None:
+    counted = _added(measurement, "requests")
+    if counted is None:
         return ()
-    counted = after - before
     return (
         Check(
             "5 requests that the server counted = requests sent",
@@ -216,22 +218,12 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[
     """Hold a load on the user's API to its fence, its script and its mode; nothing where it is none."""
     if cell.workload not in OWN:
         return ()
-    checks = [
-        Check(
-            "every request went to the server",
-            points.blocked == 0,
-            f"{points.blocked} of {points.requests} were for another host, and blocked",
-        )
-    ]
+    blocked = f"{points.blocked} of {points.requests} were for another host, and blocked"
+    checks = [Check("every request went to the server", points.blocked == 0, blocked)]
     if cell.workload == OWN_SCRIPT:
         thrown = points.points.get(THROWN, 0)
-        checks.append(
-            Check(
-                "every iteration of the script ran to its end",
-                thrown == 0,
-                f"{thrown} of {points.iterations} threw an error, which generator.log has",
-            )
-        )
+        said = f"{thrown} of {points.iterations} threw an error, which generator.log has"
+        checks.append(Check("every iteration of the script ran to its end", thrown == 0, said))
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
         checks.append(Check("5 requests that the server counted = requests sent", True, said))
@@ -244,10 +236,9 @@ def _closed(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Che
     Only the kernel counts them, of the whole network namespace: a server may itself accept others, from its database
     perhaps, so that there is no upper limit. A server on another host is not in the count.
     """
-    before, after = measurement.counters_before.passive_opens, measurement.counters_after.passive_opens
-    if cell.mode != "close" or before is None or after is None or not measurement.placement.server:
+    accepted = _added(measurement, "passive_opens")
+    if cell.mode != "close" or accepted is None or not measurement.placement.server:
         return ()
-    accepted = after - before
     return (
         Check(
             "7 close mode proven by accepted connections",
@@ -262,19 +253,19 @@ def whole(sent: Sequence[tuple[int, int]], measurement: Measurement) -> tuple[Ch
 
     `sent` has, of each slice, the requests that were answered and those that were not, as far as is known.
     """
-    before, after = measurement.counters_before.requests, measurement.counters_after.requests
-    if before is None or after is None:
+    counted = _added(measurement, "requests")
+    if counted is None:
         return ()
     probed = sum(
         (each.counters_after.requests or 0) - (each.counters_before.requests or 0) for each in measurement.slices
     )
     answered, lost = sum(ok for ok, _ in sent), sum(lost for _, lost in sent)
-    late = after - before - probed
+    late = counted - probed
     return (
         Check(
             "5 the slices' requests are all that the server counted",
             0 <= late <= lost,
-            f"server counted {after - before} from the first slice to the last, {probed} of them in slices with "
+            f"server counted {counted} from the first slice to the last, {probed} of them in slices with "
             f"{answered} answers, {late} between them",
         ),
     )
@@ -303,8 +294,7 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
 
 def kept_packets(measurement: Measurement) -> Check:
     """Return whether the kernel dropped no packet of the load for want of room in its table of tracked connections."""
-    before, after = measurement.counters_before.dropped_packets, measurement.counters_after.dropped_packets
-    dropped = after - before if before is not None and after is not None else 0
+    dropped = _added(measurement, "dropped_packets") or 0
     return Check(KERNEL_DROPS, dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached")
 
 
@@ -329,8 +319,7 @@ def clock(measurement: Measurement) -> Check:
 
 def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple[Check, ...]:
     """Hold invariants 5 and 7 against a wrk trial; when it stops, each connection may have one request under way."""
-    measured = int(result.raw[1].sum())
-    before, after = measurement.counters_before, measurement.counters_after
+    measured, counted = int(result.raw[1].sum()), _added(measurement, "requests")
     errors = {name: count for name, count in result.errors.items() if count}
     checks = [
         Check(
@@ -344,10 +333,9 @@ def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple
             result.connections == cell.connections and result.connections % result.threads == 0,
             f"{cell.connections} asked, {result.connections} opened by {result.threads} threads",
         ),
-        _connections_check(cell, result, before, after),
+        _connections_check(cell, result, measurement),
     ]
-    if before.requests is not None and after.requests is not None:
-        counted = after.requests - before.requests
+    if counted is not None:
         checks.append(
             Check(
                 "5 requests that the server counted = requests answered",
@@ -358,34 +346,35 @@ def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple
     return tuple(checks)
 
 
-def _connections_check(cell: Cell, result: WrkResult, before: Counters, after: Counters) -> Check:
+def _connections_check(cell: Cell, result: WrkResult, measurement: Measurement) -> Check:
     """Prove the mode by the connections that were accepted: one a request with close, one a connection with keep-alive.
 
     The server's count is exact but for the lab's question; the kernel's PassiveOpens counts the whole network
     namespace, so that a few strangers are allowed for.
     """
-    counted = before.connections is not None and after.connections is not None
-    first, last = (before.connections, after.connections) if counted else (before.passive_opens, after.passive_opens)
+    accepted, source, allowed = _added(measurement, "connections"), "the server", OWN_CONNECTIONS
+    if accepted is None:
+        accepted, source, allowed = _added(measurement, "passive_opens"), "the kernel", OWN_CONNECTIONS + STRANGERS
     name = f"7 {cell.mode} mode proven by accepted connections"
-    if first is None or last is None:
+    if accepted is None:
         return Check(name, False, "neither the server nor the kernel counts accepted connections")
-    slack = OWN_CONNECTIONS if counted else OWN_CONNECTIONS + STRANGERS
-    accepted = last - first
-    if cell.mode == "close":
-        ok = result.requests <= accepted <= result.requests + result.connections + slack
-    else:
-        ok = result.connections <= accepted <= result.connections + slack
-    source = "the server" if counted else "the kernel"
+    least, more = (result.requests, result.connections) if cell.mode == "close" else (result.connections, 0)
+    ok = least <= accepted <= least + more + allowed
     return Check(name, ok, f"{source} accepted {accepted}, for {result.requests} requests on {result.connections}")
 
 
 def resource_checks(measurement: Measurement, metrics: Metrics, has_server: bool) -> tuple[Check, ...]:
     """Hold invariant 9: nobody used more CPU than it had."""
     placement = measurement.placement
-    checks = [_within("generator", metrics["generator_cpu_mean_pct"], len(placement.generator))]
-    if has_server:
-        checks.insert(0, _within("server", metrics["server_cpu_mean_pct"], len(placement.server)))
-    return tuple(checks)
+    given = {"server": placement.server} if has_server else {}
+    return tuple(
+        Check(
+            f"9 CPU used by the {subject} <= its CPUs * time",
+            0 <= (used := metrics[f"{subject}_cpu_mean_pct"] or 0.0) <= 100 * len(cpus) * CPU_TOLERANCE,
+            f"{used:.1f} % of {100 * len(cpus)} %",
+        )
+        for subject, cpus in (given | {"generator": placement.generator}).items()
+    )
 
 
 def sampled(
@@ -433,12 +422,3 @@ def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
 def probe_schedule(late_share: float) -> Check:
     """Hold invariant 9 against the probe: what it sends late is late for no fault of the server's."""
     return Check(PROBE_SCHEDULE, late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them")
-
-
-def _within(subject: str, mean_pct: float | int | None, cpus: int) -> Check:
-    used = mean_pct or 0.0
-    return Check(
-        f"9 CPU used by the {subject} <= its CPUs * time",
-        0 <= used <= 100 * cpus * CPU_TOLERANCE,
-        f"{used:.1f} % of {100 * cpus} %",
-    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns, schema_of
-from runner.digest.slices import part
+from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
@@ -82,7 +82,7 @@ def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
 def trial_row(record: dict[str, Any]) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
     known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
-    known["mode"] = record.get("mode") or record["cell"]["mode"]
+    known["mode"] = record.get("mode") or record["cell"].get("mode")
     return {column.name: known.get(column.name) for column in columns("trials")}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,9 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
-from runner.digest.loads import Load, Metrics, read_load, together
+from runner.digest.loads import LeftOut, Load, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
-from runner.digest.slices import LeftOut, left_out_places, part
 from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
@@ -84,7 +82,7 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
 def digest_session(
     run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False
 ) -> dict[Trial, Digest | LabError]:
-    """Write the parts of the tables of a session's trials, or of one of its own; return what they say.
+    """Write the parts of the tables of a session's trials, or of a single one; return what they say.
 
     LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of k6's samples may be
     cut off: what is before it counts, and nothing is reconciled.
@@ -113,7 +111,7 @@ def _limited(cell: Cell) -> bool:
 def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
     """Return what programs took that are no part of the trial; None where that is not known.
 
-    A server of the user's own may have helpers that the lab does not know.
+    A user's server may have helpers that the lab does not know.
     """
     if cell.workload in OWN:
         return None
@@ -169,7 +167,8 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
     windows = [seen.windows[at] for at in kept]
     probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
     raw = since(seen.raw, seen.windows[0], windows[0])
-    usage = measure_usage(raw, part(run, "resources", trial.trial_id), measurement, windows, _answered(load, probed))
+    answered = load.answered + int(probed.get("probe_requests") or 0)
+    usage = measure_usage(raw, part(run, "resources", trial.trial_id), measurement, windows, answered)
     metrics = {**load.metrics, **usage.metrics, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
     metrics |= _of_session(run, trial, seen, kept)
     if cell.workload not in OWN:
@@ -198,10 +197,6 @@ def _digest(run: RunFolder, trial: Trial, seen: _Seen, left_out: LeftOut) -> Dig
 
 TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
-
-
-def _answered(load: Load, probed: Mapping[str, Any]) -> int:
-    return load.answered + int(probed.get("probe_requests") or 0)
 
 
 def _checks(seen: _Seen, load: Load) -> tuple[Check, ...]:

@@ -47,11 +47,7 @@ def read_usage(path: Path, measurement: Measurement, windows: Sequence[Window]) 
 
 
 def measure_usage(
-    raw: Mapping[str, Counter],
-    out: Path,
-    measurement: Measurement,
-    windows: Sequence[Window],
-    requests: int,
+    raw: Mapping[str, Counter], out: Path, measurement: Measurement, windows: Sequence[Window], requests: int
 ) -> Usage:
     """Write the rates of raw counters to `out` (TRIAL_ID.parquet), and sum up the load in `windows`."""
     counters = stitched(raw, windows) if measurement.slices else raw

@@ -235,31 +235,33 @@ def judge(evidence: Evidence) -> Verdict:
         why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
         return Verdict(Limit.UNKNOWN, f"{why}; {said}")
     if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
-        return _serial(evidence, evidence.serial, said)
-    return _parallel(evidence, said)
+        found = _serial(evidence, evidence.serial)
+    else:
+        found = _parallel(evidence)
+    return replace(found, reason=f"{found.reason}: {said}" if found.reason else said)
 
 
-def _parallel(evidence: Evidence, said: str) -> Verdict:
-    """Return the verdict of a load that may have several requests under way."""
+def _parallel(evidence: Evidence) -> Verdict:
+    """Return the verdict of a load that may have several requests under way; without a reason the numbers are it."""
     stored = _judge_database(evidence, evidence.database) if evidence.database else None
     if why := _two_sides(evidence, stored):
-        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
-    if evidence.saturated:
-        return Verdict(Limit.SERVER, said)
-    if evidence.crowded:
-        return Verdict(Limit.GENERATOR, said)
-    if stored:
-        return Verdict(stored.limit, f"{stored.reason}: {said}")
-    return _unlimited(evidence, said)
+        return Verdict(Limit.UNKNOWN, why)
+    if evidence.saturated or evidence.crowded:
+        return Verdict(Limit.SERVER if evidence.saturated else Limit.GENERATOR, "")
+    return stored or _unlimited(evidence)
 
 
-def _serial(evidence: Evidence, serial: Serial, said: str) -> Verdict:
+def _serial(evidence: Evidence, serial: Serial) -> Verdict:
     """Return the verdict of one connection: neither side can be full, as each waits for the other."""
     if evidence.wrong_share > 0:
-        return Verdict(Limit.UNKNOWN, f"{_failed(evidence)}: {said}")
-    if takers := _takers(evidence):
-        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
-    return Verdict(Limit.SERIAL, f"{serial}: {said}")
+        return Verdict(Limit.UNKNOWN, _failed(evidence))
+    return _robbed(evidence) or Verdict(Limit.SERIAL, str(serial))
+
+
+def _robbed(evidence: Evidence) -> Verdict | None:
+    """Return the verdict where others took much of the CPUs' time; None where they did not."""
+    who = " and ".join(_much(evidence.stolen_share, evidence.others_share))
+    return Verdict(Limit.UNKNOWN, f"{who} took CPU time away") if who else None
 
 
 def disturbance(evidence: Evidence) -> str:
@@ -271,7 +273,7 @@ def disturbance(evidence: Evidence) -> str:
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
     known = calm not in (Limit.GENERATOR, Limit.UNKNOWN)
-    return _taken(evidence) if known or hidden else ""
+    return takers(evidence.stolen_share, evidence.others_share) if known or hidden else ""
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
@@ -284,14 +286,6 @@ def takers(stolen_share: float, others_share: float) -> str:
     """Return the same in words; empty where that was little."""
     much = _much(stolen_share, others_share).items()
     return ", ".join(f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much)
-
-
-def _takers(evidence: Evidence) -> dict[str, float]:
-    return _much(evidence.stolen_share, evidence.others_share)
-
-
-def _taken(evidence: Evidence) -> str:
-    return takers(evidence.stolen_share, evidence.others_share)
 
 
 def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
@@ -312,17 +306,17 @@ def _failed(evidence: Evidence) -> str:
     return f"{number(100 * evidence.failed_share)} % of the requests failed"
 
 
-def _unlimited(evidence: Evidence, said: str) -> Verdict:
+def _unlimited(evidence: Evidence) -> Verdict:
     """Return the verdict where nobody's CPUs were full."""
-    if takers := _takers(evidence):
-        return Verdict(Limit.UNKNOWN, f"{' and '.join(takers)} took CPU time away: {said}")
+    if robbed := _robbed(evidence):
+        return robbed
     if evidence.queued:
-        return _queued(evidence, said)
+        return _queued(evidence)
     if why := _unsure(evidence):
-        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, why)
     if evidence.offered_rps is not None:
-        return Verdict(Limit.NONE, f"{evidence.offered_rps:.10g} {evidence.unit}/s were sustained: {said}")
-    return Verdict(Limit.UNKNOWN, f"{PACED if evidence.alike else 'neither side was busy'}: {said}")
+        return Verdict(Limit.NONE, f"{evidence.offered_rps:.10g} {evidence.unit}/s were sustained")
+    return Verdict(Limit.UNKNOWN, PACED if evidence.alike else "neither side was busy")
 
 
 def _unsure(evidence: Evidence) -> str:
@@ -338,21 +332,20 @@ def _unsure(evidence: Evidence) -> str:
     return ""
 
 
-def _queued(evidence: Evidence, said: str) -> Verdict:
+def _queued(evidence: Evidence) -> Verdict:
     """Return the verdict where the generator waited many times as long as the probe.
 
     The queue is the generator's where the generator had something to do, and the probe was served. Where connections
     are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
     """
+    contradiction = "generator and probe contradict each other, the generator waited longer"
     if evidence.starved:
-        return Verdict(Limit.UNKNOWN, f"{evidence.probing}, too few for a second witness: {said}")
+        return Verdict(Limit.UNKNOWN, f"{evidence.probing}, too few for a second witness")
     if evidence.generator_peak_share < STIRRING:
-        why = "generator and probe contradict each other, the generator waited longer and had little to do"
-        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
+        return Verdict(Limit.UNKNOWN, f"{contradiction} and had little to do")
     if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
-        why = "generator and probe contradict each other, the generator waited longer, perhaps to be accepted"
-        return Verdict(Limit.UNKNOWN, f"{why}: {said}")
-    return Verdict(Limit.GENERATOR, f"requests waited in the generator, not in the server: {said}")
+        return Verdict(Limit.UNKNOWN, f"{contradiction}, perhaps to be accepted")
+    return Verdict(Limit.GENERATOR, "requests waited in the generator, not in the server")
 
 
 def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
@@ -380,16 +373,14 @@ def _said(evidence: Evidence) -> str:
     parts = [*known, f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
     parts += [str(wait) for wait in evidence.waits]
     if evidence.database is not None:
-        its = (
-            "of its share" if evidence.database.limited else "of the same" if evidence.database.shared else "of its own"
-        )
-        exhausted = 100 * evidence.database.pool_exhausted_share
-        parts += [f"database {100 * evidence.database.share:.0f} % {its}"]
-        parts += [f"pool exhausted {exhausted:.0f} % of the time"]
+        database = evidence.database
+        its = "of its share" if database.limited else "of the same" if database.shared else "of its own"
+        parts += [f"database {100 * database.share:.0f} % {its}"]
+        parts += [f"pool exhausted {100 * database.pool_exhausted_share:.0f} % of the time"]
     if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
     if evidence.ended_late_s > LATE_S:
         parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
-    return ", ".join([*parts, *filter(None, [_taken(evidence)])])
+    return ", ".join([*parts, *filter(None, [takers(evidence.stolen_share, evidence.others_share)])])

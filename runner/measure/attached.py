@@ -4,21 +4,104 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 
 from runner.measure import cgroups
-from runner.measure.engine import UNKNOWN_PID, Handed, Running, RunningDatabase
+from runner.measure.engine import UNKNOWN_PID, Running, RunningDatabase, ask
 from runner.measure.leftovers import boot_id, start_ticks
-from runner.measure.listeners import leaders
 from runner.measure.procfs import descendants
-from runner.measure.readiness import ask
 from runner.measurement import NO_EXIT_CODE, Placement
 from runner.model import LabError, Server, UserApi
+
+INIT = 1
+_LISTEN = "0A"
+"""TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal."""
+
+
+def leaders(address: str, port: int) -> list[int]:
+    """Return the processes that listen at `address` and `port`, without those whose parent does so as well.
+
+    Several that have one parent in common count as that parent, where it is neither init nor one above the lab: workers
+    with a socket each. Empty where no process of this machine has the socket, or this user may not see which.
+    """
+    holders = _holders(_sockets(address, port)) if _is_here(address) else set()
+    parents = {pid: _parent(pid) for pid in holders}
+    found = sorted(pid for pid in holders if parents[pid] not in holders)
+    above = {parents[pid] for pid in found}
+    if len(found) < 2 or len(above) > 1:
+        return found
+    common = above.pop()
+    return found if common in (None, INIT) or os.getpid() in descendants(common) else [common]
+
+
+def _is_here(address: str) -> bool:
+    """Return whether an address is one of this machine's: another one's sockets are not in this kernel's tables."""
+    own = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return ip_address(address).is_loopback or address in own
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.Error:
+        return None
+
+
+def _sockets(address: str, port: int) -> set[str]:
+    """Return the inodes of the sockets to which a connection may come: those of the address before those of all."""
+    found: dict[str, set[str]] = {}
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                host, _, number = local.partition(":")
+                if state == _LISTEN and int(number, 16) == port:
+                    found.setdefault(_address(host), set()).add(rest[5])
+    return next((found[name] for name in _names(address) if name in found), set())
+
+
+def _address(words: str) -> str:
+    """Return an address of /proc/net/tcp, hexadecimal words of 32 bits in the machine's byte order, as text."""
+    data = bytes.fromhex(words)
+    if sys.byteorder == "little":
+        data = b"".join(data[at : at + 4][::-1] for at in range(0, len(data), 4))
+    return str(ip_address(data))
+
+
+def _names(address: str) -> Iterator[str]:
+    """Yield what a socket that accepts connections to `address` can be bound to, the most exact first."""
+    yield address
+    if ip_address(address).version == 4:
+        yield str(ip_address(f"::ffff:{address}"))
+        yield "0.0.0.0"  # noqa: S104 - what others listen at
+    yield "::"
+
+
+def _holders(sockets: set[str]) -> set[int]:
+    """Return the processes that have one of the sockets open, as far as this user may look.
+
+    psutil.net_connections names one process for each socket only, and workers share their parent's.
+    """
+    links = {f"socket:[{inode}]" for inode in sockets}
+    return {pid for pid in psutil.pids() if links & _open(pid)}
+
+
+def _open(pid: int) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                found.add(os.readlink(entry.path))  # noqa: PTH115 - the text of the link, which is no path
+    return found
+
 
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
 """Programs that listen for another one, whose CPU time is then not theirs."""
@@ -34,7 +117,7 @@ class Found:
 
     @property
     def identity(self) -> str | None:
-        """What tells the process from every other one, before and after it."""
+        """What no other process has, before or after it."""
         return f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
 
 
@@ -114,7 +197,7 @@ def target(own: UserApi, found: Found) -> Running:
 def _alone(pid: int) -> bool:
     """Return whether the control group of a process holds nothing but the process and its descendants."""
     group = cgroups.of_process(pid)
-    return group is not None and set(cgroups.members(group)) <= set(descendants(pid))
+    return group is not None and set(cgroups.members(group.folder)) <= set(descendants(pid))
 
 
 def _process_end(process: psutil.Process) -> Callable[[], int | None]:
@@ -152,13 +235,7 @@ class AttachedEngine:
         return None
 
     @contextlib.contextmanager
-    def started(
-        self,
-        server: Server,
-        cpus: tuple[int, ...],  # noqa: ARG002 - what other engines need
-        handed: Handed,  # noqa: ARG002
-        log: Path,  # noqa: ARG002
-    ) -> Iterator[Running]:
+    def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
         """Yield the server as it is, which must be the process that the run began with; nothing is handed to it."""
         yield target(self._owns[server.name], self._find(server.name))
 
@@ -177,11 +254,6 @@ class AttachedEngine:
         """Refuse: nothing here starts a database."""
         raise LabError(NO_DATABASE)
 
-    def database(
-        self,
-        cpus: tuple[int, ...],  # noqa: ARG002 - what other engines need
-        verifier: str,  # noqa: ARG002
-        log: Path,  # noqa: ARG002
-    ) -> contextlib.AbstractContextManager[RunningDatabase]:
+    def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
         """Refuse as `prepare_database` does."""
         raise LabError(NO_DATABASE)

@@ -185,7 +185,7 @@ def remove(folder: Path, within_s: float = 5.0) -> list[int]:
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s
     with contextlib.suppress(OSError):
-        while (pids := _pids(folder)) and time.monotonic() < deadline:
+        while (pids := members(folder)) and time.monotonic() < deadline:
             for pid in pids:
                 killed[pid] = None
                 with contextlib.suppress(ProcessLookupError):
@@ -206,10 +206,6 @@ def unified_counters(cpu_stat: bytes) -> tuple[int, int | None]:
     return 1000 * used, None if throttled is None else 1000 * throttled
 
 
-def members(group: Cgroup) -> list[int]:
-    """Return the pids in the group."""
-    return _pids(group.folder)
-
-
-def _pids(folder: Path) -> list[int]:
+def members(folder: Path) -> list[int]:
+    """Return the pids in a group."""
     return read_pids(folder / "cgroup.procs")

@@ -1,4 +1,4 @@
-"""A trial's own PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
+"""A trial's PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any
 import psycopg
 
 from runner.measure.engine import Engine, Handed, RunningDatabase
-from runner.measure.scratch import temporary
+from runner.measure.leftovers import temporary
 from runner.measurement import DatabaseCounters
 from runner.model import LabError, Server
 from runner.store import lab_root, last_line
 
 READY_WITHIN_S = 30.0
 ITERATIONS = 4096
-"""PostgreSQL's own default: a server pays for it at each connection that it opens, as its users do."""
+"""PostgreSQL's default: a server pays for it at each connection that it opens, as its users do."""
 SETTINGS = (
     "fsync",
     "synchronous_commit",
@@ -34,7 +34,7 @@ SETTINGS = (
     "max_wal_size",
     "checkpoint_timeout",
 )
-"""What the manifest tells of the configuration: durability first."""
+"""What the manifest says of the configuration: durability first."""
 
 _COUNTERS = """
 SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
@@ -58,7 +58,7 @@ class Database:
         return f"postgres://lab:{self.password}@127.0.0.1:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> Handed:
-        """Return how a server under test is told of it."""
+        """Return by what a server under test finds it."""
         if server.secrets_by_file:
             return Handed({}, {"DATABASE_URL_FILE": self.url})
         return Handed({"DATABASE_URL": self.url}, {})
@@ -116,10 +116,7 @@ class DatabaseFacts:
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
     """Prepare PostgreSQL and start it once, so that what is wrong with it is known before any trial; LabError."""
     image = engine.prepare_database()
-    with (
-        temporary() as folder,
-        serving(engine, cpus, folder / "database.log") as database,
-    ):
+    with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
         return DatabaseFacts(database.version, image, database.settings())
 
 
@@ -135,7 +132,7 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
 
 
 def scram_verifier(password: str) -> str:
-    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677): the password cannot be told from it."""
+    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677), which does not reveal it."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")

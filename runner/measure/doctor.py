@@ -8,7 +8,7 @@ from typing import Any
 from runner.calibration import Calibration, Ceiling, load_calibration
 from runner.fingerprint import fingerprint
 from runner.measure import cgroups, machine
-from runner.measure.conntrack import CLOSE_RPS
+from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import idle_cpus
 from runner.measure.idle import remedy as remedy_of_idle
 from runner.measure.leftovers import ledger

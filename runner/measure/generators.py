@@ -1,15 +1,22 @@
-"""The exact command lines and environments of k6 and wrk."""
+"""What k6, wrk and the probe send, their exact command lines and environments, and a user's k6 script."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from runner.measure.engine import Running
+from runner.measure.leftovers import temporary
 from runner.measure.memory import allowed_bytes
-from runner.model import OWN, Cell, LabError, Workload
+from runner.model import OWN, OWN_SCRIPT, Cell, LabError, Workload
+from runner.store import RunFolder, sha256
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
@@ -158,31 +165,15 @@ def _k6_measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Outp
 
 def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
     """Return k6's scenario of the measured load and the most seconds that it may take."""
-    if cell.vus is not None and len(cell.rates_rps) == 1 and cell.step_s is not None:
-        return {
-            "executor": "constant-arrival-rate",
-            "rate": round(cell.rates_rps[0]),
-            "timeUnit": "1s",
-            "duration": f"{round(1000 * cell.step_s)}ms",
-            "preAllocatedVUs": cell.vus,
-            "gracefulStop": f"{OPEN_GRACE_S}s",
-        }, cell.step_s + OPEN_GRACE_S
     if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
-        stages: list[dict[str, object]] = []
-        for rate in cell.rates_rps:
-            # k6 ramps linearly within a stage: one of no length makes the step.
-            stages += [
-                {"target": round(rate), "duration": "0s"},
-                {"target": round(rate), "duration": f"{round(1000 * cell.step_s)}ms"},
-            ]
-        return {
-            "executor": "ramping-arrival-rate",
-            "startRate": round(cell.rates_rps[0]),
-            "timeUnit": "1s",
-            "preAllocatedVUs": cell.vus,
-            "stages": stages,
-            "gracefulStop": f"{OPEN_GRACE_S}s",
-        }, len(cell.rates_rps) * cell.step_s + OPEN_GRACE_S
+        rates, step = [round(rate) for rate in cell.rates_rps], f"{round(1000 * cell.step_s)}ms"
+        limit_s = len(rates) * cell.step_s + OPEN_GRACE_S
+        users = {"timeUnit": "1s", "preAllocatedVUs": cell.vus, "gracefulStop": f"{OPEN_GRACE_S}s"}
+        if len(rates) == 1:
+            return {"executor": "constant-arrival-rate", "rate": rates[0], "duration": step, **users}, limit_s
+        # k6 ramps linearly within a stage: one of no length makes the step.
+        stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
+        return {"executor": "ramping-arrival-rate", "startRate": rates[0], "stages": stages, **users}, limit_s
     if cell.vus is not None and cell.iterations is None and cell.duration_s is not None:
         return {
             "executor": "constant-vus",
@@ -207,13 +198,7 @@ def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
         raise LabError(f"Cell {cell.cell_id} lacks connections.")
     threads = wrk_threads(cell.connections)
     whole_s = max(1, round(duration_s))
-    argv = [
-        str(shot.tool),
-        f"-t{threads}",
-        f"-c{cell.connections}",
-        f"-d{whole_s}s",
-        f"--timeout={WRK_TIMEOUT_S}s",
-    ]
+    argv = [str(shot.tool), f"-t{threads}", f"-c{cell.connections}", f"-d{whole_s}s", f"--timeout={WRK_TIMEOUT_S}s"]
     if cell.mode == "close":
         argv += ["-H", "Connection: close"]
     env = {
@@ -225,3 +210,202 @@ def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     }
     command = (*argv, "-s", str(shot.script), shot.url)
     return Command(command, env, whole_s + WRK_TIMEOUT_S + 30, duration_s if duration_s < 1 else None)
+
+
+FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
+"""No k6 other than the one that is installed: by itself it would have one built for a script that imports k6/x."""
+
+ALL_4, ALL_6 = IPv4Network("0.0.0.0/0"), IPv6Network("::/0")
+
+
+def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
+    """Return what a load sends to a server, or, with `probing`, what the probe beside it does."""
+    if workload.name not in OWN:
+        return Shot.of(workload, tool, running.port, tag)
+    path = workload.probe_path if probing and workload.probe_path is not None else workload.path
+    more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
+    if workload.name == OWN_SCRIPT:
+        more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
+    return Shot(
+        tool,
+        workload.script,
+        f"{running.origin}{path}",
+        workload.method,
+        path,
+        workload.body,
+        address=running.address,
+        host=running.origin.partition("//")[2],
+        more=more,
+    )
+
+
+def fence(running: Running) -> dict[str, object]:
+    """Return those options of k6 that leave a script one address only, and no redirection.
+
+    A name other than the server's may be looked up, and leads nowhere else. k6 has no list of what is allowed, so all
+    others are blocked: what is left of the address space without the address.
+    """
+    allowed = ip_address(running.address)
+    others: list[IPv4Network | IPv6Network]
+    if isinstance(allowed, IPv4Address):
+        others = [*sorted(ALL_4.address_exclude(IPv4Network(allowed))), ALL_6]
+    else:
+        others = [ALL_4, *sorted(ALL_6.address_exclude(IPv6Network(allowed)))]
+    return {
+        "maxRedirects": 0,
+        "blacklistIPs": [str(network) for network in others],
+        **({} if _is_address(name := _name(running)) else {"hosts": {name: running.address}}),
+    }
+
+
+def _name(running: Running) -> str:
+    """Return the host of the server's URL, without its port."""
+    host = running.origin.partition("//")[2]
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+SCRIPT_TIMEOUT_S = 30
+MOST_BYTES = 50_000_000
+MARK = "LAB: "
+"""Begins what the wrapper says to the lab."""
+PLACE = "'SCRIPT'"
+"""Where the wrapper has the script's path."""
+COPY = "files"
+"""Folder of the script's copy, beside the wrapper."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that k6 can load, with all that it imports and opens."""
+
+    name: str
+    """Its path among `files`."""
+    files: dict[str, bytes]
+    """By their paths, relative to the folder that all of them lie in."""
+    unused: tuple[str, ...]
+    """What it exports and the lab does not use: its options, handleSummary."""
+
+
+def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
+    """Have k6 load a script as the lab will run it, without running it; LabError where it cannot be run so."""
+    if not path.is_file():
+        raise LabError(f"There is no script {path}.")
+    with temporary() as scratch:
+        outer, archive = scratch / wrapper.name, scratch / "script.tar"
+        _wrap(wrapper, outer, str(path.resolve()))
+        said = _load(path, outer, archive, k6)
+        whole = _unpack(path, archive, without=outer)
+    name = _find(path, whole)
+    root = PurePosixPath(os.path.commonpath([PurePosixPath(each).parent for each in whole]))
+    files = {str(PurePosixPath(each).relative_to(root)): data for each, data in whole.items()}
+    unused = [line.removeprefix(MARK) for line in said if line.startswith(MARK)]
+    return Script(str(PurePosixPath(name).relative_to(root)), files, tuple(filter(None, ", ".join(unused).split(", "))))
+
+
+def _wrap(wrapper: Path, to: Path, script: str) -> None:
+    to.write_text(wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script)), encoding="utf-8")
+
+
+def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
+    """Have k6 put a script into an archive; return what was logged. LabError with k6's reason where it cannot."""
+    env = {
+        **{name: os.environ[name] for name in ("PATH",) if name in os.environ},
+        **FENCE,
+        "HOME": str(outer.parent),
+        "OPTIONS": "{}",
+        "SCENARIO": json.dumps({"executor": "shared-iterations"}),
+        "MODE": "keepalive",
+        "BASE_URL": "http://127.0.0.1",
+        "INSPECT": "1",
+    }
+    argv = [str(k6), "archive", "--include-system-env-vars", "--exclude-env-vars", "--log-format=json"]
+    try:
+        done = subprocess.run(
+            [*argv, f"--archive-out={archive}", str(outer)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SCRIPT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LabError(
+            f"{path} took k6 more than {SCRIPT_TIMEOUT_S} s to load: what takes long belongs elsewhere."
+        ) from None
+    said = list(_messages(done.stderr))
+    if done.returncode != 0:
+        raise LabError(f"The lab cannot run {path}: {_reason(said, outer).rstrip('.')}.")
+    return said
+
+
+def _messages(log: str) -> Iterator[str]:
+    for line in log.splitlines():
+        try:
+            yield str(json.loads(line)["msg"])
+        except (ValueError, KeyError, TypeError):
+            if line.strip():
+                yield line.strip()
+
+
+def _reason(said: list[str], outer: Path) -> str:
+    """Return the last thing that k6 said, without what is about the wrapper, and where in the script it was."""
+    first, *stack = (said or ["k6 gave no reason"])[-1].splitlines()
+    if MARK in first:
+        return first.partition(MARK)[2]
+    where = f" ({stack[0].strip()})" if stack and str(outer) not in stack[0] else ""
+    return first.rpartition(f"{outer}': ")[2].partition(" If you're running k6 using the Docker image")[0] + where
+
+
+def _unpack(path: Path, archive: Path, without: Path) -> dict[str, bytes]:
+    """Return the files of an archive of k6 by their absolute paths, as k6 has them, but for the wrapper."""
+    files: dict[str, bytes] = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            kind, _, name = member.name.partition("/")
+            if kind in ("http", "https"):
+                raise LabError(f"{path} imports {kind}://{name}: put a copy beside the script, and import that.")
+            if kind == "file" and member.isfile() and PurePosixPath(name).parent.name != without.parent.name:
+                extracted = tar.extractfile(member)
+                files[f"/{name}"] = extracted.read() if extracted else b""
+    if sum(map(len, files.values())) > MOST_BYTES:
+        raise LabError(
+            f"{path} and what it opens are more than {MOST_BYTES:,} bytes: the lab copies them into each run."
+        )
+    return files
+
+
+def _find(path: Path, files: dict[str, bytes]) -> str:
+    """Return the script's path in the archive, where k6 writes another name for that of a home folder."""
+    content = path.read_bytes()
+    found = [
+        name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name and data == content
+    ]
+    if not found:
+        raise LabError(f"{path} was changed while k6 was reading it: try again.")
+    return found[0]
+
+
+def store_script(run: RunFolder, script: Script, wrapper: Path) -> None:
+    """Write a script's copy, and the wrapper that runs it, into a run's folder."""
+    for name, data in script.files.items():
+        target = run.scripts / COPY / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    _wrap(wrapper, run.scripts / wrapper.name, f"./{COPY}/{script.name}")
+
+
+def require_same_script(run: RunFolder, files: tuple[tuple[str, str], ...]) -> None:
+    """Raise LabError where a run's copy of the script is not the one that it began with."""
+    for name, digest in files:
+        path = run.scripts / COPY / name
+        if not path.is_file() or sha256(path) != digest:
+            raise LabError(f"The run cannot go on: {path} is not the script that it began with. Start a new run.")

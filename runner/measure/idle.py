@@ -1,4 +1,4 @@
-"""Keep idle CPUs awake, or leave them as the system has them.
+"""Which programs the CPUs are awake for: idle CPUs are kept awake, or not, and instruments run first.
 
 The kernel's PM QoS interface (Documentation/power/pm_qos_interface.rst) takes the longest wake-up latency that a
 program can bear, as a 32-bit number of microseconds in /dev/cpu_dma_latency, and heeds it while the file is open: with
@@ -95,3 +95,16 @@ def remedy(problem: str) -> str:
         f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the time that a CPU "
         "takes to wake. Run the lab as root, or allow it: `sudo chmod o+w /dev/cpu_dma_latency` until the next boot."
     )
+
+
+def take_precedence() -> None:
+    """Take real-time priority, or a better nice value, where either is permitted.
+
+    The lab's instruments share the generator's CPUs and need a fraction of a millisecond at a time; late, they blur a
+    peak or blame the server for the generator's queue.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        with contextlib.suppress(PermissionError):
+            os.nice(-10)

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from runner.contract import check_contract
 from runner.measure import machine
-from runner.measure.build import build
 from runner.measure.database import Database, serving
-from runner.measure.engine import Engine, EngineChoice, Handed
+from runner.measure.engine import Engine, EngineChoice, Handed, wait_ready
 from runner.measure.lab import open_lab
-from runner.measure.readiness import wait_ready
-from runner.measure.scratch import temporary
+from runner.measure.leftovers import temporary
 from runner.measure.subjects import Source, open_files, source_of
+from runner.measure.tools import build
 from runner.measurement import Placement
 from runner.model import Check, LabError, Server
 
@@ -139,7 +138,7 @@ def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[Bui
         for server in servers:
             say(f"Building {server.name} …")
             try:
-                binary = build(server).sha256
+                binary = build(server)
                 outcomes.append(BuildOutcome(server.name, binary, opened.engine.prepare(server), None))
             except LabError as error:
                 outcomes.append(BuildOutcome(server.name, None, None, str(error)))

@@ -15,10 +15,8 @@ from types import FrameType
 from runner.measure.attached import AttachedEngine
 from runner.measure.engine import Engine, EngineChoice
 from runner.measure.idle import IdleCpus, idle_cpus
-from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap
+from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary, watching
 from runner.measure.process_engine import ProcessEngine
-from runner.measure.scratch import sweep_temporary
-from runner.measure.watchdog import watching
 from runner.model import LabError, UserApi
 from runner.store import lab_root, public
 

@@ -1,8 +1,13 @@
-"""A ledger of everything that a run started, and the reaper that removes what a dead run left.
+"""What a run that dies may leave: the ledger, temporary folders, and who removes what a dead run left.
 
-Each runner writes one ledger file under data/.live/. An entry names a thing so that nothing else can be
-taken for it: a process by boot id, pid and start time, a container by its full id. The ledger's name
-carries the runner's pid and start time; a ledger whose runner is alive is never touched.
+Each runner writes one ledger file under data/.live/. An entry names a thing so that nothing else can be taken for it: a
+process by boot id, pid and start time, a container by its full id. The ledger's name carries the runner's pid and start
+time; a ledger whose runner is alive is never touched. A temporary folder says in its name which process made it:
+`bench-NUMBERING-PID-START-…`, as in `identity`.
+
+`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner by a moment. It holds the read end of a pipe
+whose write end only the runner has: however the runner ends, SIGKILL included, the kernel closes the pipe, and the
+watchdog reaps the ledger.
 """
 
 from __future__ import annotations
@@ -10,10 +15,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +240,92 @@ def _remove_container(container_id: str) -> list[str] | None:
     except (DockerException, RequestException):
         return None
     return [f"container {container_id[:12]}"]
+
+
+_NAME = re.compile(rf"{PREFIX}(?P<numbering>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\w+")
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[Path]:
+    """Yield a temporary folder that only this user can enter."""
+    own = os.getpid()
+    prefix = f"{PREFIX}{pid_namespace()}-{own}-{start_ticks(own)}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def scratch(ledger: Ledger) -> Iterator[Path]:
+    """Yield a temporary folder that stands in the ledger, for what others than the runner write to."""
+    with temporary() as folder:
+        ledger.add("folder", path=str(folder))
+        yield folder
+
+
+def sweep_temporary() -> list[str]:
+    """Remove this user's temporary folders of runners that have ended; return what was removed, in words."""
+    removed = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        by = _NAME.fullmatch(folder.name)
+        if by is None or by["numbering"] != str(pid_namespace()) or str(start_ticks(int(by["pid"]))) == by["start"]:
+            continue
+        with contextlib.suppress(OSError):
+            if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == os.geteuid():
+                shutil.rmtree(folder)
+                removed.append(f"folder {folder}")
+    return removed
+
+
+def write_secrets(folder: Path, secrets: Mapping[str, str], owner: int | None = None) -> dict[str, Path]:
+    """Write each secret to a file of its name in `folder`, which its user alone can read; return the paths by name.
+
+    The files go to the user with the id `owner`, where that is given and this user may give them away. Where it may
+    not, all may read the file, and only the mode of `folder` keeps them from it.
+    """
+    paths = {}
+    for name, value in secrets.items():
+        paths[name] = folder / name
+        handle = os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(value)
+        if owner is not None and os.geteuid() == 0:
+            os.chown(paths[name], owner, owner)
+        elif owner is not None:
+            paths[name].chmod(0o444)
+    return paths
+
+
+@contextlib.contextmanager
+def watching(ledger: Ledger) -> Iterator[None]:
+    """Keep a watchdog over `ledger` as long as this process lives or the context lasts, then reap it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(ledger.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    try:
+        yield
+    finally:
+        reap(ledger.path)
+        # A line before the end of the file says that the runner cleans up by itself.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(b"done\n")
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=30)
+
+
+def main() -> None:
+    """Wait for the runner's end; reap its ledger unless it said that it is done."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    path = Path(sys.argv[2])
+    if not sys.stdin.buffer.read() and path.exists():
+        reap(path)
+        sweep_temporary()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,18 @@
-"""How much memory the lab may use: the machine's, or what the control group leaves that the lab itself runs in."""
+"""How much memory the lab may use, the machine's or its control group's, and what the kernel killed for want of it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
 _MEMINFO = Path("/proc/meminfo")
+FULL = 0.98
+"""Share of its limit from which on a group counts as full: the kernel takes pages away by the batch."""
 
 
 def allowed_bytes() -> int:
@@ -31,29 +35,65 @@ def _groups() -> list[tuple[int, int]]:
     found = []
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
-        limit, used = _number(folder, "memory.max", "memory.limit_in_bytes"), _number(folder, *_USED)
+        limit = _number(folder, "memory.max", "memory.limit_in_bytes")
+        used = _number(folder, "memory.current", "memory.usage_in_bytes")
         if limit is not None and used is not None:
-            found.append((limit, used - (_cached(folder) or 0)))
+            # What was read from files and may go counts as used, and is not in the way.
+            found.append((limit, used - (_counted(b"inactive_file ", folder / "memory.stat") or 0)))
         folder = folder.parent
     return [*found, (_machine(b"MemTotal:"), 0)]
 
 
-_USED = ("memory.current", "memory.usage_in_bytes")
-
-
 def _number(folder: Path, *names: str) -> int | None:
     for name in names:
-        try:
+        with contextlib.suppress(OSError):
             text = (folder / name).read_text().strip()
-        except OSError:
-            continue
-        return int(text) if text.isdigit() else None  # version 2 says `max` where there is no limit
+            return int(text) if text.isdigit() else None  # version 2 says `max` where there is no limit
     return None
 
 
-def _cached(folder: Path) -> int | None:
-    """Return the bytes of a group's files that were read and may go: they count as used, and are not in the way."""
-    try:
-        return number_after(b"inactive_file ", (folder / "memory.stat").read_bytes())
-    except OSError:
+@dataclass(frozen=True)
+class Kills:
+    """Processes killed so far: in a server's memory group, where it has one, and on the whole machine."""
+
+    group: int | None
+    machine: int | None
+
+    def since(self, before: Kills) -> int | None:
+        """Return how many since `before`: the group's, or the machine's where the group has gone with its server."""
+        if self.group is not None and before.group is not None:
+            return self.group - before.group
+        if self.machine is not None and before.machine is not None:
+            return self.machine - before.machine
         return None
+
+
+def kills(pid: int) -> Kills:
+    """Read the counters for the server that `pid` leads."""
+    folder = cgroups.memory_of(pid)
+    files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
+    group = _counted(b"oom_kill ", *files)
+    return Kills(group, _counted(b"oom_kill ", Path("/proc/vmstat")))
+
+
+def want(pid: int) -> str:
+    """Return `for want of memory: it used all of its 6 MiB` of a server that `pid` leads; empty where it has some left.
+
+    Near its limit a kernel may take a program's pages away again and again rather than kill it.
+    """
+    folder = cgroups.memory_of(pid)
+    if folder is None:
+        return ""
+    limit = _number(folder, "memory.max", "memory.limit_in_bytes")
+    used = _number(folder, "memory.current", "memory.usage_in_bytes")
+    if limit is None or used is None or used < FULL * limit:
+        return ""
+    return f"for want of memory: it used all of its {limit / 2**20:,.0f} MiB"
+
+
+def _counted(key: bytes, *files: Path) -> int | None:
+    """Return the number behind `key` in the first of the files that can be read."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            return number_after(key, file.read_bytes())
+    return None

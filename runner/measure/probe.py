@@ -1,8 +1,8 @@
-"""Ask the server for its own response time beside a load: few requests on a fixed schedule, over kept connections.
+"""Measure the server's response time beside a load: few requests on a fixed schedule, over kept connections.
 
 Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a request (`method`,
 `path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and `lab`) begins a series, `pause` ends it
-and is answered with its samples and what they cost. The end of input ends it. The runner's side is in probing.py.
+and is answered with its samples and what they cost. The end of input ends it. The runner's side is in loading.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
-from runner.measure.precedence import take_precedence
+from runner.measure.idle import take_precedence
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
@@ -132,8 +132,7 @@ class Schedule:
             try:
                 connection.connected()
             except OSError:
-                self.rows["received_ns"][connection.row] = time.monotonic_ns()
-                self._drop(connection.row)
+                self._fail(connection.row)
 
     def close(self) -> None:
         """Close every connection."""
@@ -153,8 +152,7 @@ class Schedule:
                 self._busy[connection.channel.fileno()] = connection
                 connection.send(row, self._request)
             except OSError:
-                self.rows["received_ns"][row] = time.monotonic_ns()
-                self._drop(row)
+                self._fail(row)
                 return  # answers and commands come first
 
     def receive(self, ready: Iterable[int]) -> None:
@@ -167,8 +165,7 @@ class Schedule:
             try:
                 answer = connection.read()
             except (OSError, ValueError):
-                self.rows["received_ns"][connection.row] = time.monotonic_ns()
-                self._drop(connection.row)
+                self._fail(connection.row)
                 continue
             if answer is None:
                 continue
@@ -183,8 +180,12 @@ class Schedule:
         """Drop the connections whose request was due before a time: their rows keep status 0."""
         for connection in list(self._busy.values()):
             if self.rows["scheduled_ns"][connection.row] < before_ns:
-                self.rows["received_ns"][connection.row] = time.monotonic_ns()
-                self._drop(connection.row)
+                self._fail(connection.row)
+
+    def _fail(self, row: int) -> None:
+        """Note when a request was given up, and drop its connection."""
+        self.rows["received_ns"][row] = time.monotonic_ns()
+        self._drop(row)
 
     def _drop(self, row: int) -> None:
         for descriptor, connection in list(self._busy.items()):

@@ -1,8 +1,8 @@
-"""Sample cumulative CPU and memory counters of every subject, in a process of its own.
+"""Sample cumulative CPU and memory counters of every subject, in a separate process.
 
 Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input (`add` a subject,
 `poll` the /stats of a server or of none, `stop`, which is answered with all rows); the end of input ends it. Each row
-carries the monotonic and the wall time of its own reading. The runner's side of it is in sampling.py.
+carries the monotonic and the wall time of its reading. The runner's side of it is in loading.py.
 """
 
 from __future__ import annotations
@@ -12,14 +12,89 @@ import gc
 import json
 import os
 import select
+import socket
 import sys
 import time
 from array import array
+from typing import Any
 
-from runner.measure.precedence import take_precedence
-from runner.measure.stats_poll import StatsPoll
+from runner.http_response import RECEIVE_BYTES, ResponseReader
+from runner.measure.idle import take_precedence
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import STATS_COLUMNS
+
+EVERY_TICKS = 4
+"""At 20 Hz: five questions a second, which are not counted as requests."""
+MOST_BYTES = 65_536
+
+
+class StatsPoll:
+    """One kept connection to /stats: a question is sent at one tick, its answer is looked for at the following ones.
+
+    A saturated server answers late; the next question waits until then, and the sampler never does.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._channel: socket.socket | None = None
+        with contextlib.suppress(OSError):  # a server that has just died is not the sampler's affair
+            self._channel = socket.create_connection(("127.0.0.1", port), timeout=2.0)
+            self._channel.setblocking(False)
+        self._reader = ResponseReader()
+        self._asked = False
+        self._last_tick = -EVERY_TICKS
+
+    def ask(self, tick: int) -> None:
+        """Send a question if the last one is answered and it is time for another."""
+        if self._channel is None or self._asked or tick - self._last_tick < EVERY_TICKS:
+            return
+        try:
+            self._channel.send(b"GET /stats HTTP/1.1\r\nHost: lab\r\n\r\n")
+            self._asked, self._last_tick = True, tick
+        except OSError:
+            self.close()
+
+    def take(self) -> dict[str, float] | None:
+        """Return the figures of an answer that has come since the last call, else None."""
+        if self._channel is None or not self._asked:
+            return None
+        try:
+            received = self._channel.recv(RECEIVE_BYTES)
+            self._reader.feed(received)
+            response = self._reader.take()
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            self.close()
+            return None
+        if not received or len(self._reader.pending) > MOST_BYTES:
+            self.close()
+        if response is None:
+            return None
+        self._asked = False
+        return _figures(response.body)
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
+
+
+def _figures(body: bytes) -> dict[str, float]:
+    stats: Any = None
+    with contextlib.suppress(ValueError):
+        stats = json.loads(body)
+    found: dict[str, float] = {}
+    if isinstance(stats, dict):
+        for name in STATS_COLUMNS:
+            group, _, key = name.partition("_")
+            value = stats.get(group)
+            if key:
+                value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found[name] = value
+    return found
+
 
 COLUMNS = (
     "tick",
@@ -68,7 +143,7 @@ class _Rows:
 
 
 class _Watch:
-    """What is sampled at each tick: the subjects' counters, and now and then the server's own figures."""
+    """What is sampled at each tick: the subjects' counters, and now and then the server's figures."""
 
     def __init__(self, sources: dict[str, Source]) -> None:
         self.sources = sources
@@ -112,7 +187,7 @@ class _Watch:
             self.rows.add(tick, subject, source.name, reading, self._foreign_cpus(subject))
 
     def _foreign_cpus(self, subject: str) -> int | None:
-        """Return how many CPUs a subject may use that are not its own; None where it was given none, or has ended."""
+        """Return how many CPUs a subject may use beside its own; None where it was given none, or has ended."""
         if subject not in self._held:
             return None
         pid, own = self._held[subject]
@@ -123,7 +198,7 @@ class _Watch:
 
 
 def main() -> None:
-    """Sample on an absolute schedule until told to stop; a missed tick is skipped, never made up for."""
+    """Sample on an absolute schedule until `stop`; a missed tick is skipped, never made up for."""
     period_ns = round(1e9 / float(sys.argv[1]))
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     take_precedence()

@@ -1,6 +1,6 @@
 """Measure a session: start its servers, verify, warm up, load them in turn, sample, stop; raw files and Measurements.
 
-A trial of its own is a session of one server with one load.
+A single trial is a session of one server with one load.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import quick_check
-from runner.measure import generators, oom
+from runner.measure import generators
 from runner.measure.counters import host_counters, passive_opens, read_counters, settle
 from runner.measure.database import Database, serving
-from runner.measure.engine import UNKNOWN_PID, Handed, Running
-from runner.measure.loading import Bench, Loaded, Watchers, generate, warm_up, watching
-from runner.measure.own_load import shot_of
-from runner.measure.probing import write_samples
-from runner.measure.readiness import require_answer, wait_answer, wait_ready
-from runner.measure.sampling import write_rows
+from runner.measure.engine import UNKNOWN_PID, Handed, Running, require_answer, wait_answer, wait_ready
+from runner.measure.generators import shot_of
+from runner.measure.loading import Bench, Loaded, Watchers, generate, warm_up, watching, write_rows, write_samples
+from runner.measure.memory import Kills, kills
 from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Placement, Slice, ended
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import public, slice_name
@@ -62,13 +60,16 @@ class _Live:
     workload: Workload
     running: Running
     database: Database | None
-    killed_before: oom.Kills
+    killed_before: Kills
     placement: Placement
     slices: list[Slice] = field(default_factory=list)
     stored: list[tuple[str, DatabaseCounters]] = field(default_factory=list)
     """The tag of each load's inserts, and the database's counters before it."""
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
+    exit_code: int | None = None
+    """Once it was stopped; `oom_kills` as well."""
+    oom_kills: int | None = None
     error: LabError | None = None
     """Why it cannot be measured; the other servers of the session go on."""
 
@@ -113,10 +114,9 @@ def measure(
                 _make_ready(bench, live)
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
-        stopped = {trial_id: _stop(live) for trial_id, live in lives.items()}
-    return failed | {
-        trial_id: live.error or _measurement(bench, live, stopped[trial_id], loads) for trial_id, live in lives.items()
-    }
+        for live in lives.values():
+            _stop(live)
+    return failed | {name: live.error or _measurement(bench, live, loads) for name, live in lives.items()}
 
 
 @contextlib.contextmanager
@@ -142,7 +142,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         log = folder / "server.log"
         running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
-        killed = oom.kills(running.pid)
+        killed = kills(running.pid)
         yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
 
 
@@ -223,13 +223,9 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         Slice(
             place=place,
             position=position,
-            argv=tuple(_public(part, member.folder) for part in loaded.argv),
-            generator_env=tuple(sorted((key, _public(value, member.folder)) for key, value in loaded.env.items())),
-            generator_exit=loaded.exit_code,
-            load_started_wall_ns=loaded.started_wall_ns,
-            load_started_mono_ns=loaded.started_mono_ns,
-            load_ended_wall_ns=loaded.ended_wall_ns,
-            load_ended_mono_ns=loaded.ended_mono_ns,
+            argv=tuple(_public(part, member.folder) for part in command.argv),
+            generator_env=tuple(sorted((key, _public(value, member.folder)) for key, value in command.env.items())),
+            **vars(loaded),
             counters_before=before,
             counters_after=_counters(server, running, live.died),
         )
@@ -242,37 +238,24 @@ def _alone(cell: Cell) -> Cell:
     return replace(cell, duration_s=max(1.0, cell.duration_s)) if cell.tool == "wrk" and cell.duration_s else cell
 
 
-@dataclass(frozen=True)
-class _Stopped:
-    """What a server's end showed."""
-
-    exit_code: int | None
-    oom_kills: int | None
-    databases: tuple[DatabaseUse | None, ...]
-    """Of each load; rows are counted after the server's end, so that no statement is under way."""
-
-
-def _stop(live: _Live) -> _Stopped:
-    """Stop a server, count what it stored, and write the probe's samples."""
-    killed = oom.kills(live.running.pid).since(live.killed_before)
-    exit_code = live.running.stop()
-    uses: list[DatabaseUse | None] = [None] * len(live.slices)
+def _stop(live: _Live) -> None:
+    """Stop a server, count what it stored (no statement is under way then), and write the probe's samples."""
+    live.oom_kills = kills(live.running.pid).since(live.killed_before)
+    live.exit_code = live.running.stop()
     with _noting(live):
-        if live.database is not None:
+        if live.database is not None and live.error is None:
             version = live.database.version
             uses = [DatabaseUse(tag, version, then, live.database.counters(tag)) for tag, then in live.stored]
+            live.slices = [replace(each, database=use) for each, use in zip(live.slices, uses, strict=True)]
     if live.probed:
         write_samples(live.probed, live.member.folder / "probe.parquet")
-    return _Stopped(exit_code, killed, tuple(uses))
 
 
-def _measurement(
-    bench: Bench, live: _Live, stopped: _Stopped, loads: Sequence[tuple[str, Loaded]]
-) -> Measurement | LabError:
+def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]) -> Measurement | LabError:
     """Return what was seen of a server that was loaded at least once."""
     if not live.slices:
         return LabError("It was never loaded.", exit_code=1)
-    slices = tuple(replace(each, database=use) for each, use in zip(live.slices, stopped.databases, strict=True))
+    slices = tuple(live.slices)
     first, last, cell = slices[0], slices[-1], live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     return Measurement(
@@ -289,18 +272,18 @@ def _measurement(
         counters_before=first.counters_before,
         counters_after=last.counters_after,
         sample_hz=bench.sample_hz,
-        server_exit=stopped.exit_code,
+        server_exit=live.exit_code,
         server_image=live.member.ready.image,
         server_sha256=live.member.ready.binary,
         died=live.died,
         database=_whole_use(slices),
         generator_ceiling_rps=ceiling.rps_max if ceiling else None,
         host_cpus=os.cpu_count(),
-        oom_kills=stopped.oom_kills,
+        oom_kills=live.oom_kills,
         idle=bench.idle.state,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
-            (load.started_mono_ns, load.ended_mono_ns) for name, load in loads if name != live.member.trial_id
+            (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
         ),
     )
 
@@ -351,23 +334,19 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
     else:
         wait_answer(server.name, running, workload.path, log)
     if workload.name not in OWN:
-        _verify(server, workload, running, nonce)
+        for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
+            if not check.ok:
+                raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
         return
     require_answer("the server", running, workload.probe_path or workload.path)
     if workload.name == OWN_GET:
         require_answer("the server", running, workload.path)
 
 
-def _verify(server: Server, workload: Workload, running: Running, nonce: str) -> None:
-    for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
-        if not check.ok:
-            raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
-
-
-def _require_alive(server: Server, running: Running, killed_before: oom.Kills, when: str) -> None:
+def _require_alive(server: Server, running: Running, killed_before: Kills, when: str) -> None:
     code = running.exit_code()
     if code is None:
         return
-    killed = oom.kills(running.pid).since(killed_before)
+    killed = kills(running.pid).since(killed_before)
     why = ": the kernel killed it for want of memory" if killed else ""
     raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)

@@ -35,7 +35,7 @@ class Source(Protocol):
     """Where a subject's counters come from; `name` is stored beside each row.
 
     The CPU counters are read each time; memory and threads anew only where the last look at them is as old as the
-    source was told (`memory_ns`).
+    source's `memory_ns`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class CgroupSubject:
         self._usage = KeptFile(group.folder / group.counter)
         self._unified = group.version == 2
         self._throttle = KeptFile(group.throttle) if group.throttle and not self._unified else None
-        self._memory = Memory(lambda: cgroups.members(group), memory_ns)
+        self._memory = Memory(lambda: cgroups.members(group.folder), memory_ns)
 
     def read(self) -> Reading:
         """Return the group's counters; memory and threads are summed over its processes."""
@@ -99,13 +99,8 @@ class ProcessSubject:
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
-            self._living[pid] = _cpu_clock(pid)
+            self._living[pid] = (~pid << 3) | 2  # as clock_getcpuclockid(3) makes the clock's id on Linux
             yield pid
-
-
-def _cpu_clock(pid: int) -> int:
-    """Return the clock id of a process's CPU time, as clock_getcpuclockid(3) makes it on Linux."""
-    return (~pid << 3) | 2
 
 
 class OwnSubject:
@@ -181,6 +176,6 @@ def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
     if pid == os.getpid():
         return OwnSubject(memory_ns)
     group = cgroups.of_process(pid)
-    if group is None or not alone or os.getpid() in cgroups.members(group):
+    if group is None or not alone or os.getpid() in cgroups.members(group.folder):
         return ProcessSubject(pid, memory_ns)
     return CgroupSubject(group, memory_ns)

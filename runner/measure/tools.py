@@ -1,4 +1,4 @@
-"""Find the programs that the lab drives, and their versions."""
+"""Find the programs that the lab drives, their versions, and build the servers' binaries with them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.model import LabError
-from runner.store import lab_root
+from runner.model import LabError, Server
+from runner.store import lab_root, sha256
 
 _VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"]}
 _REMEDIES = {
@@ -50,13 +50,7 @@ def remedy(name: str) -> str:
 def find_program(name: str) -> Path | None:
     """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest PostgreSQL."""
     path = os.pathsep.join(
-        [
-            str(lab_root() / ".tools"),
-            os.environ.get("PATH", ""),
-            "/usr/local/sbin",
-            "/usr/sbin",
-            *_postgresql_folders(),
-        ]
+        [str(lab_root() / ".tools"), os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", *_postgresql_folders()]
     )
     found = shutil.which(name, path=path)
     return Path(found) if found else None
@@ -74,11 +68,7 @@ def find_tool(name: str) -> Tool | None:
     if path is None:
         return None
     done = subprocess.run(
-        [str(path), *_VERSION_ARGS.get(name, ["--version"])],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
+        [str(path), *_VERSION_ARGS.get(name, ["--version"])], capture_output=True, text=True, timeout=20, check=False
     )
     match = re.search(r"(\d+\.\d+(?:\.\d+)?)", done.stdout + done.stderr)
     return Tool(name, path, match[1] if match else "unknown")
@@ -97,3 +87,43 @@ def need_tool(name: str) -> Tool:
 def _numbers(version: str) -> tuple[int, ...]:
     """Return a version's numbers, none where it is unknown."""
     return tuple(map(int, re.findall(r"\d+", version)))
+
+
+BUILD_WITHIN_S = 1200
+
+
+def build(server: Server) -> str | None:
+    """Run the server's build command (nothing is built anew where nothing changed); LabError if it fails.
+
+    Return the binary's SHA-256; None for a server that is a script.
+    """
+    if not server.build_command:
+        return None
+    for need in server.build_needs:
+        if find_program(need) is None:
+            raise LabError(f"Server {server.name} cannot be built without {need}: {remedy(need)}.")
+    done = subprocess.run(
+        server.build_command,
+        cwd=server.folder,
+        env={**os.environ, **dict(server.build_env)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=BUILD_WITHIN_S,
+        check=False,
+    )
+    log = server.folder / "build" / "build.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_bytes(done.stdout + done.stderr)
+    if done.returncode != 0:
+        raise LabError(f"Server {server.name} could not be built: {_reason(done.stderr)} (see {log}).", exit_code=1)
+    artifact = server.folder / server.artifact if server.artifact else None
+    if artifact is not None and not artifact.is_file():
+        raise LabError(f"The build of {server.name} left no {artifact}: check `artifact` in its server.toml.")
+    return sha256(artifact) if artifact else None
+
+
+def _reason(stderr: bytes) -> str:
+    """Return the first line that says error, else the last line."""
+    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines[-1:] or ["no reason given"])[0][:300]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.model import OWN_SCRIPT, Campaign, LabError, Load, Server, UserApi, Workload, check_name
+from runner.model import OWN, OWN_SCRIPT, POSTGRES, Campaign, LabError, Load, Server, UserApi, Workload, check_name
 from runner.planning import toml_tables as kinds
 from runner.planning.toml_tables import Table, read_table
-from runner.store import decode, lab_root
+from runner.store import decode, lab_root, sha256
 
 PACKAGE = Path(__file__).parents[1]
 RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
@@ -122,16 +122,6 @@ def own_server(own: UserApi) -> Server:
         framework=own.name,
         tier="realistic",
         implements=(),
-        deviations=(),
-        build_needs=(),
-        build_command=(),
-        build_env=(),
-        artifact=None,
-        run_needs=(),
-        run_command=(),
-        base=None,
-        shared=False,
-        notes="",
         contract=False,
     )
 
@@ -147,9 +137,6 @@ def own_workload(own: UserApi, name: str, load: Load, scripts: Path) -> Workload
         load_model="open" if load.rates_rps else "closed",
         method="GET",
         path=own.path,
-        body="",
-        needs=(),
-        database=False,
         probe_path=own.probe_path,
     )
 
@@ -166,7 +153,7 @@ _CAMPAIGN = (
     *("title", "servers", "copies", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment"),
     *("sessions", "server_share", "database_share", "idle", "load"),
 )
-_DEFAULTS: dict[str, Callable[[Any], Any]] = {
+_DEFAULTS: dict[str, kinds.Kind[Any]] = {
     "repeats": kinds.count,
     "server_share": kinds.shares,
     "database_share": kinds.share,
@@ -358,3 +345,42 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     found = decode(Campaign, {**known, "seed": manifest.get("seed")}, said, exit_code=2)
     check_name("Campaign", found.name)
     return found
+
+
+def changed(begun_with: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Say which file of `begun_with` is not what it was, or not there; None where all are the same."""
+    for name, digest in begun_with.items():
+        if now.get(name) != digest:
+            return f"The run cannot go on: {name} is not the file that it began with"
+    return None
+
+
+_BUILT = ("target", "build", "__pycache__")
+
+
+def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
+    """Return the SHA-256 of requests, scripts, the database's settings, and servers that are not built, by name."""
+    found = [*_of_servers(servers), *_of_workloads(campaign)]
+    return {name: sha256(path) for name, path in sorted(found)}
+
+
+def _of_servers(servers: Sequence[Server]) -> Iterator[tuple[str, Path]]:
+    for folder in dict.fromkeys(server.folder for server in servers if server.contract):
+        yield f"{folder.name}/server.toml", folder / "server.toml"
+    for folder in dict.fromkeys(server.folder for server in servers if server.contract and server.artifact is None):
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if path.is_file() and inside.parts[0] not in _BUILT and not inside.name.startswith("."):
+                yield f"{folder.name}/{inside}", path
+
+
+def _of_workloads(campaign: Campaign) -> Iterator[tuple[str, Path]]:
+    workloads = PACKAGE / "workloads"
+    for name in dict.fromkeys(load.workload for load in campaign.loads if load.workload not in OWN):
+        workload = campaign_workload(campaign, name)
+        yield f"workloads/{name}.toml", workloads / f"{name}.toml"
+        yield f"workloads/{workload.script.name}", workload.script
+        if workload.database:
+            yield "schema.sql", lab_root() / "servers" / "schema.sql"
+            for path in sorted(POSTGRES.iterdir()):
+                yield f"postgres/{path.name}", path

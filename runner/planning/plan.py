@@ -244,7 +244,20 @@ class Clock:
         self._left_s -= estimate_s(trial)
         self._estimated_s += estimate_s(trial)
 
+    def skip(self, trials: Sequence[Trial]) -> None:
+        """Note that trials will not run."""
+        self._left_s -= sum(map(estimate_s, trials))
+
+    def elapsed_s(self) -> float:
+        """Return how long the campaign has taken."""
+        return time.monotonic() - self._started
+
+    def takes_s(self, trials: Sequence[Trial]) -> float:
+        """Return about how long trials will take, scaled by how those so far compared with their estimates."""
+        factor = self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0
+        return sum(map(estimate_s, trials)) * factor
+
     def remaining_s(self) -> float:
-        """Return the estimate of what is left, scaled by how the trials so far compared with theirs."""
-        factor = (time.monotonic() - self._started) / self._estimated_s if self._estimated_s else 1.0
+        """Return the estimate of what is left, scaled likewise."""
+        factor = self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0
         return max(0.0, self._left_s * factor)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from runner.model import LabError
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StrictBool, TypeAdapter, ValidationError
+
+from runner.model import Idle, LabError, Mode
 from runner.planning.search import Objective
 
 T = TypeVar("T")
@@ -51,15 +52,15 @@ class Table:
             if key not in keys:
                 raise self.error(key, f"unknown key {key!r}; known here are {', '.join(keys)}")
 
-    def get(self, key: str, kind: Callable[[Any], T | None], default: T | None = None) -> T:
-        """Return `key` converted by `kind`, which returns None for a value that it does not accept."""
+    def get(self, key: str, kind: Kind[T], default: T | None = None) -> T:
+        """Return `key` converted by `kind`; LabError for a value that it does not accept."""
         if key not in self.values:
             if default is None:
                 raise self.error(key, f"{self.header or 'the file'} lacks {key!r}")
             return default
         value = kind(self.values[key])
         if value is None:
-            raise self.error(key, f"{key} = {self.values[key]!r} is not {(kind.__doc__ or 'valid').strip()}")
+            raise self.error(key, f"{key} = {self.values[key]!r} is not {kind.words}")
         return value
 
     def table(self, name: str) -> Table:
@@ -70,111 +71,70 @@ class Table:
         return Table(self.path, self.text, f"[{name}]", 0, values)
 
 
-def text(value: Any) -> str | None:
-    """a non-empty string"""
-    return value if isinstance(value, str) and value.strip() else None
+class Kind(Generic[T]):
+    """What a value must be, in words and as a type of pydantic."""
+
+    def __init__(self, words: str, kind: Any) -> None:
+        self.words = words
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+
+    def __call__(self, value: Any) -> T | None:
+        """Return the value as this kind of it, None where it is of another."""
+        try:
+            return self._adapter.validate_python(value)
+        except (ValidationError, LabError):
+            return None
 
 
-def texts(value: Any) -> tuple[str, ...] | None:
-    """a list of strings"""
-    return tuple(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else None
+def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("a value occurs twice")
+    return values
 
 
-def environment(value: Any) -> tuple[tuple[str, str], ...] | None:
-    """a table of strings"""
-    good = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-    return tuple(sorted(value.items())) if good else None
+_COUNT = Annotated[int, Strict(), Field(ge=1, le=10**8)]
+_NUMBER = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+_RATE = Annotated[_NUMBER, Field(gt=0, le=10**7)]
+_SHARE = Annotated[_NUMBER, Field(ge=0.1, le=1)]
+_LISTED = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+_SOME, _DIFFERENT = Field(min_length=1), AfterValidator(_different)
+
+text = Kind[str]("a non-empty string", Annotated[str, Field(pattern=r"\S")])
+texts = Kind[tuple[str, ...]]("a list of strings", tuple[str, ...])
+environment = Kind[tuple[tuple[str, str], ...]](
+    "a table of strings", Annotated[dict[str, str], AfterValidator(lambda given: tuple(sorted(given.items())))]
+)
+count = Kind[int]("a whole number from 1 to 100,000,000", _COUNT)
+counts = Kind[tuple[int, ...]](
+    "a whole number of at least 1, or a list of such", Annotated[tuple[_COUNT, ...], _SOME, _LISTED]
+)
+even = Kind[int]("an even number from 2 to 1,000", Annotated[int, Strict(), Field(ge=2, le=1000, multiple_of=2)])
+seconds = Kind[float]("a number greater than 0 and at most 86,400", Annotated[_NUMBER, Field(gt=0, le=86_400)])
+slice_seconds = Kind[float]("a number from 0.2 to 86,400", Annotated[_NUMBER, Field(ge=0.2, le=86_400)])
+_RATE_WORDS = "a number of requests a second, greater than 0 and at most 10,000,000"
+rate = Kind[float](_RATE_WORDS, _RATE)
+rates = Kind[tuple[float, ...]](
+    f"a list of different rates, each {_RATE_WORDS}", Annotated[tuple[_RATE, ...], _SOME, _DIFFERENT]
+)
+share = Kind[float]("a share of a core from 0.1 to 1", _SHARE)
+shares = Kind[tuple[float, ...]](
+    "a share of a core from 0.1 to 1, or a list of different ones",
+    Annotated[tuple[_SHARE, ...], _SOME, _DIFFERENT, _LISTED],
+)
+idle_states = Kind[tuple[Idle, ...]](
+    "'polling', 'system', or a list of both", Annotated[tuple[Idle, ...], _SOME, _DIFFERENT, _LISTED]
+)
+modes = Kind[tuple[Mode, ...]]("a list of 'keepalive' and 'close'", Annotated[tuple[Mode, ...], _SOME])
+objective = Kind[str](
+    "an objective such as 'p99 <= 10 ms'",
+    Annotated[str, AfterValidator(lambda given: Objective.parse(given) and given)],
+)
+flag = Kind[bool]("true or false", StrictBool)
 
 
-def count(value: Any) -> int | None:
-    """a whole number from 1 to 100,000,000"""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**8 else None
-
-
-def counts(value: Any) -> tuple[int, ...] | None:
-    """a whole number of at least 1, or a list of such"""
-    found = [count(v) for v in (value if isinstance(value, list) else [value])]
-    return tuple(v for v in found if v is not None) if found and None not in found else None
-
-
-def seconds(value: Any) -> float | None:
-    """a number greater than 0 and at most 86,400"""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and 0 < value <= 86_400 else None
-
-
-def slice_seconds(value: Any) -> float | None:
-    """a number from 0.2 to 86,400"""
-    found = seconds(value)
-    return found if found is not None and found >= 0.2 else None
-
-
-def rate(value: Any) -> float | None:
-    """a number of requests a second, greater than 0 and at most 10,000,000"""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and 0 < value <= 10**7 else None
-
-
-def rates(value: Any) -> tuple[float, ...] | None:
-    """a list of different rates, each a number of requests a second, greater than 0 and at most 10,000,000"""
-    found = [rate(v) for v in value] if isinstance(value, list) else []
-    good = found and None not in found and len(set(found)) == len(found)
-    return tuple(v for v in found if v is not None) if good else None
-
-
-def shares(value: Any) -> tuple[float, ...] | None:
-    """a share of a core from 0.1 to 1, or a list of different ones"""
-    found = value if isinstance(value, list) else [value]
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)
-    good = found and numbers and all(0.1 <= v <= 1 for v in found) and len(set(found)) == len(found)
-    return tuple(map(float, found)) if good else None
-
-
-def share(value: Any) -> float | None:
-    """a share of a core from 0.1 to 1"""
-    found = None if isinstance(value, list) else shares(value)
-    return found[0] if found else None
-
-
-def idle_states(value: Any) -> Any:
-    """'polling', 'system', or a list of both"""
-    found = tuple(value) if isinstance(value, list) else (value,)
-    known = all(v in ("polling", "system") for v in found)
-    return found if found and known and len(set(found)) == len(found) else None
-
-
-def even(value: Any) -> int | None:
-    """an even number from 2 to 1,000"""
-    return value if (count(value) or 1) % 2 == 0 and value <= 1000 else None
-
-
-def objective(value: Any) -> str | None:
-    """an objective such as 'p99 <= 10 ms'"""
-    try:
-        Objective.parse(value)
-    except (LabError, AttributeError):
-        return None
-    return str(value)
-
-
-def flag(value: Any) -> bool | None:
-    """true or false"""
-    return value if isinstance(value, bool) else None
-
-
-def one_of(*choices: str) -> Callable[[Any], Any]:
+def one_of(*choices: str) -> Kind[Any]:
     """Return a kind that accepts these values only."""
-
-    def accept(value: Any) -> Any:
-        return value if value in choices else None
-
-    accept.__doc__ = "one of " + ", ".join(choices)
-    return accept
-
-
-def modes(value: Any) -> Any:
-    """a list of 'keepalive' and 'close'"""
-    return tuple(value) if isinstance(value, list) and value and set(value) <= {"keepalive", "close"} else None
+    return Kind(f"one of {', '.join(choices)}", Literal.__getitem__(choices))
 
 
 def read_table(path: Path) -> Table:

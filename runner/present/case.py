@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
-from runner.present.frames import Tables, is_sealed
+from runner.present.frames import Tables, is_sealed, sealed_trials
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,10 @@ class Case:
     @property
     def peers(self) -> pd.DataFrame:
         """All sealed trials of its servers' kind under the same load, this one too: calibration stands for itself."""
-        trials = self.tables.trials
+        trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
         rate = trials["rate_rps"].fillna(0) == self.frame["rate_rps"].fillna(0).iloc[0]
-        alike: pd.DataFrame = trials[trials["load"].eq(self.row["load"]) & is_sealed(trials) & kind & rate]
+        alike: pd.DataFrame = trials[trials["load"].eq(self.row["load"]) & kind & rate]
         return alike
 
     def given(self, subject: str) -> float:

@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from runner.columns import columns
 from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
-from runner.store import RunFolder
+from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
 LATER_ATTEMPT = r"\.a\d+$"
 """What the identifier of a trial's second attempt ends in, and of those after it."""
+MOST_ROWS = 100_000_000
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """What may be asked for, in words. What happened to a load's connections may also be `mixed`, which is a word."""
 
@@ -50,14 +51,12 @@ class Tables:
         Not among them are calibration servers, which no figure has, and what other figures are for: open loads, and
         wrk's inserts, which are about the size of the pool rather than the number of connections.
         """
-        trials = self.trials
-        own = trials["load_model"].eq("open") | ((trials["tool"] == "wrk") & trials["pool_size"].notna())
-        return self._compared(trials["tool"].eq(tool) & ~own)
+        inserts = self.trials["tool"].eq("wrk") & self.trials["pool_size"].notna()
+        return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
-        chosen = self.of(tool)
-        return sealed_trials(chosen)
+        return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
         """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
@@ -100,18 +99,17 @@ class Tables:
 
         LabError for a file that cannot be read or lacks a column.
         """
-        path = None if self.folder is None else self.folder.tables / "probe" / f"{trial_id}.parquet"
-        return _read(path, "probe", "") if path is not None and path.is_file() else None
+        return self._of_trial("probe", trial_id)
 
     def requests(self, trial_id: str) -> pd.DataFrame:
-        """Return the requests of a trial by k6, one row per request; no rows where none are kept.
+        """Return the requests of a trial by k6, one row per request; no rows where none are kept. Errors as `probe`."""
+        found = self._of_trial("requests", trial_id)
+        rows = pd.DataFrame(columns=[column.name for column in columns("requests")]) if found is None else found
+        return rows.assign(trial_id=trial_id)
 
-        LabError for a file that cannot be read or lacks a column.
-        """
-        path = None if self.folder is None else self.folder.tables / "requests" / f"{trial_id}.parquet"
-        if path is None or not path.is_file():
-            return pd.DataFrame(columns=[column.name for column in columns("requests")]).assign(trial_id=trial_id)
-        return _read(path, "requests", "").assign(trial_id=trial_id)
+    def _of_trial(self, table: str, trial_id: str) -> pd.DataFrame | None:
+        path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
+        return _read(path, table, "") if path is not None and path.is_file() else None
 
     @property
     def _offered(self) -> pd.Series[bool]:
@@ -124,8 +122,7 @@ class Tables:
 
 def is_sealed(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which trials may be shown: those that ended whole and broke no invariant."""
-    sealed: pd.Series[bool] = trials["status"] == "sealed"
-    return sealed
+    return trials["status"].eq("sealed")
 
 
 def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
@@ -148,8 +145,7 @@ def limit_words(trials: pd.DataFrame) -> str:
 def server_bound(trials: pd.DataFrame) -> bool:
     """Return whether every one of the trials was limited by its server: only then may throughput be ranked.
 
-    One request at a time counts as well where idle CPUs poll: the rate is then how long the server and its path take,
-    not how long a CPU takes to wake.
+    One request at a time counts as well where idle CPUs poll, so that no time to wake is in the rate.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -159,11 +155,20 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError where a table or a column is missing.
 
-    A run that was just read, and whose files are the same, is not read again: a kernel opens it for one notebook
+    The run that was read last is not read again while its files are the same, as a kernel opens it for one notebook
     after the other. The caller may change what is returned.
     """
     kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, FRAMES))))
     return replace(kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in FRAMES})
+
+
+def tables_of(manifest: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> Tables:
+    """Return the tables of a run that is going on: its trials so far, one row each, and nothing of what lies within."""
+    frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
+    trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
+    numbers = [each.name for each in columns("trials") if each.type != "string"]
+    typed = trials.assign(**{name: _numbers(trials[name]) for name in numbers})
+    return Tables(manifest, _with_loads(typed), frames["latency"], frames["throughput"], frames["resources"])
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -178,7 +183,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 @functools.lru_cache(maxsize=1)
 def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int] | None, ...]) -> Tables:
     manifest = run.manifest()
-    remedy = f": `bench report {_name(run.path)}` rebuilds the tables"
+    remedy = f": `bench report {short_name(run)}` rebuilds the tables"
     frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
     frames["trials"] = _with_loads(frames["trials"])
     return Tables(manifest, **frames, folder=run)
@@ -187,14 +192,14 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int] | None, ...]) -> T
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     """Read a table; LabError where it is damaged or lacks a column that every run has.
 
-    Columns that a run may lack, or have only nulls in, are there: numbers as NaN, texts as null. Booleans among them
-    are 0 and 1, as are all numbers of the trials floats: a column of nulls has no type in Parquet.
+    Optional columns are always there: numbers as NaN, texts as null. They and all numbers of the trials are floats,
+    booleans 0 and 1, since a column of nulls has no type in Parquet.
     """
     frame = _parquet(path, remedy)
-    missing = [each.name for each in columns(table) if each.name not in frame.columns]
-    if required := [each.name for each in columns(table) if each.name in missing and not each.optional]:
+    missing = [each for each in columns(table) if each.name not in frame.columns]
+    if required := [each.name for each in missing if not each.optional]:
         raise LabError(f"{path} lacks the column {', '.join(required)}{remedy}.", exit_code=1)
-    whole = frame.reindex(columns=[*frame.columns, *missing])
+    whole = frame.reindex(columns=[*frame.columns, *(each.name for each in missing)])
     numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
     try:
         return whole.assign(**{name: _numbers(whole[name]) for name in numbers})
@@ -217,19 +222,12 @@ def _parquet(path: Path, remedy: str) -> pd.DataFrame:
         table = pq.read_table(path)
         table.validate(full=True)  # texts are decoded when they are used, and may not be texts
         frame: pd.DataFrame = table.to_pandas()
+        return frame
     except FileNotFoundError:
         raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
-    return frame
-
-
-MOST_ROWS = 100_000_000
-
-
-def _name(path: Path) -> str:
-    return path.name if path.parent.name in {"runs", "data"} else str(path)
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
@@ -244,11 +242,9 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
     keys += ["share", "database_share", "idle", "slices"]
-    ranked = typed.assign(
-        mode=typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
-    ).sort_values(keys, kind="stable")
-    order = {load: number for number, load in enumerate(dict.fromkeys(ranked["load"]))}
-    typed["load_order"] = typed["load"].map(order)
+    modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
+    loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
+    typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
     return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
 
 
@@ -273,19 +269,19 @@ def _load(row: dict[Any, Any]) -> str:
 
 def _terms(row: Mapping[Any, Any]) -> str:
     """Return in words on what share of a core, with which idle CPUs and in how many slices a trial was measured."""
-    parts = [f"{row['share']:g} of a core"] if row["share"] < 1 else []
-    parts += [f"database on {row['database_share']:g} of a core"] if row["database_share"] < 1 else []
-    parts += ["idle CPUs asleep"] if row["idle"] == "system" else []
-    parts += [] if np.isnan(row["slices"]) else [f"{int(row['slices'])} slices"]
-    return ", ".join(parts)
+    parts = {
+        f"{row['share']:g} of a core": row["share"] < 1,
+        f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
+        "idle CPUs asleep": row["idle"] == "system",
+        f"{row['slices']:.0f} slices": not np.isnan(row["slices"]),
+    }
+    return ", ".join(part for part, known in parts.items() if known)
 
 
 def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows are attempts that another attempt at the same trial followed."""
     names = trials["trial_id"].str.replace(LATER_ATTEMPT, "", regex=True)
-    last = trials["attempt"].groupby(names).transform("max")
-    followed: pd.Series[bool] = trials["attempt"] < last
-    return followed
+    return trials["attempt"].lt(trials["attempt"].groupby(names).transform("max"))
 
 
 def offered_words(row: Mapping[Any, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import Any, Protocol
 from runner.digest.trial import Digest, digest_session
 from runner.limits import Limit
 from runner.measure import machine
-from runner.measure.conntrack import wait_for_room
+from runner.measure.counters import wait_for_room
 from runner.measure.loading import Bench
 from runner.measure.session import Member, measure
 from runner.measurement import Measurement
 from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
-from runner.planning.plan import by_session, next_attempt, slice_order
+from runner.planning.plan import Clock, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
 from runner.running.preparing import Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
@@ -48,6 +49,26 @@ class Reporter(Protocol):
     def end(self, trial: Trial, record: dict[str, Any]) -> None:
         """A trial has ended, with its record."""
 
+    def skip(self, trials: Sequence[Trial]) -> None:
+        """Trials that are not needed any more."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a run ends before its last session: with its budget of time, or load by load where a look finds it settled.
+
+    After as many sessions as `looks` has, `look` is asked which loads (by the names of their sessions) need no further
+    one, and what to say.
+    """
+
+    budget_s: float = math.inf
+    until: str = ""
+    looks: Collection[int] = ()
+    look: Callable[[RunFolder], tuple[Collection[str], str]] | None = None
+
+
+TO_THE_END = Stopping()
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -75,7 +96,12 @@ def resumable(run: RunFolder, report: Reporter) -> Iterator[None]:
 
 
 def run_trials(
-    bench: Bench, run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: Reporter
+    bench: Bench,
+    run: RunFolder,
+    trials: Sequence[Trial],
+    prepared: Prepared,
+    report: Reporter,
+    stopping: Stopping = TO_THE_END,
 ) -> tuple[str, ...]:
     """Run the trials in order, those of a session side by side; return a sentence for each that failed."""
     machine.raise_open_files()
@@ -83,15 +109,17 @@ def run_trials(
     failed = []
     # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
-    for planned in by_session(trials):
+    for planned in _needed(run, trials, report, stopping):
         unit = [searches.settle(trial) for trial in planned]
         prepared.require_unchanged()
         wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
         report.begin(unit[0])
         records = _run_unit(bench, run, unit, prepared, report.step)
-        while _is_disturbed(records) and (attempt := records[0]["attempt"]) < ATTEMPTS:
-            report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {_why(records)}")
-            again = [next_attempt(trial, attempt + 1) for trial in unit]
+        attempt = records[0]["attempt"]
+        while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < ATTEMPTS:
+            report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why[0]}")
+            attempt += 1
+            again = [next_attempt(trial, attempt) for trial in unit]
             records = _run_unit(bench, run, again, prepared, report.step)
         for trial, record in zip(unit, records, strict=True):
             if record["status"] == "interrupted":
@@ -103,12 +131,29 @@ def run_trials(
     return tuple(failed)
 
 
-def _is_disturbed(records: Sequence[dict[str, Any]]) -> bool:
-    return any(record["disturbed"] for record in records)
-
-
-def _why(records: Sequence[dict[str, Any]]) -> str:
-    return next(str(record["error"]) for record in records if record["disturbed"])
+def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping: Stopping) -> Iterator[list[Trial]]:
+    """Yield the sessions, and trials of their own, that are needed and within the budget when their turn comes."""
+    clock, looked, settled, units = Clock(trials), 0, frozenset[str](), by_session(trials)
+    for number, unit in enumerate(units):
+        done = unit[0].block - 1
+        if stopping.look is not None and done in stopping.looks and done > looked:
+            looked = done
+            found, words = stopping.look(run)
+            settled = frozenset(found)
+            report.say(f"After {done} sessions {words}.")
+        if unit[0].session is not None and unit[0].session.partition("-")[2] in settled:
+            clock.skip(unit)
+            report.skip(unit)
+            continue
+        if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
+            left = sum(map(len, units[number:]))
+            go_on = f"`bench run --resume {run.path.name}` goes on"
+            report.say(f"The budget of {stopping.budget_s / 60:g} min ends here, with {left} trials left: {go_on}.")
+            report.skip([trial for rest in units[number:] for trial in rest])
+            return
+        yield unit
+        for trial in unit:
+            clock.end(trial)
 
 
 @dataclass
@@ -147,7 +192,8 @@ def _run_unit(
         _end_all(fates, "failed", _sentence(unknown))
     finally:
         if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run)):
-            _end_all(fates, "interrupted", f"{full} The trial said: {_first_error(fates)}.")
+            said = next((fate.error for fate in fates.values() if fate.error is not None), None)
+            _end_all(fates, "interrupted", f"{full} The trial said: {said}.")
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
             write_json(run.trial(record["trial_id"]) / "trial.json", record)
@@ -160,10 +206,6 @@ def _end_all(fates: Mapping[str, _Fate], state: State, error: str) -> None:
     """Note the end of every trial that has no error yet."""
     for fate in fates.values():
         fate.state, fate.error = state, fate.error if state == "failed" and fate.error is not None else error
-
-
-def _first_error(fates: Mapping[str, _Fate]) -> str | None:
-    return next((fate.error for fate in fates.values() if fate.error is not None), None)
 
 
 def _sentence(error: Exception) -> str:

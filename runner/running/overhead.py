@@ -17,8 +17,8 @@ from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab
+from runner.measure.leftovers import scratch
 from runner.measure.loading import Bench, Observers
-from runner.measure.scratch import scratch
 from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import need_tool
 from runner.measurement import Measurement

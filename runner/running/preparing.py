@@ -1,24 +1,37 @@
-"""What stands before the first trial: tools, CPUs, built servers, a database that starts, the generators' ceilings."""
+"""What stands before the first trial: room, tools, CPUs, built servers, a database that starts, ceilings.
+
+What fails in the middle of a campaign costs hours: room is asked for before it begins.
+"""
 
 from __future__ import annotations
 
+import platform
+import resource
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 from runner.calibration import Calibration, load_calibration
 from runner.measure import attached, machine
-from runner.measure.build import build
 from runner.measure.database import DatabaseFacts, try_database
+from runner.measure.generators import k6_bytes, k6_iterations
 from runner.measure.idle import remedy
 from runner.measure.lab import Lab
 from runner.measure.loading import Bench
+from runner.measure.machine import OTHER_FILES
+from runner.measure.memory import available_bytes
 from runner.measure.session import Ready
-from runner.measure.tools import Tool, need_tool
+from runner.measure.tools import Tool, build, find_tool, need_tool
 from runner.measurement import Placement
-from runner.model import Campaign, CannotGoOnError, Cell, LabError, Server, Trial, Workload
-from runner.planning.catalog import campaign_workload
-from runner.planning.inputs import changed, inputs_of
-from runner.store import RunFolder, sha256
+from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabError, Server, Trial, Workload
+from runner.planning.catalog import campaign_workload, changed, inputs_of
+from runner.planning.plan import by_session
+from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
 
 DATABASE = "the database"
 """Stands beside the servers' names where something is said of each."""
@@ -77,11 +90,7 @@ def calibration_for(tools: dict[str, Tool], placement: Placement) -> Calibration
 
 
 def bench_of(
-    opened: Lab,
-    campaign: Campaign,
-    placement: Placement,
-    tools: dict[str, Tool],
-    calibration: Calibration | None,
+    opened: Lab, campaign: Campaign, placement: Placement, tools: dict[str, Tool], calibration: Calibration | None
 ) -> Bench:
     """Return what all trials of a campaign share."""
     environment: dict[str, dict[str, str]] = {}
@@ -89,14 +98,7 @@ def bench_of(
         environment.setdefault(server, {})[name] = value
     paths = {name: tool.path for name, tool in tools.items()}
     return Bench(
-        opened.engine,
-        placement,
-        paths,
-        campaign.sample_hz,
-        opened.ledger,
-        environment,
-        calibration,
-        idle=opened.idle,
+        opened.engine, placement, paths, campaign.sample_hz, opened.ledger, environment, calibration, idle=opened.idle
     )
 
 
@@ -126,12 +128,7 @@ def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> N
 
 
 def prepare(
-    opened: Lab,
-    servers: Sequence[Server],
-    placement: Placement,
-    say: Callable[[str], None],
-    *,
-    strict: bool = False,
+    opened: Lab, servers: Sequence[Server], placement: Placement, say: Callable[[str], None], *, strict: bool = False
 ) -> Prepared:
     """Build the servers and try the database; what is missing fails its trials, not the campaign.
 
@@ -142,8 +139,8 @@ def prepare(
         if opened.engine.name != "attached":
             say(f"Building {server.name} …")
         try:
-            built = build(server)
-            ready[server.name] = Ready(server, opened.engine.prepare(server), built.sha256)
+            binary = build(server)
+            ready[server.name] = Ready(server, opened.engine.prepare(server), binary)
         except LabError as error:
             if strict:
                 raise
@@ -168,3 +165,157 @@ def with_workloads(prepared: Prepared, campaign: Campaign, run: RunFolder) -> Pr
         campaign=campaign,
         inputs=inputs_of(campaign, [ready.server for ready in prepared.servers.values()]),
     )
+
+
+BYTES_A_REQUEST = 200
+"""Seen: 102 of k6's gzipped samples and 39 in the table of requests."""
+BYTES_A_TRIAL = 2 * 2**20
+"""Of all else; seen: up to one MiB."""
+SPARE_BYTES = 256 * 2**20
+TEMPORARY_BYTES = 64 * 2**20
+"""A warm-up, a server's temporary files."""
+MEMORY_BYTES = 512 * 2**20
+"""The runner, its instruments, a server and PostgreSQL; seen: 400 MiB with a pool of 500 connections."""
+MEMBER_BYTES = 256 * 2**20
+"""Each further server of a session, with its PostgreSQL."""
+
+
+def bytes_of(cell: Cell) -> int:
+    """Return about how much a trial leaves on the disk, rather too much; wrk keeps a histogram, no requests."""
+    return BYTES_A_TRIAL + BYTES_A_REQUEST * (k6_iterations(cell) if cell.tool == "k6" else 0)
+
+
+def require_room(trials: Sequence[Trial], folder: Path) -> None:
+    """Raise LabError where a disk, the memory or the open files that this user may have are too few for the trials.
+
+    `folder` is where their raw samples go.
+    """
+    _require_disk(trials, folder)
+    _require_memory(trials)
+    _require_files(max((trial.cell.sockets for trial in trials), default=0))
+
+
+def _require_disk(trials: Sequence[Trial], folder: Path) -> None:
+    needed, free = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials), free_bytes(folder)
+    if free < needed:
+        raise LabError(
+            f"The trials need about {needed / 2**30:.1f} GiB on the disk of {folder}, and {free / 2**30:.1f} are free: "
+            "free some, or make them smaller with --scale or --repeats.",
+            exit_code=1,
+        )
+    temporary = Path(tempfile.gettempdir())
+    free = free_bytes(temporary)
+    if free < TEMPORARY_BYTES:
+        raise LabError(
+            f"Temporary files need {TEMPORARY_BYTES / 2**20:.0f} MiB, and {free / 2**20:.0f} are free in {temporary}: "
+            "free some, or set TMPDIR to a folder elsewhere.",
+            exit_code=1,
+        )
+
+
+def _require_memory(trials: Sequence[Trial]) -> None:
+    of_k6 = max((k6_bytes(trial.cell.slice(1)) for trial in trials if trial.cell.tool == "k6"), default=0)
+    further = max((len(unit) - 1 for unit in by_session(trials)), default=0)
+    needed, there = MEMORY_BYTES + MEMBER_BYTES * further + of_k6, available_bytes()
+    if there < needed:
+        raise LabError(
+            f"The largest trial needs about {needed / 2**30:.1f} GiB of memory, and {there / 2**30:.1f} can be had: "
+            "end other programs, or ask for fewer virtual users or iterations.",
+            exit_code=1,
+        )
+
+
+def _require_files(connections: int) -> None:
+    needed, allowed = connections + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        raise LabError(
+            f"{connections} connections need {needed} open files, and `ulimit -Hn` allows {allowed}: as root, `ulimit "
+            f"-n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
+            exit_code=1,
+        )
+
+
+_PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "psutil", "pyarrow", "seaborn")
+
+
+def write_manifest(
+    run: RunFolder,
+    bench: Bench,
+    campaign: Campaign,
+    prepared: Prepared,
+    *,
+    scale: float,
+    tools: Mapping[str, Tool],
+    idle: str,
+    warnings: Sequence[str],
+    inputs: Mapping[str, str],
+    until: str,
+) -> None:
+    """Write run.json, what is run, with what, on what: an allow-list, never the environment."""
+    nginx = find_tool("nginx")
+    versions = {name: tool.version for name, tool in tools.items()} | ({"nginx": nginx.version} if nginx else {})
+    write_json(
+        run.path / "run.json",
+        {
+            "schema": SCHEMA,
+            "run_id": run.path.name,
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "campaign": {
+                "name": campaign.name,
+                "title": campaign.title,
+                "servers": campaign.servers,
+                "loads": [asdict(load) for load in campaign.loads],
+                "server_cpus": campaign.server_cpus,
+                "database_cpus": campaign.database_cpus,
+                "environment": campaign.environment,
+                "copies": campaign.copies,
+                "own": _owns(campaign),
+                "sample_hz": campaign.sample_hz,
+                "toml": campaign.text,
+                "scale": scale,
+            },
+            "seed": campaign.seed,
+            "git": _git(),
+            "machine": machine.facts(),
+            "tools": versions | {"python": platform.python_version()},
+            "packages": {name: version(name) for name in _PACKAGES},
+            "engine": bench.engine.name,
+            "engine_reason": bench.engine.reason,
+            "idle": idle,
+            "placement": {
+                **asdict(bench.placement),
+                "disjoint": bench.placement.disjoint,
+                "database_shared": bench.placement.database_shared,
+            },
+            "images": {each.server.name: each.image for each in prepared.servers.values() if each.image},
+            "artifacts": {each.server.name: each.binary for each in prepared.servers.values() if each.binary},
+            "inputs": dict(inputs),
+            "claims_sha256": sha256(CLAIMS),
+            "until": until or None,
+            "database": asdict(prepared.database) if prepared.database else None,
+            "calibration": asdict(bench.calibration) if bench.calibration else None,
+            "host_warnings": list(warnings),
+        },
+    )
+
+
+def _owns(campaign: Campaign) -> Any:
+    """Return the user's API, or a list where several are compared; None where there is none."""
+    owns = [asdict(own) for own in campaign.owns]
+    return owns[0] if len(owns) == 1 else owns or None
+
+
+def _git() -> dict[str, object] | None:
+    """Return commit and whether tracked files differ from it; None outside a git checkout."""
+
+    def git(*arguments: str) -> str | None:
+        done = subprocess.run(
+            ["git", "-C", str(lab_root()), *arguments], capture_output=True, text=True, timeout=20, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(git("status", "--porcelain"))} if commit else None
+    except FileNotFoundError:
+        return None

@@ -13,8 +13,8 @@ from string import ascii_lowercase
 from urllib.parse import SplitResult, urlsplit
 
 from runner.measure import attached
-from runner.measure.k6_script import Script, read_script, require_same_script, store_script
-from runner.measure.readiness import require_answer
+from runner.measure.engine import require_answer
+from runner.measure.generators import Script, read_script, require_same_script, store_script
 from runner.measure.tools import need_tool
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
 from runner.planning.catalog import OWN_NAME, PACKAGE, WRAPPER, own_server

@@ -12,12 +12,11 @@ from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
 from runner.present.answers.ranking_text import READING, Standing, noise, samples_of, standing, times
-from runner.present.frames import Tables, is_sealed, limit_words, read_tables, repeated, sealed_trials, server_bound
+from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.statistics.stats import carried_quantile, spread
-from runner.store import RunFolder
 
 COLUMNS = (
     *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
@@ -131,11 +130,6 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "limit": limit_words(sealed), "rank": "",
         **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
-
-
-def summary_rows(run: RunFolder) -> list[dict[str, str]]:
-    """Return the summary of a run as printable texts, as `text_rows` does."""
-    return text_rows(summarize(read_tables(run)))
 
 
 def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from runner.present.case import Case, choose
+from runner.present.case import choose
 from runner.present.chart import Chart, charts, describe
 from runner.present.chart import draw as draw_chart
 from runner.present.frames import Tables
@@ -25,38 +25,32 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
     A figure that could only say why there is nothing to see is left out.
     """
     looks = list(identities(tables.trials).values())
-    drawn = [(name, subject, chart, draw_chart(chart)) for name, subject, chart in _of_a_run(tables)]
+    drawn = [(*each, draw_chart(each[-1])) for each in _charts(tables)]
     full = [each for each in drawn if any(ax.axison for ax in each[-1].axes)]
     plots = []
-    for number, (name, subject, chart, figure) in enumerate(full, start=1):
+    for number, (name, trial_id, chart, figure) in enumerate(full, start=1):
         say(f"[{number}/{len(full)}] {name}")
         caption = figure.texts[2].get_text().replace("\n", " ")
         without_caption(figure)
         save_both(figure, folder, name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        case = subject.case if isinstance(subject, View) else subject
-        trial_id = case.trial_id if isinstance(case, Case) else ""
         plots.append(Picture(folder, name, describe(chart), caption, width, height, trial_id))
     return tuple(plots)
 
 
-def _of_a_run(tables: Tables) -> Iterator[tuple[str, Tables | Case | View, Chart]]:
-    """Yield each figure that the run has loads for: its name, what it is about, and its chart."""
+def _charts(tables: Tables) -> Iterator[tuple[str, str, Chart]]:
+    """Yield each figure that the run has loads for: its name, the trial that it is about, if any, and its chart."""
     for name, found in charts().items():
-        subject = _subject(tables, found.subject) if found.needs(tables) else None
-        if subject is not None:
-            yield name, subject, found.make(subject)
-
-
-def _subject(tables: Tables, kind: type) -> Tables | Case | View | None:
-    """Return what a figure of that kind is about; None where the run has no such trial."""
-    if kind is Case:
-        return choose(tables)
-    if kind is View:
-        found = survey(tables)
-        trial_id = most_pronounced(found)
-        return view(tables, trial_id, why(found, trial_id))
-    return tables
+        if not found.needs(tables):
+            continue
+        if found.subject is Tables:
+            yield name, "", found.make(tables)
+        elif found.subject is View:
+            spikes = survey(tables)
+            trial_id = most_pronounced(spikes)
+            yield name, trial_id, found.make(view(tables, trial_id, why(spikes, trial_id)))
+        elif case := choose(tables):
+            yield name, case.trial_id, found.make(case)
 
 
 def without_caption(figure: Figure) -> None:

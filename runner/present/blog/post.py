@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
-from runner.present.answers import headline
 from runner.present.blog.provenance import allowed
+from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
-from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, Sheet
-from runner.present.look.page import page
+from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
@@ -50,14 +49,14 @@ class Post:
     blocks: tuple[Block, ...]
 
     @property
-    def sheets(self) -> tuple[Sheet, ...]:
+    def text_tables(self) -> tuple[TextTable, ...]:
         """The tables that have files."""
-        return tuple(block for block in self.blocks if isinstance(block, Sheet) and block.name and block)
+        return tuple(block for block in self.blocks if isinstance(block, TextTable) and block.name and block)
 
     def html(self) -> str:
         """Return the post as one page that needs no other file: each figure's SVG is inside, light and dark."""
         top = (Heading(self.title, rank=1), Paragraph(self.description, "lead"))
-        return page(self.title, markup.html([*top, *self.blocks]), self.description)
+        return markup.page(self.title, markup.html([*top, *self.blocks]), self.description)
 
     def markdown(self) -> str:
         """Return the post as Markdown with front matter, its figures and tables in files beside it.
@@ -79,10 +78,12 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     blocks = (
         Heading("The answer"),
         *parts.answer(tables),
+        Heading("What is not known"),
+        *parts.unknown(tables),
         Heading("Figures"),
         *figures,
         Heading("Tables"),
-        *(block for block in found if isinstance(block, Sheet)),
+        *(block for block in found if isinstance(block, TextTable)),
         *dict.fromkeys(block for block in found if isinstance(block, Paragraph) and block.kind == "note"),
         Heading("Load by load"),
         _findings(found),
@@ -117,12 +118,9 @@ def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-# --- front matter -----------------------------------------------------------------------------------------
-
-
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])
-    ranked -= headline.second_labels(tables).keys()
+    ranked -= ratios.copies(tables).keys()
     servers = [server for server in identities(tables.trials) if server in ranked]
     who = captions.joined(servers) if len(servers) <= MOST_NAMED else f"{len(servers)} web API servers"
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""

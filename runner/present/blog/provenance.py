@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from runner.model import LabError
-from runner.present.blog.bundle import KIND, file_facts
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.captions import DURABILITY
 from runner.store import TABLES, RunFolder, published_csv, sha256
 
+PROVENANCE = "provenance.json"
+KIND = "bench publish"
+"""By this a published folder is known as the lab's."""
 SCHEMA = 1
 PLAIN = ("schema", "run_id", "started_at", "seed", "engine", "engine_reason", "images", "artifacts")
 NESTED = {
@@ -51,6 +54,11 @@ def provenance(run: RunFolder, tables: Tables, shown: Iterable[str], files: Mapp
     }
 
 
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return size and SHA-256 of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
+
+
 def _named(facts: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: facts[name] for name in names if name in facts}
 
@@ -71,8 +79,9 @@ def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
     for trial_id in sealed:
         if said.get(trial_id) != "sealed":
             raise LabError(
-                f"The tables have {trial_id} as sealed, and its trial.json {said.get(trial_id) or 'is not there'}: "
+                f"The tables have {trial_id} as sealed, and its record {said.get(trial_id) or 'is not there'}: "
                 f"`bench report` makes the tables anew.",
                 exit_code=1,
             )
-    return {trial_id: sha256(run.trial(trial_id) / "trial.json") for trial_id in sorted(sealed)}
+    hashes = run.record_hashes()
+    return {trial_id: hashes[trial_id] for trial_id in sorted(sealed)}

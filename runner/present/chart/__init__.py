@@ -1,7 +1,7 @@
 """A figure is a `Chart`, a frozen value with a tidy frame; three readers draw it, describe it and print it."""
 
 from runner.present.chart.describing import describe, to_table
-from runner.present.chart.drawing import band, bars, draw, sheet
+from runner.present.chart.drawing import DASHED, band, bars, beside, draw, ranged, ridges, seconds_axes, sheet
 from runner.present.chart.registry import chart, charts, made, registered
 from runner.present.chart.value import (
     Axis,
@@ -9,26 +9,29 @@ from runner.present.chart.value import (
     Chart,
     Extreme,
     Facet,
+    FacetSizes,
     Shared,
-    Sheet,
     by_panel,
     cells,
     empty,
     median_point,
+    median_points,
     points,
     tidy,
 )
 
 __all__ = [
+    "DASHED",
     "Axis",
     "Cell",
     "Chart",
     "Extreme",
     "Facet",
+    "FacetSizes",
     "Shared",
-    "Sheet",
     "band",
     "bars",
+    "beside",
     "by_panel",
     "cells",
     "chart",
@@ -38,8 +41,12 @@ __all__ = [
     "empty",
     "made",
     "median_point",
+    "median_points",
     "points",
+    "ranged",
     "registered",
+    "ridges",
+    "seconds_axes",
     "sheet",
     "tidy",
     "to_table",

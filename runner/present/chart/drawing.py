@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +14,15 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.chart import rows_of_servers
+from runner.present.chart.describing import Lines
 from runner.present.chart.value import Chart, Facet
-from runner.present.look import scales, style
+from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
+"""Of a bound."""
+THIN: Any = (0, (4, 2))
+"""Of a line to a point that does not rank."""
 COLUMNS = 3
 """Small panels beside each other, where the servers of a load are too many for one panel."""
 
@@ -38,7 +43,7 @@ def sheet(chart: Chart) -> tuple[Figure, dict[Facet, Axes]]:
     """Return a figure with an empty panel for each facet, below the server's name, the load where there are several,
     and the facet's notes.
     """
-    size, shown = chart.sheet, chart.facets
+    size, shown = chart.sizes, chart.facets
     columns = 1 if len(shown) <= size.alone else 2
     room_in = style.WIDTH_IN / columns - 0.2
     several = len({facet.panel for facet in shown}) > 1
@@ -95,7 +100,9 @@ def facets(chart: Chart) -> Figure:
         if chart.dashed:
             dashed = chart.series(facet.panel, facet.server, chart.dashed)
             lines_of(ax, dashed, color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        _mark(ax, chart, curves[facet.server], facet.server)
+        # Solid where a server has a panel to itself: what is dashed there is the bound.
+        look = replace(chart.looks[facet.server], dash="-")
+        (chart.mark or band)(ax, curves[facet.server], look, facet.server)
         _axis_up(ax, chart, limits)
         _axis_across(ax, facet, places)
     return figure
@@ -106,7 +113,7 @@ def _places(values: pd.Series[float]) -> dict[float, int]:
     return {float(value): number for number, value in enumerate(np.unique(values.dropna()))}
 
 
-def _behind(ax: Axes, curves: Mapping[str, pd.DataFrame], server: str) -> None:
+def _behind(ax: Axes, curves: Lines, server: str) -> None:
     """Draw the lines of the servers other than `server`."""
     others = [rows for other, rows in curves.items() if other != server]
     if others:
@@ -162,8 +169,8 @@ def together(chart: Chart) -> Figure:
         start += len(rows[panel])
         if not own:
             _say_nothing(axes[0][0], chart, panel)
-        elif rows_of_servers.wanted(chart, own):
-            rows_of_servers.fill(axes[0], chart, panel, own)
+        elif _is_ranking(chart, own):
+            _fill_ranking(axes[0], chart, panel, own)
         elif _shares(chart, own):
             _fill_one(axes[0][0], chart, panel, own)
         else:
@@ -180,30 +187,60 @@ def _known(chart: Chart, panel: str) -> dict[str, pd.DataFrame]:
     """Return the rows of each server that has any point in a panel, moved apart where several share it."""
     every = chart.of_panel(panel)
     found = {server: rows for server, rows in every.items() if rows["y"].notna().any() or chart.shared.alone}
-    if not _shares(chart, found) or rows_of_servers.wanted(chart, found):
+    if not _shares(chart, found) or _is_ranking(chart, found):
         return found
     middle = (len(found) - 1) / 2
     factors = {server: chart.shared.nudge ** (place - middle) for place, server in enumerate(found)}
     return {server: rows.assign(x=rows["x"] * factors[server]) for server, rows in found.items()}
 
 
-def _rows(chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> list[style.Row]:
+def _rows(chart: Chart, panel: str, curves: Lines) -> list[style.PanelRow]:
     """Return the rows of panels that a load needs."""
     size, servers = chart.shared, list(curves)
     head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
     if not servers:
-        return [style.Row(1, 0.3, head_in, 0.1)]
-    if rows_of_servers.wanted(chart, curves):
-        return [rows_of_servers.row(curves)]
+        return [style.PanelRow(1, 0.3, head_in, 0.1)]
+    if _is_ranking(chart, curves):
+        left_in = style.label_room(servers) - 0.1
+        return [style.PanelRow(len(_places_of(curves)), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)]
     if _shares(chart, servers):
-        return [style.Row(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
+        return [style.PanelRow(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
     columns = min(COLUMNS, len(servers))
     count = -(-len(servers) // columns)
     heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
     return [
-        style.Row(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
+        style.PanelRow(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
         for own_in, axis_in in zip(heads_in, axes_in, strict=True)
     ]
+
+
+def _places_of(curves: Lines) -> list[float]:
+    return sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
+
+
+def _is_ranking(chart: Chart, curves: Lines) -> bool:
+    """Return whether a load has too few places across for curves: each then has a panel with a row for each server."""
+    return 0 < len(_places_of(curves)) < chart.shared.fewest
+
+
+def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines) -> None:
+    """Draw a load's rows, zero-based, to one scale."""
+    style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
+    top = max(float(rows["high"].max()) for rows in curves.values())
+    for place, (ax, x) in enumerate(zip(axes, _places_of(curves), strict=True)):
+        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
+        style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
+        for number, (server, rows) in enumerate(curves.items()):
+            for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
+                look, sure = chart.looks[server], point["solid"]
+                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
+                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
+                _row(ax, number, point, look, server)
+        ax.set_xlim(0, top * 1.42 or 1)
+        style.name_rows(ax, list(curves), chart.looks)
+        ax.tick_params(labelleft=place == 0)
+        scales.even_axis(ax, "x")
+        ax.set_xlabel(chart.y.label)
 
 
 def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
@@ -212,7 +249,7 @@ def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
     ax.text(0, 0.5, chart.shared.nothing, transform=ax.transAxes)
 
 
-def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
     style.heading(ax, *chart.headings[panel])
     for server, rows in curves.items():
         _mark(ax, chart, rows, server)
@@ -220,11 +257,10 @@ def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Mapping[str, pd.DataFr
     ax.set_xlabel(chart.xlabels.get(panel, chart.x.label))
     ax.set_ylabel(chart.y.label)
     last = {server: rows.dropna(subset="y").iloc[-1] for server, rows in curves.items()}
-    ends = {server: chart.ends.get((panel, server), (row["x"], row["y"])) for server, row in last.items()}
-    style.label_ends(ax, [(server, chart.looks[server], *end) for server, end in ends.items()])
+    style.label_ends(ax, [(server, chart.looks[server], row["x"], row["y"]) for server, row in last.items()])
 
 
-def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves: Mapping[str, pd.DataFrame]) -> None:
+def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves: Lines) -> None:
     style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
     columns, last = len(grid[0]), len(curves) - 1
     axes = [ax for row in grid for ax in row]
@@ -284,7 +320,7 @@ def rows(chart: Chart) -> Figure:
         style.heading(ax, *heading)
         own = chart.of_panel(panel)
         for place, (server, found) in enumerate(own.items()):
-            _row(ax, place, found.iloc[0], chart.looks[server], server)
+            _row(ax, place, found.iloc[0].to_dict(), chart.looks[server], server)
         style.name_rows(ax, list(own), chart.looks)
         if chart.y.log:
             ax.set(xscale="log", xlim=(low / 1.1, high * (high / low) ** 0.2 * 1.1))
@@ -295,21 +331,13 @@ def rows(chart: Chart) -> Figure:
     return figure
 
 
-def _row(ax: Axes, place: int, point: pd.Series[Any], look: Identity, label: str) -> None:
+def _row(ax: Axes, place: int, row: Mapping[Any, Any], look: Identity, label: str) -> None:
     """Draw the point of a server with its range and its value; what does not rank is hollow and pale."""
-    if not np.isfinite(point["y"]):
+    if not np.isfinite(row["y"]):
         ax.text(0.01, place, "no data", transform=ax.get_yaxis_transform(), size=style.SMALL_PT, va="center")
         return
-    color = look.color if point["solid"] else pale(look.color)
-    ranges = [[point["y"] - point["low"]], [point["high"] - point["y"]]]
-    ax.errorbar(
-        [point["y"]], [place], xerr=ranges, color=color, capsize=3, lw=1.3, marker=look.marker, ms=7, label=label,
-        markerfacecolor=color if point["solid"] else "white", zorder=3,
-    )  # fmt: skip
-    ax.annotate(
-        style.number(point["y"]), (point["high"], place), (8, 0), textcoords="offset points", size=style.SMALL_PT,
-        va="center",
-    )  # fmt: skip
+    ranged(ax, row["y"], place, row, look, label, reach="xerr", ms=7)
+    beside(ax, row["high"], place, style.number(row["y"]))
 
 
 # --- curves -----------------------------------------------------------------------------------------------
@@ -333,26 +361,86 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with its low to high behind it, and a mark at its last point."""
+    """Draw a curve with its low to high behind it, and a mark at its last point; pale where it does not rank."""
     known = rows[rows["y"].notna()]
-    ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.25, lw=0, color=look.color)
-    lines_of(ax, rows, label=label, color=look.color)
+    color = look.color if rows["solid"].all() else pale(look.color)
+    ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.18, lw=0, color=color)
+    lines_of(ax, rows, label=label, color=color, ls=look.dash)
     if len(known):
         x, y = known["x"].iloc[-1], known["y"].iloc[-1]
-        ax.plot(x, y, marker=look.marker, ms=5.5, label="_end", clip_on=False, color=look.color)
+        ax.plot(x, y, marker=look.marker, ms=5.5, label="_end", clip_on=False, color=color)
+
+
+def ranged(
+    ax: Axes,
+    x: float,
+    y: float,
+    row: Mapping[Any, Any],
+    look: Identity,
+    label: str,
+    *,
+    reach: str = "yerr",
+    ms: float = 6.5,
+) -> None:
+    """Draw a row's point at (x, y) with its low to high, upright or (`xerr`) across; hollow and pale if not solid."""
+    color = look.color if row["solid"] else pale(look.color)
+    ends: Any = {reach: [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
+    ax.errorbar(
+        [x], [y], color=color, capsize=3, lw=1.3, marker=look.marker, ms=ms, label=label, zorder=3,
+        markerfacecolor=color if row["solid"] else "white", **ends,
+    )  # fmt: skip
+
+
+def beside(ax: Axes, x: float, y: float, words: str, away_pt: float = 8) -> None:
+    """Write words right of a point, at its height."""
+    ax.annotate(words, (x, y), (away_pt, 0), textcoords="offset points", size=style.SMALL_PT, va="center")
 
 
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw points with their low to high, joined; what does not rank is hollow and pale."""
-    faint = pale(look.color)
-    known = rows.dropna(subset="y")[["x", "y", "low", "high", "solid"]]
-    found: list[tuple[Any, ...]] = list(known.itertuples(index=False, name=None))
-    for (x0, y0, *_, full0), (x1, y1, *_, full1) in pairwise(found):
-        color = look.color if full0 and full1 else faint
-        ax.plot([x0, x1], [y0, y1], color=color, lw=1.6, label="_line", zorder=2)
-    for x, y, low, high, full in found:
-        color = look.color if full else faint
-        ax.errorbar(
-            [x], [y], yerr=[[y - low], [high - y]], color=color, capsize=3, lw=1.3, marker=look.marker, ms=6,
-            label=label, zorder=3, markerfacecolor=color if full else "white",
-        )  # fmt: skip
+    """Draw points with their low to high, joined; what does not rank is hollow and pale, and its lines are dashed."""
+    found = rows.dropna(subset="y").to_dict("records")
+    sure: Any = {"color": look.color, "lw": 1.8}
+    unsure: Any = {"color": pale(look.color), "lw": 1.3, "ls": THIN}
+    for a, b in pairwise(found):
+        drawn = sure if a["solid"] and b["solid"] else unsure
+        ax.plot([a["x"], b["x"]], [a["y"], b["y"]], label="_line", zorder=2, **drawn)
+    for row in found:
+        ranged(ax, row["x"], row["y"], row, look, label)
+
+
+def ridges(
+    ax: Axes, curves: dict[str, pd.DataFrame], looks: Mapping[str, Identity], bin_width: float, height: float
+) -> None:
+    """Draw a ridge for each server, the first on top, and its `median` as an upright mark and a number.
+
+    x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row, and is drawn as zero.
+    """
+    scale = height / max((float(rows["y"].max()) for rows in curves.values()), default=1.0)
+    for place, (server, rows) in enumerate(reversed(curves.items())):
+        bins = np.round(np.log(rows["x"]) / bin_width - 0.5).astype(int)
+        every = np.arange(bins.min() - 1, bins.max() + 2)
+        share = pd.Series(rows["y"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
+        x, y = np.exp((every + 0.5) * bin_width), place + share.to_numpy() * scale
+        color, median = looks[server].color, float(rows["median"].iloc[0])
+        ax.fill_between(x, place, y, color=color, alpha=0.35, lw=0, zorder=2 - place * 0.01)
+        ax.plot(x, y, color=color, lw=1.2, label=server)
+        if math.isfinite(median):
+            ax.plot([median, median], [place, place + 0.25], color=style.INK, lw=1.8, label=f"median of {server}")
+            ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
+    ax.set_xscale("log")
+    scales.log_axis(ax, "x")
+    style.name_rows(ax, list(reversed(curves)), looks)
+    ax.set_ylim(-0.06, len(curves))
+    ax.grid(visible=True, axis="y")
+    for label in ax.get_yticklabels():
+        label.set_verticalalignment("bottom")
+
+
+def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
+    """Set the axes of response times over the seconds of a load, when all is drawn."""
+    ax.set_yscale("log")
+    ax.set_xlim(start_s, stop_s)
+    low, high = ax.get_ylim()
+    spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
+    ax.set_ylim(low / spare, high * spare)
+    scales.log_axis(ax, "y")

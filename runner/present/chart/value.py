@@ -52,6 +52,13 @@ class Extreme:
     highest: bool = True
     rising: bool = False
     """Whether the server with the smallest extreme comes first."""
+    first: str = ""
+    """Such as `shortest`; empty: lowest or highest."""
+
+    @property
+    def order(self) -> str:
+        """Which server comes first: `highest first`."""
+        return f"{self.first or ('lowest' if self.rising else 'highest')} first"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +76,7 @@ class Facet:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class FacetSizes:
     """Sizes of a figure with a panel for each server and axes of its own, in inches."""
 
     alone: int = 2
@@ -123,12 +130,10 @@ class Chart:
     """One for each panel and server; empty where the servers of a load share a panel."""
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Panel -> its name and the words below it, where the servers of a load share a panel."""
-    sheet: Sheet = Sheet()
+    sizes: FacetSizes = FacetSizes()
     shared: Shared = Shared()
     xlabels: Mapping[str, str] = field(default_factory=dict)
     """Panel -> the label of its axis across, where panels differ in it."""
-    ends: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
-    """Panel and server -> where the label of a curve points to, if not to its last point."""
     mark: Callable[[Axes, pd.DataFrame, Identity, str], None] | None = None
     """Draws the rows of a server in its look, with its name as label; None: `drawing.band`."""
     finish: Callable[[Axes, Chart, str], None] | None = None
@@ -235,6 +240,14 @@ def tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the frame of all curves; without any value an empty one."""
     frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
     return frame if frame["y"].notna().any() else frame.iloc[:0]
+
+
+def median_points(cell: Cell, column: str, by: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
+    """Return the median of a column with minimum and maximum at each value of the column `by`, where any is known."""
+    found = [(float(str(x)), spread(own[column]), solid(own)) for x, own in cell.trials.groupby(by)]
+    known = [(x, each.median, each.low, each.high, full) for x, each, full in found if each.n]
+    x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
+    return points(cell, "median", x, y, low, high, full)
 
 
 def median_point(cell: Cell, column: str, *, solid: bool = True) -> pd.DataFrame:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
 
 
 @dataclass(frozen=True)
-class Quantity:
+class ComparedQuantity:
     """What is compared: a column of the trials, where it means something, and which way is better."""
 
     name: str
@@ -41,43 +42,33 @@ def _ranked(sealed: pd.DataFrame) -> bool:
     return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
 
 
-def _offered(quantile: float) -> Callable[[pd.DataFrame], bool]:
-    def allowed(sealed: pd.DataFrame) -> bool:
-        carried = carried_quantile(float(sealed["requests"].min())) >= quantile
-        return carried and bool(limits_of(sealed).eq(Limit.NONE).all())
-
-    return allowed
-
-
-def _always(_sealed: pd.DataFrame) -> bool:
-    return True
+def _offered(sealed: pd.DataFrame, quantile: float) -> bool:
+    carried = carried_quantile(float(sealed["requests"].min())) >= quantile
+    return carried and bool(limits_of(sealed).eq(Limit.NONE).all())
 
 
 QUANTITIES = (
-    Quantity("requests/s", "rps", _ranked, more_is_better=True),
-    *(Quantity(f"p{q}, ms", f"latency_p{q}_ms", _offered(q / 100)) for q in (50, 90, 99)),
-    Quantity("CPU ms/request", "server_cpu_ms_per_request", _always),
-    Quantity("memory, MiB", "server_rss_peak_bytes", _always, unit=2.0**20),
+    ComparedQuantity("requests/s", "rps", _ranked, more_is_better=True),
+    *(ComparedQuantity(f"p{q}, ms", f"latency_p{q}_ms", partial(_offered, quantile=q / 100)) for q in (50, 90, 99)),
+    ComparedQuantity("CPU ms/request", "server_cpu_ms_per_request", lambda _: True),
+    ComparedQuantity("memory, MiB", "server_rss_peak_bytes", lambda _: True, unit=2.0**20),
 )
 
 
 @dataclass(frozen=True)
 class Side:
-    """The trials of one cell in one run: their median with its exact 95 % interval, or minimum and maximum.
-
-    `confidence` is the interval's real coverage; None where there are too few trials for one and `low` and `high`
-    are minimum and maximum.
-    """
+    """The trials of one cell in one run: their median with its exact 95 % interval."""
 
     n: int
     median: float
     low: float
     high: float
     confidence: float | None
+    """The interval's real coverage; None for minimum and maximum, where there are too few trials for an interval."""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CellComparison:
     """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
 
     `ratio` is B / A; `p` is Holm's corrected value over all comparisons of the two runs; `detectable` the ratio
@@ -112,7 +103,7 @@ class RunComparison:
 
     run_a: str
     run_b: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[CellComparison, ...]
     differences: tuple[Difference, ...]
     changes: tuple[Difference, ...]
     same_binary: tuple[str, ...]
@@ -129,7 +120,7 @@ class RunComparison:
         return any(each.ratio is not None for each in self.comparisons)
 
     @property
-    def regressions(self) -> tuple[Comparison, ...]:
+    def regressions(self) -> tuple[CellComparison, ...]:
         """The comparisons that count as regressions."""
         return tuple(each for each in self.comparisons if each.regression)
 
@@ -139,56 +130,53 @@ def compare_runs(
 ) -> RunComparison:
     """Compare run B with run A over the cells that both have; failed trials take no part.
 
-    A cell is a server under a load with its size and warm-up. Throughput is compared where the server was the
-    limit in every trial of both runs, response times where the offered rate was kept in all, CPU per request and
-    memory anywhere. The two runs have no blocks in common, so ratios are Welch's. Two values differ where the
-    ratio's interval excludes 1 and a test says so too after Holm's correction over all comparisons: of
-    comparisons of equal runs at most 5 % name any difference. Where a run has one program under two labels, what noise
-    makes of them is a tie between the runs as well. A regression is a value that is worse, and whose
-    whole interval lies beyond `fail_above_pct` percent.
+    A cell is a server under a load with its size and warm-up. Throughput is compared where the server was the limit in
+    every trial of both runs, response times where the offered rate was kept in all, CPU per request and memory
+    anywhere. The runs have no blocks in common, so ratios are Welch's. Values differ where the ratio's interval
+    excludes 1 and the noise of one program under two labels, and a test agrees after Holm's correction over all
+    comparisons: of comparisons of equal runs at most 5 % name any difference. A regression is worse with its whole
+    interval beyond `fail_above_pct` percent.
 
-    LabError where the runs were made under different conditions, unless `force`, and where they have no common
-    cell.
+    LabError where the runs were made under different conditions, unless `force`, and without a common cell.
     """
-    left, right = read_tables(a), read_tables(b)
-    cells_a, cells_b = _cells(left), _cells(right)
+    sides = read_tables(a), read_tables(b)
+    cells_a, cells_b = map(_cells, sides)
     common = [cell for cell in cells_a if cell in cells_b]
-    names = left.manifest["run_id"], right.manifest["run_id"]
+    manifests = sides[0].manifest, sides[1].manifest
+    names = manifests[0]["run_id"], manifests[1]["run_id"]
     if not common:
         raise LabError(f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare.")
     trials = pd.concat([cells_a[cell] for cell in common])
-    differences = conditions(left.manifest, right.manifest, trials)
+    differences = conditions(*manifests, trials)
     if differences and not force:
         named = "; ".join(str(difference) for difference in differences)
         raise LabError(f"{names[0]} and {names[1]} differ in {named}: --force compares them all the same.")
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
     whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
     rows = [
-        _compare(cell, quantity, *sealed[cell], _floor(cell, quantity, left, right))
+        _compare(cell, quantity, *sealed[cell], max(noise_floor(side, cell.load, quantity.column) for side in sides))
         for cell in whole
         for quantity in QUANTITIES
         if all(_known(side, quantity) and quantity.allowed(side) for side in sealed[cell])
     ]
     return RunComparison(
         *names,
-        comparisons=_judged(rows, fail_above_pct),
+        comparisons=tuple(_judged(rows, fail_above_pct)),
         differences=differences,
-        changes=changes(left.manifest, right.manifest),
-        same_binary=same_binary(left.manifest, right.manifest, sorted({cell.server for cell in common})),
+        changes=changes(*manifests),
+        same_binary=same_binary(*manifests, sorted({cell.server for cell in common})),
         only_a=tuple(str(cell) for cell in cells_a if cell not in cells_b),
         only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
         unsealed=tuple(str(cell) for cell in common if cell not in whole),
         incomparable=tuple(
-            f"{cell}: {quantity.name} (A {_verdicts(sealed[cell][0])}; B {_verdicts(sealed[cell][1])})"
+            f"{cell}: {quantity.name} (A {captions.verdict_counts(sealed[cell][0])}; "
+            f"B {captions.verdict_counts(sealed[cell][1])})"
             for cell in whole
             for quantity in QUANTITIES
             if quantity.allowed(sealed[cell][0]) != quantity.allowed(sealed[cell][1])
         ),
         fail_above_pct=fail_above_pct,
     )
-
-
-# --- cells ------------------------------------------------------------------------------------------------
 
 
 SIZES = {
@@ -202,7 +190,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _SizedCell:
     """A server under a load, with what the load's words leave out: sizes, in the units of their names."""
 
     server: str
@@ -213,43 +201,39 @@ class _Cell:
         return f"{self.server}: {self.load}" + "".join(f", {SIZES[name].format(value)}" for name, value in self.sizes)
 
 
-def _cells(tables: Tables) -> dict[_Cell, pd.DataFrame]:
+def _cells(tables: Tables) -> dict[_SizedCell, pd.DataFrame]:
     """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
     trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
     loads = (tables.manifest.get("campaign") or {}).get("loads") or []
     found = {}
-    for (load, server), own in trials.groupby(["load", "server"], sort=False):
-        known = [entry for entry in loads if entry.get("workload") == own["workload"].iloc[0]]
+    for (load, server), alike in trials.groupby(["load", "server"], sort=False):
+        known = [entry for entry in loads if entry.get("workload") == alike["workload"].iloc[0]]
         entry = known[0] if len(known) == 1 else {}
-        sizes = {name: own[name].dropna().max() for name in ("iterations", "steps", "step_s")}
+        sizes = {name: alike[name].dropna().max() for name in ("iterations", "steps", "step_s")}
         sizes |= {name: entry.get(name) for name in ("duration_s", "warmup_s")}
         given = tuple((name, float(size)) for name, size in sizes.items() if size is not None and not np.isnan(size))
-        found[_Cell(str(server), str(load), given)] = own
+        found[_SizedCell(str(server), str(load), given)] = alike
     return found
 
 
-def _known(sealed: pd.DataFrame, quantity: Quantity) -> bool:
+def _known(sealed: pd.DataFrame, quantity: ComparedQuantity) -> bool:
     return quantity.column in sealed.columns and bool((pd.to_numeric(sealed[quantity.column]) > 0).any())
 
 
-def _floor(cell: _Cell, quantity: Quantity, *sides: Tables) -> float:
-    return max(noise_floor(side, cell.load, quantity.column) for side in sides)
-
-
 def _compare(
-    cell: _Cell, quantity: Quantity, a: pd.DataFrame, b: pd.DataFrame, floor: float
-) -> tuple[Quantity, Comparison, Sample, Sample]:
-    samples = [
+    cell: _SizedCell, quantity: ComparedQuantity, a: pd.DataFrame, b: pd.DataFrame, floor: float
+) -> tuple[CellComparison, Sample, Sample]:
+    """Return a comparison without p-value and verdict, and the trials of both sides."""
+    left, right = (
         Sample.of(pd.to_numeric(side[quantity.column]) / quantity.unit, [f"{run} {block}" for block in side["block"]])
         for run, side in (("A", a), ("B", b))
-    ]
-    found = ratio(samples[1], samples[0])
-    delta = cliffs_delta(samples[1].values, samples[0].values)
-    row = Comparison(
-        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(samples[0]), _side(samples[1]), found,
+    )
+    delta = cliffs_delta(right.values, left.values)
+    row = CellComparison(
+        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(left), _side(right), ratio(right, left),
         None, None, delta, magnitude(delta), floor, FEW, regression=False,
     )  # fmt: skip
-    return quantity, row, samples[0], samples[1]
+    return row, left, right
 
 
 def _side(sample: Sample) -> Side:
@@ -261,32 +245,24 @@ def _side(sample: Sample) -> Side:
 
 
 def _judged(
-    rows: Sequence[tuple[Quantity, Comparison, Sample, Sample]], fail_above_pct: float | None
-) -> tuple[Comparison, ...]:
-    """Give each comparison that has a ratio its corrected p-value and its verdict."""
-    strictest = ALPHA / max(1, sum(row.ratio is not None for _, row, _, _ in rows))
-    tests = [difference_test(b, a, strictest) for _, _, a, b in rows]
+    rows: Sequence[tuple[CellComparison, Sample, Sample]], fail_above_pct: float | None
+) -> Iterator[CellComparison]:
+    """Yield each comparison; one that has a ratio with its corrected p-value and its verdict."""
+    strictest = ALPHA / max(1, sum(row.ratio is not None for row, _, _ in rows))
+    tests = [difference_test(b, a, strictest) for _, a, b in rows]
     corrected = iter(holm(np.array([test.p for test in tests if test is not None])))
-    judged = []
-    for quantity, row, _, _ in rows:
-        if row.ratio is None:
-            judged.append(row)
+    margin = math.inf if fail_above_pct is None else fail_above_pct / 100
+    for row, _, _ in rows:
+        found = row.ratio
+        if found is None:
+            yield row
             continue
         p = float(next(corrected))
-        worse = (row.ratio.ratio < 1) == quantity.more_is_better
-        verdict = TIE if is_tie(row.ratio, row.floor) or p > ALPHA else WORSE if worse else BETTER
-        beyond = fail_above_pct is not None and _beyond(row.ratio, quantity, fail_above_pct)
-        detectable = row.ratio.detectable(strictest)
-        judged.append(replace(row, p=p, detectable=detectable, verdict=verdict, regression=verdict == WORSE and beyond))
-    return tuple(judged)
-
-
-def _beyond(found: Ratio, quantity: Quantity, pct: float) -> bool:
-    """Whether the whole interval is more than `pct` % worse."""
-    return found.high < 1 - pct / 100 if quantity.more_is_better else found.low > 1 + pct / 100
-
-
-# --- words ------------------------------------------------------------------------------------------------
+        worse = (found.ratio < 1) == row.more_is_better
+        verdict = TIE if is_tie(found, row.floor) or p > ALPHA else WORSE if worse else BETTER
+        beyond = found.high < 1 - margin if row.more_is_better else found.low > 1 + margin
+        regression = verdict == WORSE and beyond
+        yield replace(row, p=p, detectable=found.detectable(strictest), verdict=verdict, regression=regression)
 
 
 def table(found: RunComparison, load: str) -> list[dict[str, str]]:
@@ -306,11 +282,6 @@ def table(found: RunComparison, load: str) -> list[dict[str, str]]:
     ]
 
 
-def _verdicts(sealed: pd.DataFrame) -> str:
-    counts = sealed["verdict"].value_counts(sort=False)
-    return ", ".join(f"{verdict} {count} of {len(sealed)}" for verdict, count in counts.items())
-
-
 def findings(found: RunComparison) -> list[str]:
     """Return how the comparisons came out, counted, and each that is no tie, as sentences."""
     counts = Counter(row.verdict for row in found.comparisons)
@@ -322,12 +293,11 @@ def findings(found: RunComparison) -> list[str]:
         limit = f"{found.fail_above_pct:g} %"
         count = len(found.regressions)
         said.append(f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}.")
-    differing = [row for row in found.comparisons if row.verdict in (BETTER, WORSE) and row.ratio]
     said += [
         f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.verdict}"
         f"{', a regression' if row.regression else ''} (p = {row.p:.2g} after Holm's correction)."
-        for row in differing
-        if row.ratio and row.p is not None
+        for row in found.comparisons
+        if row.verdict in (BETTER, WORSE) and row.ratio
     ]
     return said
 

@@ -31,20 +31,20 @@ def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame)
     """
     tools, stored = set(trials["tool"]) | (set(trials["server"]) & {"nginx"}), trials["pool_size"].notna().any()
     facts = [_conditions(manifest, sorted(tools), bool(stored)) for manifest in (a, b)]
-    found = [Difference(what, facts[0][what], facts[1][what]) for what in facts[0] if facts[0][what] != facts[1][what]]
     machines = [manifest.get("machine") or {} for manifest in (a, b)]
     if fingerprint(machines[0]) == fingerprint(machines[1]):
-        return tuple(found)
-    named = [{key: machine.get(key) for key in KEYS} | {"memory": _memory(machine)} for machine in machines]
-    return (
-        *(Difference(key, named[0][key], named[1][key]) for key in named[0] if named[0][key] != named[1][key]),
-        *found,
-    )
+        return _differences(*facts)
+    return _differences(*map(_machine, machines)) + _differences(*facts)
 
 
-def _memory(machine: Mapping[str, Any]) -> str | None:
-    size = machine.get("memory_bytes")
-    return f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    return tuple(Difference(what, a[what], b[what]) for what in a if a[what] != b[what])
+
+
+def _machine(facts: Mapping[str, Any]) -> dict[str, Any]:
+    size = facts.get("memory_bytes")
+    memory = f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None
+    return {key: facts.get(key) for key in KEYS} | {"memory": memory}
 
 
 def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool) -> dict[str, Any]:
@@ -56,23 +56,22 @@ def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool)
         "idle CPUs": manifest.get("idle") or "system",
         **{f"CPUs of the {each}": list(place.get(each) or ()) for each in who},
         "samples per second": (manifest.get("campaign") or {}).get("sample_hz"),
-        **_own_load((manifest.get("campaign") or {}).get("own")),
+        **_asked((manifest.get("campaign") or {}).get("own")),
         **{tool: versions.get(tool) for tool in tools},
         **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
     }
 
 
-def _own_load(own: Any) -> dict[str, Any]:
-    """Return what a user's own API was asked for: under one name, two runs may have sent different things."""
-    given = (own[0] if isinstance(own, list) else own) or {"path": None, "files": ()}
+def _asked(api: Any) -> dict[str, Any]:
+    """Return what a user's API was asked for: under one name, two runs may have sent different things."""
+    given = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
     return {"path": given["path"], "script": [f"{name} {digest[:12]}" for name, digest in given["files"]]}
 
 
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return what was changed on purpose, or may have been: the lab's commit and the servers' variables."""
-    commits, given = ([read(manifest) for manifest in (a, b)] for read in (_commit, _variables))
-    found = [Difference("commit", *commits), Difference("variables of the servers", *given)]
-    return tuple(each for each in found if each.a != each.b)
+    found = [{"commit": _commit(each), "variables of the servers": _variables(each)} for each in (a, b)]
+    return _differences(*found)
 
 
 def _commit(manifest: Mapping[str, Any]) -> str:

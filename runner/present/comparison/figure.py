@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from runner.present.answers.ranking_text import percent
 from runner.present.chart import Chart, empty
 from runner.present.chart.sentences import Form, fit, nothing
-from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, Comparison, RunComparison
+from runner.present.comparison.compare import BETTER, FEW, TIE, WORSE, CellComparison, RunComparison
 from runner.present.figures import forest
 from runner.present.look import captions, style
 from runner.present.look.palette import Identity
@@ -23,7 +23,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     if not found.comparisons:
         reason = "No cell of both runs has a quantity that may be compared in both."
         return empty(TITLE, "the ratios of two runs", reason)
-    groups: dict[str, list[forest.Row]] = {}
+    groups: dict[str, list[forest.ForestRow]] = {}
     for row in found.comparisons:
         groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
     floors = any(row.floor > 1 for row in found.comparisons)
@@ -68,17 +68,17 @@ def caption(found: RunComparison) -> str:
     )
 
 
-def _row(row: Comparison, look: Identity, fail_above_pct: float | None) -> forest.Row:
+def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> forest.ForestRow:
     words = f"{row.server}: {row.quantity}"
     verdict = f"{row.verdict}, regression" if row.regression else row.verdict
     if row.ratio is None:
-        return forest.Row(words, verdict)
+        return forest.ForestRow(words, verdict)
     found = row.ratio
     detectable = f" (detectable: {percent(row.detectable)})" if row.verdict == TIE and row.detectable else ""
     limit = math.nan
     if fail_above_pct is not None:
         limit = 1 - fail_above_pct / 100 if row.more_is_better else 1 + fail_above_pct / 100
-    return forest.Row(
+    return forest.ForestRow(
         words=words, note=f"{found.ratio:.3f} [{found.low:.3f}–{found.high:.3f}]\n{verdict}{detectable}", limit=limit,
         marks=(forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, hollow=row.verdict == TIE),),
         band=(1 / row.detectable, row.detectable) if row.detectable else None,

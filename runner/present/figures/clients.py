@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.present.case import Case, probed
-from runner.present.chart import Axis, Cell, Chart, chart, empty, points
+from runner.present.chart import DASHED, Axis, Cell, Chart, chart, empty, points, ridges, seconds_axes
 from runner.present.chart.sentences import ends, listing
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
@@ -25,11 +25,15 @@ BIN = math.log(1.01) * 10
 """Width of a bin of the density in logarithms: 10.5 %."""
 PROBE = "probe"
 SHARE, TIMES = "share of the requests", "over time"
-SUBJECTS = ("server", "generator", "database")
 
 
 def _trial(case: Case) -> str:
     return f"{case.row['server']} under “{case.row['load']}”"
+
+
+def names(case: Case) -> dict[str, str]:
+    """Return what each side of a trial is called."""
+    return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
 def _look(case: Case) -> Identity:
@@ -79,21 +83,17 @@ def _clients(case: Case, histogram: pd.DataFrame) -> dict[str, pd.DataFrame]:
     spread = density_points(case.frame, histogram).sort_values("ms")
     # Two fine bins of the density make one of these.
     share = spread.groupby(np.floor(np.log(spread["ms"]) / BIN))["share_pct"].sum()
-    found = {case.tool: _outline(case, case.tool, share, float(case.row["latency_p50_ms"]))}
+    found = {case.tool: _ridge(case, case.tool, share, float(case.row["latency_p50_ms"]))}
     if case.probe is not None and case.probe["ok"].any():
         ms = case.probe.loc[case.probe["ok"], "latency_ms"]
-        counts = np.floor(np.log(ms) / BIN).value_counts() * 100 / len(ms)
-        found[PROBE] = _outline(case, PROBE, counts, float(ms.median()))
+        counts = np.floor(np.log(ms) / BIN).value_counts().sort_index() * 100 / len(ms)
+        found[PROBE] = _ridge(case, PROBE, counts, float(ms.median()))
     return found
 
 
-def _outline(case: Case, client: str, share: pd.Series[float], median: float) -> pd.DataFrame:
-    """Return the middles of all bins between the outermost, with zeros in the empty ones, and their shares."""
-    known = pd.Series(share.to_numpy(dtype=float), index=share.index.astype(int)).sort_index()
-    every = np.arange(known.index.min() - 1, known.index.max() + 2)
-    shares = known.reindex(every, fill_value=0.0)
-    cell = Cell(SHARE, client, case.frame)
-    return points(cell, SHARE, np.exp((every + 0.5) * BIN), shares, median=median)
+def _ridge(case: Case, client: str, share: pd.Series[float], median: float) -> pd.DataFrame:
+    """Return the middles of the bins that have requests, and their shares."""
+    return points(Cell(SHARE, client, case.frame), SHARE, np.exp((share.index + 0.5) * BIN), share, median=median)
 
 
 def _over_time(case: Case, clients: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
@@ -108,35 +108,17 @@ def _over_time(case: Case, clients: Mapping[str, pd.DataFrame]) -> list[pd.DataF
 
 
 def _draw_clients(chart: Chart, duration_s: float) -> Figure:
-    ridges = chart.of_panel(SHARE)
-    right_in = max(style.label_room(list(ridges)), MEDIANS_IN)
-    below = [style.Row(1, 1.9, 0.34, right_in=right_in)] * (TIMES in chart.headings)
-    figure, panels = style.page(chart.title, chart.caption, [style.Row(1, 1.9, right_in=right_in), *below])
+    curves = chart.of_panel(SHARE)
+    right_in = max(style.label_room(list(curves)), MEDIANS_IN)
+    below = [style.PanelRow(1, 1.9, 0.34, right_in=right_in)] * (TIMES in chart.headings)
+    figure, panels = style.page(chart.title, chart.caption, [style.PanelRow(1, 1.9, right_in=right_in), *below])
     for (ax,), heading in zip(panels, chart.headings.values(), strict=True):
         style.heading(ax, *heading)
-    _draw_ridges(panels[0][0], ridges, chart)
+    ridges(panels[0][0], curves, chart.looks, BIN, 0.78)
+    panels[0][0].set_xlabel(chart.x.label)
     if TIMES in chart.headings:
         _draw_seconds(panels[1][0], chart, duration_s)
     return figure
-
-
-def _draw_ridges(ax: Axes, ridges: dict[str, pd.DataFrame], chart: Chart) -> None:
-    scale = 0.78 / max(float(rows["y"].max()) for rows in ridges.values())
-    for place, (name, rows) in enumerate(reversed(ridges.items())):
-        color, ms, top = chart.looks[name].color, rows["x"], place + rows["y"] * scale
-        median = float(rows["median"].iloc[0])
-        ax.fill_between(ms, place, top, color=color, alpha=0.35, lw=0)
-        ax.plot(ms, top, color=color, lw=1.2, label=name)
-        ax.plot([median, median], [place, place + 0.25], color=style.INK, lw=1.8, label=f"median of {name}")
-        ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
-    ax.set_xscale("log")
-    scales.log_axis(ax, "x")
-    ax.set_ylim(-0.06, len(ridges))
-    ax.set_yticks(range(len(ridges)), list(reversed(ridges)))
-    ax.tick_params(axis="y", length=0)
-    for label, name in zip(ax.get_yticklabels(), reversed(ridges), strict=True):
-        label.set(color=chart.looks[name].ink, size=style.TEXT_PT, va="bottom")
-    ax.set_xlabel(chart.x.label)
 
 
 def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
@@ -151,12 +133,7 @@ def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
         if len(known):
             x, y = (float(known[axis].iloc[-1]) for axis in ("x", "y"))
             ends.append((name, look, x, float(known["median"].iloc[0]) if dots else y))
-    ax.set_yscale("log")
-    ax.set_xlim(0, duration_s)
-    low, high = ax.get_ylim()
-    spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
-    ax.set_ylim(low / spare, high * spare)
-    scales.log_axis(ax, "y")
+    seconds_axes(ax, 0, duration_s)
     ax.set_xlabel("seconds since the load began")
     scales.even_axis(ax, "x")
     ax.set_ylabel("latency, ms (log)")
@@ -206,11 +183,10 @@ def cpu(case: Case) -> Chart:
     """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
     title = "CPU of both sides, beside what each was given"
     samples = case.tables.resources[case.tables.resources["trial_id"] == case.trial_id]
-    width, server = bin_width(case.frame), str(case.row["server"])
-    names = {"server": server, "generator": case.tool, "database": "PostgreSQL"}
+    width, called = bin_width(case.frame), names(case)
     curves = {
         subject: curve
-        for subject in SUBJECTS
+        for subject in called
         if not (curve := _within(case, usage(samples[samples["subject"] == subject], width))).empty
     }
     if not curves:
@@ -223,16 +199,16 @@ def cpu(case: Case) -> Chart:
         title,
         pd.concat(
             [
-                points(Cell(side, names[side], case.frame), "CPU", own["t_s"], own["cpu_pct"], given=case.given(side))
+                points(Cell(side, called[side], case.frame), "CPU", own["t_s"], own["cpu_pct"], given=case.given(side))
                 for side, own in curves.items()
             ],
             ignore_index=True,
         ),
         Axis("seconds since the load began", "seconds since the load began", " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
-        {names[side]: _look(case) if side == "server" else PROBE_LOOK for side in curves},
+        {called[side]: _look(case) if side == "server" else PROBE_LOOK for side in curves},
         captions.caption(case.tables, case.frame, words),
-        headings={side: (f"{side.capitalize()}: {names[side]}", _used(case, side)) for side in curves},
+        headings={side: (f"{side.capitalize()}: {called[side]}", _used(case, side)) for side in curves},
         noun="side",
         draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
         describe=lambda chart: _describe_cpu(chart, case),
@@ -243,7 +219,7 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
     # Only the lowest panel names its axis.
     axes_in = [0.4] * (len(chart.headings) - 1) + [0.72]
     figure, panels = style.page(
-        chart.title, chart.caption, [style.Row(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in]
+        chart.title, chart.caption, [style.PanelRow(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in]
     )
     for (ax,), (side, heading) in zip(panels, chart.headings.items(), strict=True):
         ((name, rows),) = chart.of_panel(side).items()
@@ -252,7 +228,7 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
         ax.plot(rows["x"], rows["y"], color=color, lw=1.5, label=side)
         ax.fill_between(rows["x"], 0, rows["y"], color=color, alpha=0.2, lw=0)
         if math.isfinite(given):
-            ax.axhline(given, color=style.INK, lw=1.0, ls=(0, (4, 2.5)), label="given")
+            ax.axhline(given, color=style.INK, lw=1.0, ls=DASHED, label="given")
         ax.set_ylim(0, 1.12 * max(float(rows["y"].max()), given if math.isfinite(given) else 0.0, 1.0))
         ax.set_xlim(0, duration_s)
         scales.even_axis(ax, "y")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
-from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads, said, scope, unknown
+from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, beside, cells, chart, empty, points
+from runner.present.chart.describing import ranked
+from runner.present.chart.sentences import by_value, ends, fit, in_loads, said, scope, unknown
 from runner.present.figures.seconds import bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
@@ -124,25 +127,28 @@ def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 def _describe_over_time(chart: Chart) -> str:
     """Describe each cell's marked peak, and what server and generator mostly use."""
+    highest = Extreme("peak")
     clauses = {}
     for panel in chart.panels:
         curves = chart.of_panel(panel)
-        peaks = {name: own.loc[own["subject"] == PEAK].iloc[1:] for name, own in curves.items()}
-        highest = by_value({name: float(end["y"].iloc[0]) for name, end in peaks.items() if len(end)}, rising=False)
-        texts = {name: chart.y.say(peak) for name, peak in highest.items()}
-        wide = {
-            name: f"{text} at {float(peaks[name]['x'].iloc[0]):.3g} s "
-            f"(typically {chart.y.say(_typical(curves[name], 'server'))})"
-            for name, text in texts.items()
-        }
         generator = pd.Series([_typical(own, "generator") for own in curves.values()]).dropna()
         rest = f"; k6 typically uses {ends(generator)} %" if len(generator) else ""
-        clauses[panel] = [clause + rest for clause in degrees("peak", "highest first", texts, wide, curves)]
+        clauses[panel] = ranked(curves, highest, chart.y, lambda own: _peak(own, "y"), partial(_typically, chart), rest)
     sentence = (
         f"Line chart of {chart.y.words} (up) by seconds (across), {_scope(chart)}, every trial: the server in colour "
         "with its peak over 1 s marked, the load generator grey and dashed."
     )
     return fit(sentence, in_loads(clauses, "Typical is the median over time."))
+
+
+def _peak(rows: pd.DataFrame, axis: str) -> float:
+    """Return the time (x) or the value (y) of the marked peak; NaN without one."""
+    peak = rows.loc[rows["subject"] == PEAK, axis].iloc[1:]
+    return float(peak.iloc[0]) if len(peak) else math.nan
+
+
+def _typically(chart: Chart, rows: pd.DataFrame) -> str:
+    return f" at {_peak(rows, 'x'):.3g} s (typically {chart.y.say(_typical(rows, 'server'))})"
 
 
 def _scope(chart: Chart) -> str:
@@ -201,7 +207,7 @@ def _bars(chart: Chart, panel: str, series: str) -> pd.DataFrame:
 
 def _draw_peaks(chart: Chart) -> Figure:
     shown = chart.servers
-    row = style.Row(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
+    row = style.PanelRow(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
     figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings), key=chart.key)
     for (panel, heading), pair in zip(chart.headings.items(), axes, strict=True):
         fine, none = _bars(chart, panel, FINE_PEAK)["y"], pd.Series(dtype=float)
@@ -229,16 +235,14 @@ def _draw_bars(
     longest = 0.0
     for row, server in enumerate(shown):
         if server not in bars.index:
-            ax.annotate("no data", (0, row), (4, 0), textcoords="offset points", size=style.SMALL_PT, va="center")
+            beside(ax, 0, row, "no data", 4)
             continue
         value, low, high = (float(bars[name].astype(float)[server]) for name in ("y", "low", "high"))
         color = looks[server].color
         ax.barh(row, value, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
         ax.plot([low, high], [row, row], color=style.INK, lw=1.4, label="range")
         far = max(high, float(marks.get(server, high)))
-        ax.annotate(
-            style.number(value), (far, row), (5, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
-        )
+        beside(ax, far, row, style.number(value), 5)
         longest = max(longest, far)
     ax.set_xlim(0, longest * 1.42 or 1)
     style.name_rows(ax, shown, looks)

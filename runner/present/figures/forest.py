@@ -53,7 +53,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """One row: words at its left and right, and its marks, one below the other.
 
     `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond), `limit` an upright
@@ -88,7 +88,7 @@ class Row:
         return [value for value in ends if math.isfinite(value) and value > 0]
 
 
-Groups = Mapping[str, Sequence[Row]]
+Groups = Mapping[str, Sequence[ForestRow]]
 
 
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, describe: Callable[[Chart], str]) -> Chart:
@@ -145,7 +145,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     return figure
 
 
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+def _limits(rows: Sequence[ForestRow]) -> tuple[float, float]:
     values = [value for row in rows for value in row.values]
     low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
     free = (high / low) ** EDGE
@@ -167,7 +167,7 @@ def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
         ax.tick_params(axis="x", top=True, labeltop=True)
 
 
-def _draw(ax: Axes, row: Row, top: float) -> None:
+def _draw(ax: Axes, row: ForestRow, top: float) -> None:
     """Draw a row below the height `top`."""
     middle, half = top + row.height_in / 2, row.height_in / 2 - 0.05
     if row.band is not None:
@@ -187,7 +187,7 @@ def _draw(ax: Axes, row: Row, top: float) -> None:
     _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, right_words)
 
 
-def _draw_other(ax: Axes, row: Row, y: float) -> None:
+def _draw_other(ax: Axes, row: ForestRow, y: float) -> None:
     for mark in row.marks:
         ax.plot([row.other, mark.ratio], [y, y], color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
     ax.plot([row.other], [y], ls="", marker="D", ms=7, mfc="white", color=style.INK, mew=1.3, zorder=3, label="other")

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
-from runner.present.chart.describing import head
-from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads, said, scope, unknown
+from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, chart, empty, points, ridges
+from runner.present.chart.describing import head, ranked
+from runner.present.chart.sentences import by_value, ends, fit, in_loads, said, scope, unknown
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
-from runner.present.look.palette import Identity, identities
+from runner.present.look.palette import identities
 from runner.present.statistics.bands import band, trial_curves
 from runner.present.statistics.inference import FEWEST
 from runner.present.statistics.stats import BEYOND
@@ -78,7 +78,6 @@ def spectrum(tables: Tables) -> Chart:
             panel_in=2.9,
             nothing=f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile.",
         ),
-        mark=_draw_curve,
         finish=_spectrum_axes,
         statistic=f"{'median' if _fewest(trials) < FEWEST else 'geometric mean'} of the trials",
         describe=partial(_describe_spectrum, verdicts=_verdicts(trials)),
@@ -91,12 +90,6 @@ def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
         return points(cell, "middle", [], [])
     line, low, high = middle(own)
     return points(cell, "middle", line.index, line, low, high)
-
-
-def _draw_curve(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    ax.plot(rows["x"], rows["y"], color=look.color, ls=look.dash, label=label)
-    ax.fill_between(rows["x"], rows["low"], rows["high"], color=look.color, alpha=0.18, lw=0)
-    ax.plot(rows["x"].iloc[-1], rows["y"].iloc[-1], color=look.color, marker=look.marker, ms=5.5)
 
 
 def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
@@ -237,46 +230,24 @@ def _draw_density(chart: Chart) -> Figure:
     for ax, (panel, heading) in zip(axes, chart.headings.items(), strict=True):
         style.heading(ax, *heading)
         curves = {name: own for name, own in chart.of_panel(panel).items() if own["y"].notna().any()}
-        _draw_ridges(ax, curves, chart.looks)
+        ridges(ax, curves, chart.looks, COARSE * math.log(1.01), 0.85)
         ax.set_xlabel(chart.x.label)
     return figure
 
 
-def _draw_ridges(ax: Axes, curves: dict[str, pd.DataFrame], looks: Mapping[str, Identity]) -> None:
-    scale = 0.85 / max((own["y"].max() for own in curves.values()), default=1.0)
-    for row, (server, own) in enumerate(reversed(curves.items())):
-        # An empty bin has no row: without zeros the outline would bridge the gap.
-        bins = np.round(np.log(own["x"]) / (np.log(1.01) * COARSE) - 0.5).astype(int)
-        every = np.arange(bins.min() - 1, bins.max() + 2)
-        share = pd.Series(own["y"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
-        x, y = np.exp((every + 0.5) * np.log(1.01) * COARSE), row + share.to_numpy() * scale
-        ax.fill_between(x, row, y, color=looks[server].color, alpha=0.35, lw=0, zorder=2 - row * 0.01)
-        ax.plot(x, y, color=looks[server].color, lw=1.2)
-        median = float(own["median"].iloc[0])
-        if not np.isfinite(median):
-            continue
-        ax.plot([median, median], [row, row + 0.25], color=style.INK, lw=1.8)
-        ax.text(1.02, row, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
-    ax.set_xscale("log")
-    scales.log_axis(ax, "x")
-    ax.set_ylim(-0.06, len(curves))
-    ax.set_yticks(range(len(curves)), [style.short(name) for name in reversed(curves)])
-    ax.tick_params(axis="y", length=0)
-    for label, server in zip(ax.get_yticklabels(), reversed(curves), strict=True):
-        label.set(color=looks[server].ink, size=style.TEXT_PT, va="bottom")
-
-
 def _describe_density(chart: Chart, verdicts: str) -> str:
     """Describe each server's median, and where its ridge begins and ends."""
-    clauses = {}
-    for panel in chart.panels:
-        curves = chart.of_panel(panel)
-        known = {name: float(own["median"].iloc[0]) for name, own in curves.items() if own["y"].notna().any()}
-        texts = {name: chart.x.say(median) for name, median in by_value(known, rising=True).items()}
-        wide = {name: f"{text} ({ends(curves[name]['x'])})" for name, text in texts.items()}
-        clauses[panel] = degrees("median", "shortest first", texts, wide, curves)
+    shortest = Extreme("median", rising=True, first="shortest")
+    clauses = {
+        panel: ranked(chart.of_panel(panel), shortest, chart.x, _median, lambda ridge: f" ({ends(ridge['x'])})")
+        for panel in chart.panels
+    }
     sentence = (
         "Ridge plot of the share of the requests (up) by response time at saturation in ms (across, logarithmic), "
         f"{scope(chart.frame['server'], len(chart.panels))}, each with its median marked."
     )
     return fit(sentence, in_loads(clauses, "In brackets: where a ridge begins and ends."), verdicts)
+
+
+def _median(ridge: pd.DataFrame) -> float:
+    return float(ridge["median"].iloc[0]) if ridge["y"].notna().any() else math.nan

@@ -46,7 +46,7 @@ WHY: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """What one search showed: the server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown)."""
 
     low_rps: float
@@ -57,16 +57,16 @@ class Outcome:
     """The probe's p95 in that step; NaN where unknown."""
 
 
-def outcome(steps: pd.DataFrame) -> Outcome:
+def outcome(steps: pd.DataFrame) -> SearchOutcome:
     """Return what the sealed steps of one search showed."""
     found = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
     low = found.kept_rps or 0.0
     if found.broken_rps is None:
-        return Outcome(low, math.inf, RANGE_ENDS, math.nan)
+        return SearchOutcome(low, math.inf, RANGE_ENDS, math.nan)
     ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
     high = found.broken_rps if limit in OWN else math.inf
-    return Outcome(low, high, limit, float(ended["probe_p95_ms"].median()))
+    return SearchOutcome(low, high, limit, float(ended["probe_p95_ms"].median()))
 
 
 def answers(tables: Tables) -> pd.DataFrame:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
-from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, Sheet, bars, cells, chart, empty, points, tidy
+from runner.present.chart import (
+    Axis,
+    Cell,
+    Chart,
+    Extreme,
+    Facet,
+    FacetSizes,
+    bars,
+    cells,
+    chart,
+    empty,
+    median_points,
+    tidy,
+)
 from runner.present.figures.ramp import TABLE, has_database
 from runner.present.frames import Tables, limit_words, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
-from runner.present.statistics.stats import carried_quantile, spread
+from runner.present.statistics.stats import carried_quantile
 
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
 
@@ -17,29 +32,20 @@ SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of conn
 @chart("inserts-by-pool-size", notebook="postgres", needs=has_database, table=TABLE)
 def rate(tables: Tables) -> Chart:
     """Return requests/s by pool size; hollow and pale where the server was not the limit in every trial."""
-    return _chart(
-        tables,
-        "rps",
-        title="Inserts per second by pool size",
-        y=Axis("inserts/s", "inserts per second", "/s"),
-        key="Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was not; do not rank.",
-        extreme=Extreme("highest rate"),
-        hollow="Hollow points do not rank: the server was not the limit in every trial.",
-    )
+    y = Axis("inserts/s", "inserts per second", "/s")
+    key = "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was not; do not rank."
+    hollow = "Hollow points do not rank: the server was not the limit in every trial."
+    return _chart(tables, "rps", "Inserts per second by pool size", y, key, Extreme("highest rate"), hollow)
 
 
 @chart("inserts-latency-by-pool-size", notebook="postgres", needs=has_database)
 def p99(tables: Tables) -> Chart:
     """Return the 99th percentile of the latency by pool size."""
-    return _chart(
-        tables,
-        "latency_p99_ms",
-        title="Inserts: p99 latency by pool size",
-        y=Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True),
-        key="Response times at saturation, which rank nobody. Filled: the server was the limit in every trial.",
-        extreme=Extreme("lowest p99", highest=False, rising=True),
-        hollow="These are response times at saturation, which rank nobody; hollow: the server was not the limit.",
-    )
+    y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
+    key = "Response times at saturation, which rank nobody. Filled: the server was the limit in every trial."
+    hollow = "These are response times at saturation, which rank nobody; hollow: the server was not the limit."
+    lowest = Extreme("lowest p99", highest=False, rising=True)
+    return _chart(tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, lowest, hollow)
 
 
 def sweeps(tables: Tables) -> pd.DataFrame:
@@ -57,7 +63,7 @@ def sweeps(tables: Tables) -> pd.DataFrame:
     return trials[several]
 
 
-def _chart(tables: Tables, column: str, *, title: str, y: Axis, key: str, extreme: Extreme, hollow: str) -> Chart:
+def _chart(tables: Tables, column: str, title: str, y: Axis, key: str, extreme: Extreme, hollow: str) -> Chart:
     trials, about = sweeps(tables), f"{y.words} by pool size"
     shown = cells(tables, trials, by="loop")
     if not shown:
@@ -79,7 +85,7 @@ def _chart(tables: Tables, column: str, *, title: str, y: Axis, key: str, extrem
         captions.caption(tables, trials, words),
         key,
         facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
-        sheet=Sheet(axis_in=0.38),
+        sizes=FacetSizes(axis_in=0.38),
         mark=bars,
         spare=(1.1, 1.4),
         hollow=hollow,
@@ -92,10 +98,5 @@ def _chart(tables: Tables, column: str, *, title: str, y: Axis, key: str, extrem
 def _points(cell: Cell, column: str) -> pd.DataFrame:
     """Return a point for each pool size; p99 only where the number of requests carries one."""
     enough = cell.trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)
-    trials = cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough))
-    found = [(float(str(size)), spread(own[column]), server_bound(own)) for size, own in trials.groupby("pool_size")]
-    known = [(size, each.median, each.low, each.high, solid) for size, each, solid in found if each.n]
-    if not known:
-        return points(cell, column, [], [])
-    sizes, median, low, high, solid = zip(*known, strict=True)
-    return points(cell, column, sizes, median, low, high, solid)
+    carried = replace(cell, trials=cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough)))
+    return median_points(carried, column, "pool_size", server_bound)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from runner.limits import Limit
 from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, by_panel, cells, chart, empty, points, tidy
 from runner.present.chart.sentences import listing, names_or_count
 from runner.present.figures import seconds
-from runner.present.figures.offered import kept_rps, offered_steps
+from runner.present.figures.seconds import kept_rps, offered_steps
 from runner.present.frames import Tables, limit_words, sealed_trials
 from runner.present.look import captions
 from runner.present.look.palette import identities
@@ -22,31 +21,11 @@ BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the oth
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
+Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]
+"""Trials and tables -> points, as of `seconds`."""
 NOUNS = {str(limit): limit.noun for limit in Limit}
 Bound = Callable[[Cell], tuple[Floats, Floats]]
 """Cell -> times and values of the dashed line."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What a figure shows over time."""
-
-    title: str
-    y: Axis
-    points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    bins: str = ""
-    """How wide they are; empty: as `seconds.bin_width` says."""
-    words: str = ""
-    """For the caption: what else a reader must know."""
-    dashed: str = ""
-    """What the dashed line is, in a sentence."""
-    key: str = ""
-    """The same for the key."""
-    bound: Bound | None = None
-    note: Callable[[Cell], str] = lambda _: ""
-    """Words above a panel."""
-    remark: Callable[[Sequence[Cell]], str] = lambda _: ""
-    """What the description says of all servers of a load besides."""
 
 
 def has_database(tables: Tables) -> bool:
@@ -60,19 +39,19 @@ def has_database(tables: Tables) -> bool:
 @chart("inserts-answered", notebook="postgres", needs=has_database, table=TABLE)
 def inserts_answered(tables: Tables) -> Chart:
     """Return the inserts answered per second beside the rate that was offered."""
-    return _ramp(tables, _answered("Inserts per second over the ramp", "inserts", tables), database=True)
+    return _answered(tables, "Inserts per second over the ramp", "inserts", database=True)
 
 
 @chart("inserts-latency-p90", notebook="postgres", needs=has_database)
 def inserts_p90(tables: Tables) -> Chart:
     """Return each second's 90th percentile of the latency of inserts."""
-    return _ramp(tables, _p90("Inserts: p90 latency over the ramp", "inserts"), database=True)
+    return _p90(tables, "Inserts: p90 latency over the ramp", "inserts", database=True)
 
 
 @chart("inserts-server-cpu", notebook="postgres", needs=has_database, table=TABLE)
 def inserts_server_cpu(tables: Tables) -> Chart:
     """Return the servers' CPU while they insert."""
-    return _ramp(tables, _cpu("Inserts: CPU of the server", "server", tables), database=True)
+    return _cpu(tables, "Inserts: CPU of the server", database=True)
 
 
 @chart("inserts-server-memory", notebook="postgres", needs=has_database)
@@ -80,8 +59,7 @@ def inserts_memory(tables: Tables) -> Chart:
     """Return the servers' resident memory while they insert."""
     words = "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples."
     y = Axis("MiB", "the server's resident memory in MiB", " MiB")
-    quantity = Quantity("Inserts: memory of the server", y, seconds.memory, "1 s", words)
-    return _ramp(tables, quantity, database=True)
+    return _ramp(tables, "Inserts: memory of the server", y, seconds.memory, "1 s", words, database=True)
 
 
 @chart("inserts-pool-in-use", notebook="postgres", needs=has_database)
@@ -92,32 +70,31 @@ def pool_in_use(tables: Tables) -> Chart:
         most = cell.trials["pool_waiting_max"].max()
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
-    quantity = Quantity(
+    return _ramp(
+        tables,
         "Connections of the pool in use",
         Axis("connections", "connections of the server's pool in use"),
         seconds.pool,
         "1 s",
         "As the servers themselves say, asked about five times a second; mean of each second's answers.",
-        "the pool's size",
-        "Dashed: the pool's size.",
-        lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
-        waited,
-        _waited,
+        database=True,
+        dashed="the pool's size",
+        bound=lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
+        note=waited,
+        remark=_waited,
     )
-    return _ramp(tables, quantity, database=True)
 
 
 @chart("inserts-database-cpu", notebook="postgres", needs=has_database, table=TABLE)
 def database_cpu(tables: Tables) -> Chart:
     """Return the CPU of all PostgreSQL processes, with the CPUs that PostgreSQL has."""
-    quantity = _cpu("CPU of PostgreSQL", "database", tables)
-    return _ramp(tables, replace(quantity, words=captions.database_place(tables.manifest)), database=True)
+    place = captions.database_place(tables.manifest)
+    return _cpu(tables, "CPU of PostgreSQL", place, subject="database", name="PostgreSQL", database=True)
 
 
 @chart("inserts-rows", notebook="postgres", needs=has_database, table=TABLE)
 def rows_inserted(tables: Tables) -> Chart:
     """Return the inserts answered so far; the caption says how many rows the database has in the end."""
-    trials = tables.ramps(database=True)
 
     def rows(cell: Cell) -> str:
         found = spread(cell.trials["rows_inserted"])
@@ -127,19 +104,19 @@ def rows_inserted(tables: Tables) -> Chart:
         edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    equal = captions.rows_equal_answers(sealed_trials(trials))
-    quantity = Quantity(
+    equal = captions.rows_equal_answers(sealed_trials(tables.ramps(database=True)))
+    return _ramp(
+        tables,
         "Rows inserted",
         Axis("inserts", "inserts answered so far"),
         seconds.inserted,
         words=f"Inserts: answers with 2xx so far. {equal}",
+        database=True,
         dashed="what was offered",
-        key="Dashed: what was offered.",
         bound=total,
         note=rows,
         remark=_rows,
     )
-    return _ramp(tables, quantity, database=True)
 
 
 # --- without a database -----------------------------------------------------------------------------------
@@ -153,56 +130,61 @@ def has_ramp(tables: Tables) -> bool:
 @chart("static-answered", notebook="postgres", needs=has_ramp)
 def static_answered(tables: Tables) -> Chart:
     """Return the requests answered per second beside the rate that was offered, without a database."""
-    return _ramp(tables, _answered("Without a database: requests per second", "requests", tables), database=False)
+    return _answered(tables, "Without a database: requests per second", "requests", database=False)
 
 
 @chart("static-latency-p90", notebook="postgres", needs=has_ramp)
 def static_p90(tables: Tables) -> Chart:
     """Return each second's 90th percentile of the latency, without a database."""
-    return _ramp(tables, _p90("Without a database: p90 latency", "requests without a database"), database=False)
+    return _p90(tables, "Without a database: p90 latency", "requests without a database", database=False)
 
 
 @chart("static-server-cpu", notebook="postgres", needs=has_ramp)
 def static_server_cpu(tables: Tables) -> Chart:
     """Return the servers' CPU over a ramp without a database."""
-    return _ramp(tables, _cpu("Without a database: CPU of the server", "server", tables), database=False)
+    return _cpu(tables, "Without a database: CPU of the server", database=False)
 
 
 # --- what they share --------------------------------------------------------------------------------------
 
 
-def _answered(title: str, what: str, tables: Tables) -> Quantity:
+def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
     def kept(cell: Cell) -> str:
         found = spread(kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
-    return Quantity(
+    return _ramp(
+        tables,
         title,
         Axis("answers/s", f"{what} answered per second", "/s"),
         seconds.answered,
         words="Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median).",
+        database=database,
         dashed="the rate offered",
-        key="Dashed: the rate offered.",
         bound=_offered,
         note=kept,
         remark=lambda own: _kept(own, tables),
     )
 
 
-def _p90(title: str, what: str) -> Quantity:
+def _p90(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
     fewest = seconds.FEWEST_BEYOND * 10
     words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
     y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
-    return Quantity(title, y, seconds.latency(0.9), "1 s", words)
+    return _ramp(tables, title, y, seconds.latency(0.9), "1 s", words, database=database)
 
 
-def _cpu(title: str, subject: str, tables: Tables) -> Quantity:
+def _cpu(
+    tables: Tables, title: str, words: str = "", *, subject: str = "server", name: str = "the server", database: bool
+) -> Chart:
     cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
-    name = {"server": "the server", "database": "PostgreSQL"}[subject]
-    return Quantity(
+    return _ramp(
+        tables,
         title,
         Axis("CPU, %", f"CPU of {name} in % of a core", " %"),
         seconds.cpu(subject),
+        words=words,
+        database=database,
         dashed=f"what {name} may use, {100 * cpus} %" if cpus else "",
         key=f"Dashed: the CPUs that {name} may use; 100 % is one core busy.",
         bound=(lambda cell: _level(cell, 100.0 * cpus)) if cpus else None,
@@ -219,57 +201,63 @@ def _level(cell: Cell, value: float) -> tuple[Floats, Floats]:
     return edges[[0, -1]], np.array([value, value])
 
 
-def _ramp(tables: Tables, quantity: Quantity, *, database: bool) -> Chart:
-    trials = tables.ramps(database=database)
-    about, shown = f"{quantity.y.words} over a ramp of arrival rates", cells(tables, trials)
+def _ramp(
+    tables: Tables, title: str, y: Axis, values: Values, bins: str = "", words: str = "", *, database: bool,
+    dashed: str = "", key: str = "", bound: Bound | None = None, note: Callable[[Cell], str] = lambda _: "",
+    remark: Callable[[Sequence[Cell]], str] = lambda _: "",
+) -> Chart:  # fmt: skip
+    """Return `values` over time, in `bins` (empty: as `seconds.bin_width` says), with `bound` as a dashed line.
+
+    `words` are for the caption, `note` stands above a panel, `remark` is what the description says of a load besides.
+    """
+    trials, about = tables.ramps(database=database), f"{y.words} over a ramp of arrival rates"
+    shown, sealed = cells(tables, trials), sealed_trials(trials)
     if not shown:
-        return empty(quantity.title, about, captions.unsealed(trials, "trial with rising rates"))
-    sealed = sealed_trials(trials)
-    found = quantity.points(sealed, tables)
+        return empty(title, about, captions.unsealed(trials, "trial with rising rates"))
+    found = values(sealed, tables)
     if found.empty:
-        return empty(quantity.title, about, "The tables of this run have nothing of it.")
-    bins = quantity.bins or f"{seconds.bin_width(sealed):g} s"
+        return empty(title, about, "The tables of this run have nothing of it.")
+    parts = []
+    for cell in shown:
+        curve = seconds.median_and_range(found, cell.trials["trial_id"])
+        parts.append(points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"]))
+        parts += [points(cell, dashed, *bound(cell))] if bound else []
+    bins = bins or f"{seconds.bin_width(sealed):g} s"
+    key = key or (f"Dashed: {dashed}." if dashed else "")
     return Chart(
-        quantity.title,
-        tidy([part for cell in shown for part in _curves(cell, found, quantity)]),
+        title,
+        tidy(parts),
         SECONDS,
-        quantity.y,
+        y,
         identities(tables.trials),
-        captions.caption(tables, trials, f"{quantity.words} {BAND} Bins of {bins}.".strip()),
-        f"{quantity.key} {ACROSS}".strip(),
-        facets=tuple(_facet(cell, quantity) for cell in shown),
-        dashed=quantity.dashed,
-        statistic="median of the trials" + (f"; dashed: {quantity.dashed}" if quantity.dashed else ""),
+        captions.caption(tables, trials, f"{words} {BAND} Bins of {bins}.".strip()),
+        f"{key} {ACROSS}".strip(),
+        facets=tuple(_facet(cell, note(cell)) for cell in shown),
+        dashed=dashed,
+        statistic="median of the trials" + (f"; dashed: {dashed}" if dashed else ""),
         setting="while the rate offered rises in steps",
-        extreme=Extreme(rising=quantity.y.log),
-        remarks={panel: _remark(own, quantity) for panel, own in by_panel(shown).items()},
+        extreme=Extreme(rising=y.log),
+        remarks={panel: _remark(own, remark(own)) for panel, own in by_panel(shown).items()},
         about=about,
     )
 
 
-def _curves(cell: Cell, found: pd.DataFrame, quantity: Quantity) -> list[pd.DataFrame]:
-    curve = seconds.median_and_range(found, cell.trials["trial_id"])
-    own = points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"])
-    return [own, points(cell, quantity.dashed, *quantity.bound(cell))] if quantity.bound else [own]
-
-
-def _facet(cell: Cell, quantity: Quantity) -> Facet:
+def _facet(cell: Cell, note: str) -> Facet:
     """Return the panel of a cell, with the second and the rate offered from then on at the starts of its steps."""
     edges, rates = offered_steps(cell.trials)
     ticks = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
     end = max(float(edges[-1]), float(cell.trials["duration_s"].max())) * 1.02
-    notes = [f"limit: {limit_words(cell.trials)}", quantity.note(cell)]
-    return Facet(cell.panel, cell.server, ("; ".join(filter(None, notes)),), ticks, (0, end))
+    limit = f"limit: {limit_words(cell.trials)}"
+    return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
 
 
 # --- what the description says besides --------------------------------------------------------------------
 
 
-def _remark(own: Sequence[Cell], quantity: Quantity) -> str:
+def _remark(own: Sequence[Cell], more: str) -> str:
     words = [limit_words(cell.trials) for cell in own]
     groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
     limits = listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
-    more = quantity.remark(own)
     return f"{f'; {more}' if more else ''}; the limit was {limits}"
 
 

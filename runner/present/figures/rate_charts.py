@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT
-from runner.present.chart import Axis, Cell, Chart, Facet, Sheet, cells, chart, empty, points, sheet, tidy
+from runner.present.chart import Axis, Cell, Chart, Facet, FacetSizes, cells, chart, empty, points, sheet, tidy
 from runner.present.chart.describing import head
 from runner.present.chart.sentences import Form, by_value, degrees, fit, in_loads, listing, said, scope, within
 from runner.present.figures import objectives, rates
@@ -55,7 +55,7 @@ def latency(tables: Tables) -> Chart:
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
         facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in sweeps.items()),
-        sheet=Sheet(1, (2.1, 2.1), 0.92, (0.7, 0.5), 0.36, 0.28),
+        sizes=FacetSizes(1, (2.1, 2.1), 0.92, (0.7, 0.5), 0.36, 0.28),
         statistic="the generator's p50, p90 and p99, the probe's p50 and p95, medians of trials; upright line: the "
         "knee",
         noun="sweep",

@@ -1,4 +1,4 @@
-"""Sweeps of constant arrival rates: response times by offered rate, the knee (`knee`), and what was the limit."""
+"""Sweeps of constant arrival rates: response times by offered rate, their knee, and what was the limit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from runner.limits import Limit
 from runner.present.chart import cells
-from runner.present.figures.knee import Knee, knee
 from runner.present.frames import MODES, Tables, limit_words, rate_unit
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import BEYOND, spread
 
 KNEE_OF = "p90"
+"""p99 of a trial with 2,500 requests rests on 25."""
+FEWEST_RATES = 3
 SERIES = {
     "p50": ("latency_p50_ms", 0.5),
     "p90": ("latency_p90_ms", 0.9),
@@ -71,6 +74,45 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
         letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
         found.append((float(str(rate)), bool((own["sustained"] == 1).mean() > 0.5), others.empty, letter))
     return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where response times begin to grow faster than the rate; where that is not known, NaN, and `why`."""
+
+    rate_rps: float
+    why: str = ""
+
+
+def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
+    """Return the knee of one curve, whose rates rise; a rate with NaN is left out.
+
+    It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979, Power and
+    Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC; Jain 1991, The Art of
+    Computer Systems Performance Analysis, section 3.3). Where the power still rises at the highest rate, there is none.
+    `docs/method.md` compares it with two rivals.
+
+    Rates from the first one on that was not sustained are no candidates: their response times are those of a queue that
+    grows as long as the load lasts.
+    """
+    rates, latency = np.asarray(rates_rps, dtype=float), np.asarray(latency_ms, dtype=float)
+    kept = np.asarray(sustained, dtype=bool)
+    collapsed = not kept.all()
+    within = np.arange(rates.size) < (int(np.argmin(kept)) if collapsed else rates.size)
+    candidates = within & np.isfinite(latency) & (latency > 0)
+    if rates.size < FEWEST_RATES:
+        return Knee(math.nan, f"too few rates ({rates.size})")
+    if not within.any():
+        return Knee(math.nan, f"below {rates[0]:,.10g}/s")
+    if not candidates.any():
+        return Knee(math.nan, "too few requests")
+    rates, power = rates[candidates], rates[candidates] / latency[candidates]
+    best = int(np.argmax(power))
+    if best == rates.size - 1 and not collapsed:
+        return Knee(math.nan, f"none up to {rates[-1]:,.10g}/s")
+    if best == 0:
+        return Knee(math.nan, f"at or below {rates[0]:,.10g}/s")
+    return Knee(float(rates[best]))
 
 
 def knees_of_blocks(trials: pd.DataFrame) -> list[float]:

@@ -1,7 +1,7 @@
-"""What happened in each second of a trial: rates, latency, CPU, memory, pool and rows.
+"""What happened in each second of a trial: rates, latency, CPU, memory, pool and rows, and the rate offered.
 
-Each function takes trials and the run's tables and returns points: trial_id, t_s (the middle of a bin, seconds since
-the load began) and value.
+The functions up to `_each` take trials and the tables of a run and return points: trial_id, t_s (the middle of a bin,
+seconds since the load began) and value.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ SECOND_S = 1.0
 SHORT_LOAD_S = 20.0
 FEWEST_BEYOND = 10
 """Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
+KEPT = 0.98
+"""Share of a step's requests that must be answered well within that step for its rate to count as kept."""
+SPARE = 2.0
+"""Requests that a step may lack besides: those under way at its end."""
 
 
 def bin_width(trials: pd.DataFrame) -> float:
@@ -39,15 +43,21 @@ def answered(trials: pd.DataFrame, tables: Tables) -> Points:
     """
     width = bin_width(trials)
     trials = trials.assign(duration_s=trials["duration_s"].clip(upper=trials["steps"] * trials["step_s"]))
-    return _each(trials, tables.throughput, lambda rows: _in_bins(rows, width), width)
+    return _each(trials, tables.throughput, lambda rows: _good_in_bins(rows, width), width)
 
 
-def _in_bins(rows: pd.DataFrame, width: float) -> pd.DataFrame:
-    bins = max(1, int(np.floor((rows["t_s"].max() + FINE_S) / width + 1e-6)))
+def _good_in_bins(rows: pd.DataFrame, width: float) -> pd.DataFrame:
+    found = rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
+    return pd.DataFrame({"t_s": found.index + width / 2, "value": found.to_numpy()})
+
+
+def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float) -> pd.Series[float]:
+    """Return counts a second in the full bins up to `end_s`, one at least, by the begin of a bin; 0 in an empty one."""
+    bins = max(1, int(np.floor(end_s / width + 1e-6)))
     # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor safe.
-    number = np.floor((rows["t_s"] + FINE_S / 2) / width).astype(int)
-    counts = (rows["requests"] - rows["failed"]).groupby(number).sum().reindex(range(bins), fill_value=0)
-    return pd.DataFrame({"t_s": (counts.index + 0.5) * width, "value": counts.to_numpy() / width})
+    number = np.floor((t_s + FINE_S / 2) / width).astype(int)
+    found = counts.groupby(number).sum().reindex(range(bins), fill_value=0) / width
+    return found.set_axis(found.index * width)
 
 
 def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
@@ -142,3 +152,37 @@ def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
     by_time = own.assign(t_s=own["t_s"].astype(float).round(3)).groupby("t_s")["value"]
     found = pd.DataFrame({"median": by_time.median(), "low": by_time.min(), "high": by_time.max()})
     return found.where(2 * by_time.count() >= own["trial_id"].nunique())
+
+
+# --- the rate that is offered, and how far it was kept ---------------------------------------------------
+
+
+def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Return the ramp of the trials of one load: the steps' edges in seconds (one more than steps), and their rates.
+
+    A load without steps is one step as long as its shortest trial.
+    """
+    first = trials.iloc[0]
+    number = 1 if np.isnan(first["steps"]) else int(first["steps"])
+    low = first["rate_rps"] if np.isnan(first["first_rate_rps"]) else first["first_rate_rps"]
+    step_s = trials["duration_s"].min() if np.isnan(first["step_s"]) else float(first["step_s"])
+    return np.arange(number + 1) * step_s, np.linspace(low, first["rate_rps"], number)
+
+
+def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
+    """Return for each trial of one load the rate of the last step up to which every step was kept; 0 where none was.
+
+    A step is kept where `KEPT` of its requests were answered well while it lasted, but for `SPARE`.
+    """
+    edges, rates = offered_steps(trials)
+    asked = rates * np.diff(edges)
+    found = []
+    for trial_id in trials["trial_id"]:
+        bins = throughput[throughput["trial_id"] == trial_id]
+        # The middle of a bin, so that rounding of its start cannot move it to the step before.
+        number = np.searchsorted(edges, bins["t_s"] + 0.05, side="right") - 1
+        good = (bins["requests"] - bins["failed"]).groupby(number).sum().reindex(range(len(rates)), fill_value=0)
+        kept = good.to_numpy(dtype=float) >= KEPT * asked - SPARE
+        steps = len(rates) if kept.all() else int(np.argmin(kept))
+        found.append(float(rates[steps - 1]) if steps else 0.0)
+    return found

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
-from runner.present.chart import Axis, Cell, Chart, Shared, cells, chart, empty, points
-from runner.present.chart.describing import head
-from runner.present.chart.sentences import by_value, degrees, ends, fit, in_loads
+from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, chart, empty, points
+from runner.present.chart.describing import head, ranked
+from runner.present.chart.sentences import ends, fit, in_loads
 from runner.present.chart.sentences import pale as pale_ones
-from runner.present.figures.seconds import FINE_S, bin_width
+from runner.present.figures.seconds import bin_width, rates_in_bins
 from runner.present.frames import Tables, server_bound
 from runner.present.look import captions
-from runner.present.look.palette import Identity, identities, pale
+from runner.present.look.palette import identities
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
@@ -24,23 +22,14 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame) -> pd.DataFrame:
     the bins themselves: the trials' `duration_s` need not count a generator's start-up, as `t_s` does.
     """
     width = bin_width(trials)
-    by_trial = dict(list(throughput[throughput["trial_id"].isin(trials["trial_id"])].groupby("trial_id")))
-    parts = []
+    parts = [pd.DataFrame(columns=["server", "trial_id", "t_s", "rps"])]
     for server, own in trials.groupby("server"):
-        chosen = [(trial_id, by_trial[trial_id]) for trial_id in own["trial_id"] if trial_id in by_trial]
-        shortest = min((float(rows["t_s"].max()) for _, rows in chosen), default=0.0)
-        bins = max(1, int(np.floor(shortest / width + 1e-6)))
-        for trial_id, rows in chosen:
-            # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor safe.
-            number = np.floor((rows["t_s"] + FINE_S / 2) / width).astype(int)
-            counts = rows["requests"].groupby(number).sum().reindex(range(bins), fill_value=0)
-            parts.append(
-                pd.DataFrame(
-                    {"server": server, "trial_id": trial_id, "t_s": counts.index * width, "rps": counts / width}
-                )
-            )
-    columns = ["server", "trial_id", "t_s", "rps"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        rows = throughput[throughput["trial_id"].isin(own["trial_id"])]
+        shortest_s = rows.groupby("trial_id")["t_s"].max().min()
+        for trial_id, each in rows.groupby("trial_id"):
+            rps = rates_in_bins(each["t_s"], each["requests"], width, shortest_s)
+            parts.append(pd.DataFrame({"server": server, "trial_id": trial_id, "t_s": rps.index, "rps": rps.values}))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
@@ -55,14 +44,9 @@ def over_time(tables: Tables) -> Chart:
     )
     loads = {str(load): own for load, own in trials.groupby("load", sort=False)}
     found = {load: rates(own, tables.throughput) for load, own in loads.items()}
-    frame = pd.concat([_curve(cell, found[cell.panel]) for cell in cells(tables, trials)], ignore_index=True)
-    ends = {
-        (str(load), str(server)): (float(rows["x"].iloc[-1]), float(rows["y"].iloc[-max(1, len(rows) // 4) :].median()))
-        for (load, server), rows in frame.dropna(subset="y").groupby(["panel", "server"])
-    }
     return Chart(
         title,
-        frame,
+        pd.concat([_curve(cell, found[cell.panel]) for cell in cells(tables, trials)], ignore_index=True),
         Axis("seconds since the load began", "seconds since the load began"),
         Axis("requests/s", "requests per second", "/s"),
         identities(tables.trials),
@@ -70,8 +54,6 @@ def over_time(tables: Tables) -> Chart:
         headings=captions.load_headings(trials, "throughput"),
         shared=Shared(left_in=1.12, nothing="The throughput table has no requests of this load."),
         xlabels={load: f"seconds since the load began (bins of {bin_width(own):g} s)" for load, own in loads.items()},
-        ends=ends,  # the last bins of a load are noisy: the label points at the level of its last quarter
-        mark=_draw,
         hollow="Pale lines do not rank: the server was not the limit in every trial.",
         describe=_describe,
     )
@@ -84,22 +66,17 @@ def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
     return points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"], bound)
 
 
-def _draw(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    color = look.color if rows["solid"].all() else pale(look.color)
-    ax.fill_between(rows["x"], rows["low"], rows["high"], color=color, alpha=0.18, lw=0)
-    ax.plot(rows["x"], rows["y"], color=color, ls=look.dash, label=label)
-
-
 def _describe(chart: Chart) -> str:
     """Describe each line's median over time, its lowest and highest point."""
+    typical = Extreme("typical rate")
     clauses = {}
     for panel in chart.panels:
         curves = chart.of_panel(panel)
-        lines = {server: own for server, rows in curves.items() if len(own := rows.dropna(subset="y"))}
-        levels = by_value({server: float(rows["y"].median()) for server, rows in lines.items()}, rising=False)
-        texts = {server: chart.y.say(level) for server, level in levels.items()}
-        wide = {server: f"{text} ({ends(lines[server]['y'])})" for server, text in texts.items()}
-        bound = {server: bool(rows["solid"].all()) for server, rows in lines.items()}
-        rest = f"; {pale_ones(bound)}" if lines else ""
-        clauses[panel] = [said + rest for said in degrees("typical rate", "highest first", texts, wide, curves)]
+        bound = {server: bool(rows["solid"].all()) for server, rows in curves.items() if rows["y"].notna().any()}
+        rest = f"; {pale_ones(bound)}" if bound else ""
+        clauses[panel] = ranked(curves, typical, chart.y, _level, lambda rows: f" ({ends(rows['y'])})", rest)
     return fit(head(chart), in_loads(clauses, "In brackets: the lowest and highest point of a line."))
+
+
+def _level(rows: pd.DataFrame) -> float:
+    return float(rows["y"].median())

@@ -35,7 +35,7 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
     """Return for each load its workload, and what `load_heading` says of it."""
     by_load = trials.groupby("load", sort=False)
-    return {str(load): (str(own["workload"].iloc[0]), load_heading(own, quantity)) for load, own in by_load}
+    return {str(load): (str(alike["workload"].iloc[0]), load_heading(alike, quantity)) for load, alike in by_load}
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
@@ -63,8 +63,7 @@ def trial_counts(trials: pd.DataFrame) -> str:
     """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
     sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
-    low, high = int(cells.min()), int(cells.max())
-    each = f"{low}" if low == high else f"{low} to {high}"
+    each = " to ".join(map(str, dict.fromkeys((cells.min(), cells.max()))))
     text = f"{plural(len(sealed), 'trial')}, {each} per server and load"
     again = int(repeated(trials).sum())
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
@@ -83,8 +82,8 @@ def machine(manifest: dict[str, Any]) -> str:
     return f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
 
 
-def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the facts of a manifest that a reader asks for, as rows of `what` and `value`."""
+def manifest_facts(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the facts of a manifest that a reader asks for, by what they are about."""
     campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
     facts, place = manifest.get("machine") or {}, manifest.get("placement") or {}
     dirty = ", with uncommitted changes" if git.get("dirty") else ""
@@ -105,7 +104,7 @@ def manifest_rows(manifest: dict[str, Any]) -> list[dict[str, str]]:
         "Idle CPUs": IDLE.get(manifest.get("idle") or ""),
         "Tools": ", ".join(f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()),
     }
-    return [{"what": what, "value": str(value)} for what, value in values.items() if value not in (None, "")]
+    return {what: str(value) for what, value in values.items() if value not in (None, "")}
 
 
 def database_place(manifest: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ class Bullets:
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class TextTable:
     """A table of texts. A `name` is that of its files in a published folder: NAME.md and NAME.csv."""
 
     frame: pd.DataFrame
@@ -83,5 +83,5 @@ class Downloads:
     """Where the files with numbers and hashes are that lie beside a post."""
 
 
-Block = Heading | Paragraph | Bullets | Sheet | Picture | Downloads
+Block = Heading | Paragraph | Bullets | TextTable | Picture | Downloads
 """What is false, as a list without sentences or a table without rows, is on no page."""

@@ -1,9 +1,10 @@
-"""Blocks of content as HTML and Markdown, through the templates beside this module."""
+"""Blocks of content as HTML and Markdown, and the HTML page around them, through the templates beside this module."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from runner.model import Server
-from runner.present.look.content import NOT_RANKED, Block, Sheet
+from runner.present.look.content import NOT_RANKED, Block
 
 NUMBER = re.compile(rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?")
 """A cell that is a quantity, a range or unknown."""
+LABEL = re.compile(r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")')
 LONG = 20
 """Characters from which a text is broken into lines of its column."""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
@@ -61,25 +63,39 @@ def prose(text: str) -> Markup:
 
 
 def literal(text: str) -> str:
-    """Return a text for Markdown in which nothing but code between backticks has a meaning of its own."""
+    """Return a text for Markdown in which nothing but code between backticks has a meaning."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
 def _data_uri(svg: Path) -> str:
-    """Return a picture as an address that holds it.
+    """Return a picture as an address that holds it, for an `<img>`.
 
-    An `<img>` has an alternative text and can be saved, and the identifiers and styles of one drawing cannot touch
-    those of another, as they would if the SVG stood in the page itself. A third more bytes is the price.
+    An SVG in the page itself would share its identifiers and styles with the other drawings, and have no alternative
+    text.
     """
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode('ascii')}"
 
 
-# --- tables -----------------------------------------------------------------------------------------------
+def page(title: str, body: str, description: str = "") -> str:
+    """Return a page that loads nothing and has no script; `title` and `description` are text, `body` is HTML."""
+    template = templates().get_template("page.html")
+    return template.render(title=title, description=description, style=style_sheet(), body=_labels_apart(body))
 
 
-def to_html(frame: pd.DataFrame, label: str = "") -> str:
-    """Return a table of texts as HTML, the index left out; the first column, or two, say what a row is about."""
-    return html([Sheet(frame, about=label)])
+def style_sheet() -> str:
+    """Return the style sheet that all pages share: for a phone, a dark screen and paper too."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def _labels_apart(body: str) -> str:
+    """Number the tables that have one label: a screen reader lists the regions of a page by theirs."""
+    seen: Counter[str] = Counter()
+
+    def label(found: re.Match[str]) -> str:
+        seen[found[0]] += 1
+        return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
+
+    return LABEL.sub(label, body)
 
 
 def literal_table(frame: pd.DataFrame) -> str:
@@ -89,14 +105,10 @@ def literal_table(frame: pd.DataFrame) -> str:
 
 def to_markdown(frame: pd.DataFrame) -> str:
     """Return a table of texts as Markdown, the index left out; numbers stand on the right."""
-    heads = [_cell(name) for name in frame.columns]
     rules = ["---:" if _are_numbers(frame[name]) else "---" for name in frame.columns]
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rules, *rows))
-
-
-def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    rows = [list(frame.columns), rules, *frame.itertuples(index=False, name=None)]
+    texts = ([str(value).replace("|", "\\|").replace("\n", " ") for value in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in texts)
 
 
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -109,7 +121,8 @@ def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
     keys = ["key", "key second"] if first.duplicated().any() and not both.duplicated().any() else ["key"]
     found = []
     for place, name in enumerate(frame.columns):
-        shape = ["number"] if _are_numbers(frame[name]) else ["words"] if _has_long_texts(frame[name]) else []
+        long = any(len(str(value)) > LONG for value in frame[name])
+        shape = ["number"] if _are_numbers(frame[name]) else ["words"] if long else []
         tag = 'th scope="row"' if place < len(keys) else "td"
         found.append({"name": str(name), "tag": tag, "classes": [*keys[place : place + 1], *shape]})
     return found
@@ -119,15 +132,8 @@ def _are_numbers(column: pd.Series[Any]) -> bool:
     return all(NUMBER.fullmatch(str(value)) for value in column)
 
 
-def _has_long_texts(column: pd.Series[Any]) -> bool:
-    return any(len(str(value)) > LONG for value in column)
-
-
-# --- the servers of the README ----------------------------------------------------------------------------
-
-
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the servers as a Markdown table: what each is, what it implements, and what was chosen for it."""
+    """Return the README's table of servers: what each is, what it implements, and what was chosen for it."""
     every = list(dict.fromkeys(name for server in servers for name in server.implements))
     rows = [
         {

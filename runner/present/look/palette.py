@@ -20,9 +20,7 @@ DASH_DOT: Any = (0, (6, 1.5, 1.4, 1.5))
 DASH_DOTS: Any = (0, (6, 1.5, 1.4, 1.5, 1.4, 1.5))
 DASHES = (SOLID, LONG, DOTS, DASH_DOT, DASH_DOTS)
 MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")
-"""For frameworks that have none of their own."""
-
-
+"""For frameworks without one in `KNOWN`."""
 WHITE, NIGHT = "#FFFFFF", "#15171C"
 """The papers: of a light page and of a dark one."""
 TEXT_CONTRAST = 4.5
@@ -79,9 +77,6 @@ SHADE, SHADE_EDGE = ("#FBE3B3", "#453615"), ("#E9B44C", "#8F6E24")
 """Behind a stretch of time that a figure points out, and its outline: (on white, on a dark page)."""
 
 
-# --- shades -----------------------------------------------------------------------------------------------
-
-
 def contrast(color: str, paper: str) -> float:
     """Return the contrast of two colours, 1 to 21 (WCAG 2.2)."""
     low, high = sorted(_luminance(np.array(to_rgb(each))) for each in (color, paper))
@@ -92,32 +87,30 @@ def legible(color: str, paper: str = WHITE) -> str:
     """Darken a colour, or lighten it on a dark paper, until it reads as text there."""
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
-    while contrast(_hex(rgb), paper) < TEXT_CONTRAST:
+    while contrast(hex_of(rgb), paper) < TEXT_CONTRAST:
         rgb = rgb + 0.06 * (end - rgb)
-    return _hex(rgb)
+    return hex_of(rgb)
 
 
 def pale(color: str, paper: str = WHITE) -> str:
     """Mix a colour with grey that is near the paper: its hue stays recognisable, but it steps back.
 
     Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11), pale ones 2 : 1. What they show nobody may
-    rank, and its place can be read off the axis; but it must stand out from the grid (1.3) and from the other servers'
-    lines behind a panel's own (1.6 to 1.9).
+    rank, and its place can be read off the axis; but it must stand out from the grid (1.3) and from the lines of the
+    other servers behind it (1.6 to 1.9).
     """
     grey = 0.78 if paper == WHITE else 0.28
-    return _hex(0.45 * np.array(to_rgb(color)) + 0.55 * grey)
+    return hex_of(0.45 * np.array(to_rgb(color)) + 0.55 * grey)
 
 
-def _hex(rgb: Any) -> str:
-    return str(to_hex((rgb[0], rgb[1], rgb[2])))
+def hex_of(color: Any) -> str:
+    """Return a colour, of any form that matplotlib knows, as `#rrggbb`."""
+    return str(to_hex(color))
 
 
 def _luminance(rgb: Any) -> float:
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
-# --- who looks how ----------------------------------------------------------------------------------------
 
 
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
@@ -128,40 +121,27 @@ def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """
     servers = trials.drop_duplicates("server")[["server", "language", "framework", "tier"]].sort_values("server")
     ranked = servers[servers["tier"] != CALIBRATION]
-    languages = sorted(ranked["language"].str.lower().unique(), key=lambda name: (_place(name), name))
-    others = [name for name in languages if name not in FAMILIES]
+    languages = ranked["language"].str.lower()
+    others = sorted(set(languages) - FAMILIES.keys())
+    families = FAMILIES | {name: OTHER_FAMILIES[place % 2] for place, name in enumerate(others)}
     markers = cycle(MARKERS)
     looks: dict[str, Identity] = {}
-    for language in languages:
-        own = ranked[ranked["language"].str.lower() == language]
-        shades = FAMILIES.get(language) or OTHER_FAMILIES[others.index(language) % 2]
-        looks |= _family(language, own, _spare(shades, markers))
+    for language, shades in families.items():
+        spare = (Identity(*look, marker, dash) for look, marker, dash in zip(cycle(shades), markers, cycle(DASHES)))
+        looks |= _family(language, ranked[languages == language], spare)
     return looks | dict.fromkeys(servers.loc[servers["tier"] == CALIBRATION, "server"], REFERENCE)
 
 
-def _place(language: str) -> int:
-    return list(FAMILIES).index(language) if language in FAMILIES else len(FAMILIES)
-
-
-def _spare(shades: tuple[tuple[str, str], ...], markers: Iterator[str]) -> Iterator[Identity]:
-    """Yield looks for frameworks without one of their own, without end."""
-    return (
-        Identity(*shade, marker, dash)
-        for shade, marker, dash in zip(cycle(shades), markers, cycle(DASHES), strict=False)
-    )
-
-
 def _family(language: str, servers: pd.DataFrame, spare: Iterator[Identity]) -> dict[str, Identity]:
-    """Return the looks of one language's servers; of several with one framework, the one named like it has its look."""
-    pairs = [
-        (str(server), str(framework)) for server, framework in zip(servers["server"], servers["framework"], strict=True)
-    ]
-    owners: dict[str, str] = {}
-    for server, framework in pairs:
-        if framework not in owners or server == framework:
-            owners[framework] = server
+    """Return the looks of one language's servers.
+
+    Of several with one framework the one that is named like it has its look, else the first.
+    """
+    frameworks = dict(zip(servers["server"], servers["framework"], strict=True))
+    owners = {framework: server for server, framework in reversed(frameworks.items())}
+    owners |= {framework: server for server, framework in frameworks.items() if server == framework}
     looks = {}
-    for server, framework in pairs:
+    for server, framework in frameworks.items():
         known = KNOWN.get((language, framework.lower()))
         looks[server] = known if known and owners[framework] == server else next(spare)
     return looks

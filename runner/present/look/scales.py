@@ -27,7 +27,7 @@ def even_axis(ax: Axes, axis: str) -> None:
     """Give a linear axis as many round ticks as have room."""
     width, height = style.size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
-    target = ax.xaxis if axis == "x" else ax.yaxis
+    target = getattr(ax, f"{axis}axis")
     target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=[1, 2, 2.5, 5, 10]))
     target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
@@ -37,7 +37,7 @@ def log_axis(ax: Axes, axis: str) -> None:
 
     Call it when the axis has its final limits.
     """
-    low, high = sorted(ax.get_ylim() if axis == "y" else ax.get_xlim())
+    low, high = sorted(getattr(ax, f"get_{axis}lim")())
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     choices = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
     choices += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
@@ -70,7 +70,7 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
 
 
 def _fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
-    target = ax.xaxis if axis == "x" else ax.yaxis
+    target = getattr(ax, f"{axis}axis")
     target.set_major_locator(FixedLocator(ticks))
     target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
     target.set_minor_locator(NullLocator())

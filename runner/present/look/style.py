@@ -8,7 +8,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -32,7 +32,7 @@ LINE = 1.3
 INK, SOFT, GREY = "#222222", "#444444", "#767676"
 """Of text, of captions, and of axes and whatever is not a server's."""
 BEHIND, GRID = "#CFCFCF", "#E6E6E6"
-"""Of the other servers' lines behind a panel's own, and of the grid."""
+"""Of the other servers' lines behind a panel's server, and of the grid."""
 
 HINTING = 1.03
 """How much wider than its outline a line of text may be drawn, since letters start on whole pixels."""
@@ -68,12 +68,10 @@ RC: Any = {
     "path.simplify": True,
 }
 
-# --- figures ----------------------------------------------------------------------------------------------
-
 
 @contextlib.contextmanager
 def rc() -> Iterator[None]:
-    """Apply the lab's settings over matplotlib's own defaults, whatever the user's matplotlibrc says."""
+    """Apply the lab's settings over matplotlib's defaults, whatever the user's matplotlibrc says."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(RC)
@@ -92,7 +90,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """One row of panels beside each other; sizes and margins are inches."""
 
     columns: int = 1
@@ -108,12 +106,11 @@ class Row:
 
 
 def page(
-    title: str, caption: str, rows: Sequence[Row], *, key: str = "", below_in: float = 0.0
+    title: str, caption: str, rows: Sequence[PanelRow], *, key: str = "", below_in: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure of blog width with title, key, caption and rows of panels.
+    """Return an empty figure of blog width with title, key, caption and rows of panels, as high as they need.
 
-    The height follows from the content, so text keeps its size with any number of panels. `below_in` is room for what
-    only the lowest panels have below them.
+    `below_in` is room for what only the lowest panels have below them.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -147,15 +144,15 @@ def canvas(
     key: str = "",
     rows: int = 1,
     columns: int = 1,
-    panel_in: float = 2.6,
-    left_in: float = 0.95,
-    right_in: float = 0.2,
-    heading_in: float = 0.58,
-    axis_in: float = 0.72,
     below_in: float = 0.0,
+    **sizes_in: float,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a `page` whose rows are alike, each panel with axes of its own, and its panels row by row."""
-    row = Row(columns, panel_in, heading_in, axis_in, left_in, right_in, gap_in=left_in + right_in)
+    """Return a `page` of rows with the same sizes, those of `PanelRow`, and its panels row by row.
+
+    Between two panels is room for the labels of both.
+    """
+    row = PanelRow(columns, **sizes_in)
+    row = replace(row, gap_in=row.left_in + row.right_in)
     figure, panels = page(title, caption, [row] * rows, key=key, below_in=below_in)
     return figure, [ax for row_of_panels in panels for ax in row_of_panels]
 
@@ -239,10 +236,9 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
-    """Write each line's name right of the panel, at the height of its end, without overlap.
+    """Write each line's name right of the panel, at the height of its end, without overlap, joined by a thin leader.
 
     `ends` holds (name, look, x, y) in data units; call it when the axes have their final limits and scales.
-    A thin leader joins a label to its line's end.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -260,8 +256,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible and inside 0 to 1.
 
-    Neighbours that are too close form a block that is centred on its members' mean (isotonic regression by
-    pooling adjacent violators).
+    Neighbours that are too close form a block around their mean (isotonic regression, pooling adjacent violators).
     """
     gap = min(gap, 1.0 / max(1, len(heights) - 1))
     blocks: list[tuple[float, int]] = []  # mean of (height - rank * gap), size
@@ -286,22 +281,15 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     with rc():
+        figure.savefig(pixels := io.BytesIO(), format="png", dpi=200, pil_kwargs={"compress_level": 0})
+        # In 256 colours: a third of the bytes, and no difference that an eye sees.
+        picture = Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
-            _with_palette(figure).save(temporary, format="PNG", compress_level=6)
+            picture.save(temporary, format="PNG", compress_level=6)
         with replacing(svg) as temporary:
             figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
     return png, svg
-
-
-def _with_palette(figure: Figure) -> Image.Image:
-    """Return a figure's pixels in 256 colours: a third of the bytes, and no difference that an eye sees."""
-    pixels = io.BytesIO()
-    figure.savefig(pixels, format="png", dpi=200, pil_kwargs={"compress_level": 0})
-    return Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)

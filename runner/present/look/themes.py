@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection
-from matplotlib.colors import to_hex, to_rgb, to_rgba
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -17,10 +17,17 @@ from matplotlib.text import Text
 
 from runner.model import LabError
 from runner.present.look import style
-from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, legible, pale
+from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, hex_of, legible, pale
 
 MOON = "#E6E8EC"
 """What ink is on a dark page."""
+COLOURED: dict[type[Artist], tuple[str, ...]] = {
+    Text: ("color",),
+    Line2D: ("color", "markeredgecolor", "markerfacecolor"),
+    Patch: ("edgecolor", "facecolor"),
+    Collection: ("edgecolor", "facecolor"),
+}
+"""Artist -> its properties that are colours, in the order in which they are set."""
 Partners = dict[str, str]
 """Colour on white -> its partner on a dark page."""
 
@@ -52,11 +59,11 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
 
 def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
     """Return the dark partners of what is drawn in the colours of `looks`, and of what is written in them."""
-    marks: Partners = {_hex(light): _hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
+    marks: Partners = {hex_of(light): hex_of(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
-        color, faint = _hex(look.color), pale(look.color)
-        marks |= {faint: pale(look.dark, NIGHT), color: _hex(look.dark)}
+        color, faint = hex_of(look.color), pale(look.color)
+        marks |= {faint: pale(look.dark, NIGHT), color: hex_of(look.dark)}
         words |= dict.fromkeys((color, look.ink), legible(look.dark, NIGHT))
     return marks, words
 
@@ -65,18 +72,13 @@ def night(grey: str) -> str:
     """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in between evenly."""
     paper, ink = to_rgb(WHITE)[0], to_rgb(style.INK)[0]
     share = min(1.0, (paper - to_rgb(grey)[0]) / (paper - ink))
-    mixed = (1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON))
-    return str(to_hex((mixed[0], mixed[1], mixed[2])))
-
-
-def _hex(color: Any) -> str:
-    return str(to_hex(color))
+    return hex_of((1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON)))
 
 
 def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
     """Return a colour's dark partner, as transparent as it is."""
     red, green, blue, alpha = to_rgba(color)
-    name = _hex((red, green, blue))
+    name = hex_of((red, green, blue))
     if name not in known and not red == green == blue:
         raise LabError(
             f"The figure has the colour {name}, which has no partner for a dark page: draw in the colours of the "
@@ -87,21 +89,12 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
 
 
 def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
-    if isinstance(artist, Text):
-        artist.set_color(_partner(artist.get_color(), words))
-        behind = artist.get_bbox_patch()
-        if behind is not None:
-            _recolour(behind, marks, words)
-    elif isinstance(artist, Line2D):
-        edge, face = artist.get_markeredgecolor(), artist.get_markerfacecolor()
-        artist.set_color(_partner(artist.get_color(), marks))
-        artist.set_markeredgecolor(_partner(edge, marks))
-        artist.set_markerfacecolor(_partner(face, marks))
-    elif isinstance(artist, Patch):
-        edge, face = artist.get_edgecolor(), artist.get_facecolor()
-        artist.set_edgecolor(_partner(edge, marks))
-        artist.set_facecolor(_partner(face, marks))
-    elif isinstance(artist, Collection):
-        edges, faces = artist.get_edgecolor(), artist.get_facecolor()
-        artist.set_edgecolor([_partner(color, marks) for color in np.asarray(edges)])
-        artist.set_facecolor([_partner(color, marks) for color in np.asarray(faces)])
+    names = next((names for kind, names in COLOURED.items() if isinstance(artist, kind)), ())
+    known = words if isinstance(artist, Text) else marks
+    found = {name: getattr(artist, f"get_{name}")() for name in names}
+    if isinstance(artist, Collection):
+        artist.set(**{name: [_partner(color, known) for color in np.asarray(each)] for name, each in found.items()})
+    else:
+        artist.set(**{name: _partner(color, known) for name, color in found.items()})
+    if isinstance(artist, Text) and (behind := artist.get_bbox_patch()) is not None:
+        _recolour(behind, marks, words)

@@ -4,13 +4,9 @@ A cell of the notebook is a few lines of seaborn for the reader to change. `Expl
 what it drew.
 """
 
-# mypy: allow-untyped-calls
-# IPython ships without type annotations of its own.
-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -20,23 +16,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present.frames import read_tables, sealed_trials
+from runner.present.frames import sealed_trials
 from runner.present.look import scales, style
-from runner.present.look.content import Paragraph, Sheet
+from runner.present.look.content import Paragraph, TextTable
 from runner.present.look.palette import identities
-from runner.present.notebook.page import TEXT, check_parameters, png_of, show, show_picture
-from runner.present.notebook.run_page import RunPage, run_page
-from runner.present.notebook.spike_page import has_reader
+from runner.present.notebook.page import TEXT, check_parameters, has_reader, show
+from runner.present.notebook.run_page import RunPage
 from runner.present.statistics.stats import histogram_quantile
-from runner.store import find_run
 
-JOINED = ("server", "tool", "load")
-"""Columns of the trials that every row of the other tables has, too."""
 ROWS = {
     "trials": ("sealed trial", "server, tool, load, rps, latency_p99_ms, server_cpu_mean_pct, verdict"),
     "latency": ("sealed trial, second and range of latencies", "second, lower_ms, upper_ms, count"),
     "throughput": ("sealed trial and 0.1 s (k6)", "t_s, requests, failed"),
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
+    "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
 """Table -> what a row is, and the columns that are asked for most."""
 
@@ -45,24 +38,14 @@ def open_tables(run: str, trial: str = "") -> ExplorePage:
     """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
 
     An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
-    `run_page.open_report`, and for a trial that the run does not have or that was not sealed.
+    `run_page.open_report`, and for a trial that was not sealed.
     """
     check_parameters(run=(run, TEXT), trial=(trial, TEXT))
-    folder = find_run(run)
-    tables = read_tables(folder)
-    every = tables.trials
-    places = every["server"].map({server: place for place, server in enumerate(identities(every))})
-    trials = sealed_trials(every.assign(place=places)).sort_values(["load_order", "place", "trial_order"])
-    trials = trials.drop(columns="place").reset_index(drop=True)
-    if trial and trial not in set(trials["trial_id"]):
-        raise LabError(f"This run has no sealed trial {trial!r}.")
-    ordered = trials.assign(k6=trials["tool"] == "k6").sort_values(["k6", "server_cpu_peak_100ms_pct"], ascending=False)
+    page = ExplorePage(run, trial)
     mpl.rcParams.update(style.RC)
-    chosen = trial or next(iter(ordered["trial_id"]), "")
-    return ExplorePage(**vars(run_page(folder, tables)), trials=trials, trial=chosen, live=has_reader())
+    return page
 
 
-@dataclass(eq=False, kw_only=True)
 class ExplorePage(RunPage):
     """An open run in the notebook: its tables for seaborn, and how a picture is shown.
 
@@ -72,49 +55,32 @@ class ExplorePage(RunPage):
 
     trials: pd.DataFrame
     """One row per trial, sorted by load."""
+    latency: pd.DataFrame
+    """How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk."""
+    throughput: pd.DataFrame
+    """How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on."""
+    resources: pd.DataFrame
+    """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
     trial: str
     """The trial that the notebook looks at more closely; empty where the run has none."""
-    live: bool = False
-    """Whether somebody sits in front of the notebook: then no file is changed."""
+    colors: dict[str, str]
+    """Each server's colour, as in all figures of the run: seaborn's `palette`."""
 
-    # --- tables -----------------------------------------------------------------------------------------------
-
-    @property
-    def latency(self) -> pd.DataFrame:
-        """How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk."""
-        return self._joined(self.tables.latency)
-
-    @property
-    def throughput(self) -> pd.DataFrame:
-        """How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on."""
-        return self._joined(self.tables.throughput)
-
-    @property
-    def resources(self) -> pd.DataFrame:
-        """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
-        return self._joined(self.tables.resources)
-
-    def requests(self, trial: str = "") -> pd.DataFrame:
-        """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
-        return self._joined(self.tables.requests(trial or self.trial))
-
-    def percentiles(
-        self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
-    ) -> pd.DataFrame:
-        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
-        found = [
-            (*(key if isinstance(key, tuple) else (key,)), f"p{100 * share:g}", ms)
-            for key, own in rows.groupby(list(by))
-            for share, ms in zip(
-                shares, histogram_quantile(own["lower_ms"], own["upper_ms"], own["count"], shares), strict=True
-            )
-        ]
-        return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
-
-    def _joined(self, table: pd.DataFrame) -> pd.DataFrame:
-        return table.merge(self.trials[["trial_id", *JOINED]], on="trial_id")
-
-    # --- choices ----------------------------------------------------------------------------------------------
+    def __init__(self, run: str, trial: str) -> None:
+        super().__init__(run)
+        self.live = has_reader()
+        self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
+        places = {server: place for place, server in enumerate(self.colors)}
+        trials = sealed_trials(self.tables.trials.assign(place=self.tables.trials["server"].map(places)))
+        trials = trials.sort_values(["load_order", "place", "trial_order"]).drop(columns="place")
+        self.trials = trials.reset_index(drop=True)
+        if trial and trial not in set(trials["trial_id"]):
+            raise LabError(f"This run has no sealed trial {trial!r}.")
+        order = self.trials.assign(k6=self.trials["tool"] == "k6")
+        order = order.sort_values(["k6", "server_cpu_peak_100ms_pct"], ascending=False)
+        self.trial = trial or next(iter(order["trial_id"]), "")
+        frames = (self.tables.latency, self.tables.throughput, self.tables.resources)
+        self.latency, self.throughput, self.resources = map(self._joined, frames)
 
     @property
     def load(self) -> str:
@@ -123,26 +89,35 @@ class ExplorePage(RunPage):
         loads = (self.trials if k6.empty else k6)["load"]
         return str(loads.value_counts(sort=False).idxmax()) if len(loads) else ""
 
-    @property
-    def colors(self) -> dict[str, str]:
-        """Each server's colour, as in all figures of the run: seaborn's `palette`."""
-        return {server: look.color for server, look in identities(self.tables.trials).items()}
+    def requests(self, trial: str = "") -> pd.DataFrame:
+        """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
+        return self._joined(self.tables.requests(trial or self.trial))
 
-    # --- cells ------------------------------------------------------------------------------------------------
+    def _joined(self, table: pd.DataFrame) -> pd.DataFrame:
+        return table.merge(self.trials[["trial_id", "server", "tool", "load"]], on="trial_id")
+
+    def percentiles(
+        self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
+    ) -> pd.DataFrame:
+        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
+        names = [f"p{100 * share:g}" for share in shares]
+        found = [
+            (*(key if isinstance(key, tuple) else (key,)), name, ms)
+            for key, alike in rows.groupby(list(by))
+            for name, ms in zip(
+                names, histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares), strict=True
+            )
+        ]
+        return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
         """Show which tables there are, and what one row of each is."""
+        frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
         rows = [
-            {"table": name, "rows": f"{len(getattr(self, name)):,}", "one row per": row, "columns, among others": names}
-            for name, (row, names) in ROWS.items()
+            {"table": name, "rows": f"{len(frame):,}", "one row per": row, "columns, among others": names}
+            for (name, (row, names)), frame in zip(ROWS.items(), frames, strict=True)
         ]
-        requests = {
-            "table": "requests()",
-            "rows": f"{len(self.requests()):,}",
-            "one row per": "request of the trial (k6)",
-            "columns, among others": "t_s, latency_ms, waiting_ms, status, ok",
-        }
-        show([Sheet(pd.DataFrame([*rows, requests]))])
+        show([TextTable(pd.DataFrame(rows))])
 
     def has(self, rows: pd.DataFrame, sentence: str) -> bool:
         """Return whether there are rows to draw; where there are none, show `sentence` in place of a picture."""
@@ -153,19 +128,13 @@ class ExplorePage(RunPage):
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
         """Show what seaborn drew (a grid or axes), as wide as all figures, with `words` below it.
 
-        `words`, the axes and the colours are also its alternative text. Where nobody sits in front of the notebook, it
-        is saved as explore-NAME.png and .svg in the run's figures folder.
+        `words`, the axes and the colours are its alternative text. Unless the page is live, it is saved as
+        explore-NAME.png and .svg in the run's figures folder.
         """
         figure: Figure = drawn.figure
         _lay_out(figure)
-        text = _described(figure, words)
-        if self.live:
-            png = png_of(figure)
-        else:
-            png = style.save(figure, self.figures, f"explore-{name}")[0].read_bytes()
-            self.shown.append(f"explore-{name}")
+        self.show_picture(f"explore-{name}", figure, _described(figure, words))
         plt.close(figure)
-        show_picture(png, text)
         show([Paragraph(words)])
 
 
@@ -201,8 +170,7 @@ def _described(figure: Figure, words: str) -> str:
 
 def _extent(axes: Sequence[Axes], axis: str) -> str:
     """Return what an axis goes from and to: the words at its ticks, or the numbers of its limits in all panels."""
-    target = axes[0].xaxis if axis == "x" else axes[0].yaxis
-    words = [label.get_text() for label in target.get_ticklabels() if label.get_text()]
+    words = [label.get_text() for label in getattr(axes[0], f"{axis}axis").get_ticklabels() if label.get_text()]
     if words and not any(word.lstrip("−-")[:1].isdigit() or word.startswith("$") for word in words):
         return f"{words[0]} to {words[-1]}"
     ends = [end for ax in axes for end in getattr(ax, f"get_{axis}lim")()]

@@ -34,7 +34,7 @@ def at_once() -> int:
 
 
 class Kernels:
-    """A few kernels, each with one notebook at a time. They begin to load modules at once, and nobody waits for it.
+    """A few kernels, each with one notebook at a time. They load modules while others still work.
 
     Leaving the context ends them, at once where an exception leaves it.
     """
@@ -63,13 +63,10 @@ class Kernels:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._settle()
-            # Jupyter's own way interrupts a kernel before it asks, which the kernel then complains of.
-            clients = [_asked_to_end(kernel) for kernel in self._all]
-            deadline = time.monotonic() + PATIENCE_S
-            while any(_is_alive(kernel) for kernel in self._all) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            for client in clients:
-                client.stop_channels()
+            for kernel in self._all:  # `shutdown_kernel` would interrupt them first, and they would complain
+                run_sync(kernel.request_shutdown)()  # type: ignore[arg-type]
+            for kernel in self._all:
+                run_sync(kernel.finish_shutdown)(PATIENCE_S, 0.01)  # type: ignore[arg-type]
         for kernel in self._all:
             run_sync(kernel.shutdown_kernel)(now=True)  # type: ignore[arg-type]
 
@@ -99,14 +96,6 @@ def _await(kernel: KernelManager, client: BlockingKernelClient, request: str) ->
             if client.get_shell_msg(timeout=0.5)["parent_header"].get("msg_id") == request:
                 return
     raise LabError("A notebook's kernel died, or does not answer: try again.", exit_code=1)
-
-
-def _asked_to_end(kernel: KernelManager) -> BlockingKernelClient:
-    """Ask a kernel to end; return the client, which must stay open until it has."""
-    client = kernel.blocking_client()
-    client.start_channels(shell=False, iopub=False, stdin=False, hb=False, control=True)
-    client.shutdown()
-    return client
 
 
 def _is_alive(kernel: KernelManager) -> bool:

@@ -1,7 +1,7 @@
 """Execute notebooks with papermill and export them as HTML that needs nothing from the network."""
 
 # mypy: allow-untyped-calls
-# papermill, nbformat and nbconvert ship without type annotations of their own.
+# papermill, nbformat and nbconvert ship without type annotations.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runner.present.answers.summary import summarize
 from runner.present.chart import charts
 from runner.present.frames import read_tables
 from runner.present.look import captions
-from runner.present.look.page import page
+from runner.present.look.markup import page
 from runner.present.notebook.kernels import Kernels, at_once
 from runner.present.notebook.page import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
@@ -58,7 +58,7 @@ class BuiltReport:
 
 
 class SavesOnce(NBClientEngine):  # type: ignore[misc]
-    """Writes a notebook when it has ended, however it does: papermill's own engine writes all of it after each cell."""
+    """Writes a notebook once, when it has ended or failed: papermill's engine writes all of it after each cell."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **given: Any) -> None:
@@ -73,23 +73,13 @@ class SavesOnce(NBClientEngine):  # type: ignore[misc]
 papermill_engines.register(SavesOnce.__name__, SavesOnce)
 
 
-def execute(notebook: Path, run: str, output: Path, kernel: KernelManager | None = None) -> None:
-    """Execute `notebook` with its parameter `run`, as `execute_with` does."""
-    execute_with(notebook, {"run": run}, output, kernel)
-
-
-def execute_with(
-    notebook: Path,
-    given: Mapping[str, str | float | bool | None],
-    output: Path,
-    kernel: KernelManager | None = None,
+def execute(
+    notebook: Path, given: Mapping[str, str | float | None], output: Path, kernel: KernelManager | None = None
 ) -> None:
     """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
 
-    It is executed in `kernel`, which goes on, or else in one of its own.
-
-    On failure the broken notebook stays at `output` and a LabError of one sentence is raised. The kernel
-    starts in the lab's root. That the last cell really ran is proven by the output of `Page.finish`, since
+    It is executed in `kernel`, which goes on, else in a new one in the lab's root. On failure the broken notebook stays
+    at `output`, and a LabError of one sentence is raised. The output of `Page.finish` proves that the last cell ran:
     a kernel that died leaves cells that look completed.
     """
     missing = sorted(set(given) - parameters(notebook))
@@ -144,11 +134,10 @@ def export_html(executed: Path, html: Path, about: str = "") -> None:
     notebook.cells = _shown(notebook.cells)
     exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True)
     body, _ = exporter.from_notebook_node(notebook)
-    first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), executed.stem)
-    title = first.splitlines()[0].lstrip("# ") if first else executed.stem
-    subject = about or executed.parent.name
+    first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "") or executed.stem
+    title = f"{first.splitlines()[0].lstrip('# ')}: {about or executed.parent.name}"
     with replacing(html) as temporary:
-        temporary.write_text(page(f"{title}: {subject}", body), encoding="utf-8")
+        temporary.write_text(page(title, body), encoding="utf-8")
 
 
 def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
@@ -156,7 +145,8 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 
     A section goes from a heading to the next of its rank or above. One without any code has words only, and stays.
     """
-    ranks = [_rank(cell) for cell in cells]
+    headings = [re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None for cell in cells]
+    ranks = [len(heading[0]) if heading else 0 for heading in headings]
     empty: set[int] = set()
     for start, rank in enumerate(ranks):
         if rank:
@@ -166,12 +156,6 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
                 empty |= set(range(start, end))
     words_and_outputs = (n for n, cell in enumerate(cells) if cell.cell_type == "markdown" or cell.get("outputs"))
     return [cells[number] for number in words_and_outputs if number not in empty]
-
-
-def _rank(cell: nbformat.NotebookNode) -> int:
-    """Return the rank of the heading that a cell begins with, 1 the highest; 0 where it begins with none."""
-    found = re.match(r"(#{1,6}) ", cell.source) if cell.cell_type == "markdown" else None
-    return len(found[1]) if found else 0
 
 
 def build_report(
@@ -204,8 +188,7 @@ def _execute_all(
 ) -> dict[Path, list[str]]:
     """Execute the notebooks, as many at a time as there are kernels; return the figures that each shows."""
     shown: dict[Path, list[str]] = {}
-    begun = time.monotonic()
-    pool = ThreadPoolExecutor(kernels.count)
+    begun, pool = time.monotonic(), ThreadPoolExecutor(kernels.count)
     try:
         order = sorted(notebooks, key=lambda path: path.stem not in LONGEST)
         tasks = {pool.submit(_make_page, notebook, run, kernels): notebook for notebook in order}
@@ -223,7 +206,7 @@ def _make_page(notebook: Path, run: RunFolder, kernels: Kernels) -> list[str]:
     """Execute a notebook and write its page; return the figures that it shows."""
     executed = figures_folder(run) / notebook.name
     with kernels.one() as kernel:
-        execute(notebook, short_name(run), executed, kernel)
+        execute(notebook, {"run": short_name(run)}, executed, kernel)
     _forget_machine(executed)
     export_html(executed, executed.with_suffix(".html"))
     return figures_shown(executed) or []
@@ -237,11 +220,13 @@ def build_comparison(
     Its figure is in figures/<A>--<B>/ too. LabError as of `compare.compare_runs`.
     """
     executed, names = html.with_suffix(".ipynb"), [short_name(run) for run in (run_a, run_b)]
-    execute_with(
-        lab_root() / "notebooks" / "compare.ipynb",
-        {"run_a": names[0], "run_b": names[1], "force": force, "fail_above": fail_above_pct},
-        executed,
-    )
+    given: dict[str, str | float | None] = {
+        "run_a": names[0],
+        "run_b": names[1],
+        "force": force,
+        "fail_above": fail_above_pct,
+    }
+    execute(lab_root() / "notebooks" / "compare.ipynb", given, executed)
     _forget_machine(executed)
     export_html(executed, html, f"{run_a.run_id} and {run_b.run_id}")
     return html

@@ -1,7 +1,7 @@
 """A page in a notebook: its cells show parts and figures by name, and the last one proves that it ran."""
 
 # mypy: allow-untyped-calls
-# IPython ships without type annotations of its own.
+# IPython ships without type annotations.
 
 from __future__ import annotations
 
@@ -39,22 +39,30 @@ class Page:
     parts: Mapping[str, Part]
     drawings: Mapping[str, Drawing]
     shown: list[str] = field(default_factory=list)
-    """The figures shown so far."""
+    """The figures saved so far."""
+    live: bool = False
+    """Whether a reader works with the page, so that no file is changed."""
 
     def show_part(self, name: str, *details: str) -> None:
         """Show the words and tables of a part; LabError for an unknown name."""
         show(_named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure, save it as PNG and SVG in the run's figures folder, and show it.
-
-        Nothing happens where the run has no load of the kind that the figure is about. LabError for an unknown name.
-        """
+        """Draw a figure and show it; nothing where the run has no load of its kind. LabError for an unknown name."""
         drawn = _named(self.drawings, name, "figure")()
         if drawn is not None:
-            png, _ = style.save(drawn[0], self.figures, name)
+            self.show_picture(name, *drawn)
+
+    def show_picture(self, name: str, figure: Figure, alt: str) -> None:
+        """Show a figure with its alternative text; unless the page is live, save it as PNG and SVG too."""
+        if self.live:
+            with style.rc():
+                figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
+            png = picture.getvalue()
+        else:
+            png = style.save(figure, self.figures, name)[0].read_bytes()
             self.shown.append(name)
-            show_picture(png.read_bytes(), drawn[1])
+        display(Image(data=png, format="png", width=700, alt=alt))
 
     def finish(self) -> None:
         """Say that the notebook reached its end; `notebooks.execute` looks for this."""
@@ -78,19 +86,15 @@ def show(blocks: Iterable[Block]) -> None:
             display(data, raw=True)
 
 
-def png_of(figure: Figure) -> bytes:
-    """Return a figure as PNG for a reader in front of the notebook, where no file is written."""
-    with style.rc():
-        figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
-    return picture.getvalue()
+def has_reader() -> bool:
+    """Return whether the front end that had the running cell executed has a reader, so that widgets work.
 
-
-def show_picture(png: bytes, alt: str) -> None:
-    """Show a picture with its alternative text."""
-    display(Image(data=png, format="png", width=700, alt=alt))
-
-
-# --- parameters -------------------------------------------------------------------------------------------
+    It says so in `allow_stdin` of its execute_request (Jupyter's messaging protocol): true for JupyterLab, false for
+    papermill and nbconvert. False outside a notebook.
+    """
+    kernel = getattr(get_ipython(), "kernel", None)
+    request = kernel.get_parent("shell") if kernel is not None else {}
+    return bool(request.get("content", {}).get("allow_stdin"))
 
 
 def _is_number(value: object) -> bool:
@@ -107,10 +111,9 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_parameters(**given: tuple[Any, str]) -> None:
-    """Hold a notebook's parameters, name -> (value, kind), against its variables and their kinds.
+    """Check a notebook's parameters, name -> (value, kind); from now on a LabError shows as one sentence.
 
-    LabError for a value of another kind, and for a variable that is no parameter, of which papermill only warns. From
-    now on a LabError shows as one sentence.
+    LabError for a value of another kind, and for a variable that is no parameter, of which papermill only warns.
     """
     shell = get_ipython()
     if shell is not None:
@@ -129,7 +132,7 @@ def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_
 def _refuse_unknown(shell: Any, known: list[str]) -> None:
     """Raise LabError for plain values that are not parameters.
 
-    A cell that is run again, where there is a page already, finds variables of the reader: they are none of ours.
+    Where there is a page already, a cell is run again, and the other variables are the reader's.
     """
     plain = (str, int, float, bool, list, tuple, dict, type(None))
     names = {

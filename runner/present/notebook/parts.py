@@ -2,59 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.answers import caveats, evidence, headline, inserts, little, ratios, summary
+from runner.present.answers import caveats, evidence, findings, inserts, little, summary
 from runner.present.case import Case
 from runner.present.chart import charts
-from runner.present.figures import objectives
+from runner.present.figures import objectives, ratios
 from runner.present.figures import rates as rates_figure
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
-from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, Sheet
+from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, TextTable
 from runner.present.published.counterparts import read_published
 from runner.present.published.published_table import experiments_table, matrix_table
 
+T = TypeVar("T")
+Say: TypeAlias = Callable[[T], str | tuple[str, ...] | pd.DataFrame]
+"""Says something of a subject, in words or as a table."""
 ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
 
 
 def answer(tables: Tables) -> Iterator[Block]:
-    """Yield which server is ahead in what, by how much and how sure, what is not decided, and the warnings."""
-    found = headline.headlines(tables)
-    yield Sheet(headline.printable(found), about="The answer") if found else Paragraph(headline.NOTHING)
-    if any("×" in each.margin for each in found):
-        yield Paragraph(headline.READING)
-    yield Bullets((*headline.undecided(found), *headline.doubled(tables)))
+    """Yield what the run found, in at most five sentences, and what a reader must know before any number."""
+    yield Bullets(findings.sentences(tables))
     yield Bullets(tuple(caveats.warnings_of(tables, summary.summarize(tables))), warn=True)
+
+
+def unknown(tables: Tables) -> Iterator[Block]:
+    """Yield what could not be compared and why, and what is noise."""
+    yield Bullets((*findings.unknown(tables), *findings.same_twice(tables)))
 
 
 def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
-    sheets = [sheet for tool, rows in _tools(tables) for sheet in _of_tool(tool, rows)]
+    by_tool = summary.summarize(tables).groupby("tool", sort=False)
+    sheets = [sheet for tool, rows in by_tool for sheet in _of_tool(str(tool), rows)]
     yield from sheets
     yield from _dagger(sheets)
     yield Bullets(summary.answer(tables).findings)
 
 
-def _tools(tables: Tables) -> Iterator[tuple[str, pd.DataFrame]]:
-    for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
-        yield str(tool), rows
-
-
-def _of_tool(tool: str, rows: pd.DataFrame) -> list[Sheet]:
+def _of_tool(tool: str, rows: pd.DataFrame) -> list[TextTable]:
     if tool == "k6":
-        return [Sheet(summary.printable(rows), "Loads with k6, median of the trials", name="k6-loads")]
+        return [TextTable(summary.printable(rows), "Loads with k6, median of the trials", name="k6-loads")]
     rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
     return [
-        Sheet(rates, f"Requests/s with {tool}, median of the trials", name=f"{tool}-requests"),
-        Sheet(cpu, f"CPU ms per request with {tool}, median of the trials", name=f"{tool}-cpu-per-request"),
+        TextTable(rates, f"Requests/s with {tool}, median of the trials", name=f"{tool}-requests"),
+        TextTable(cpu, f"CPU ms per request with {tool}, median of the trials", name=f"{tool}-cpu-per-request"),
     ]
 
 
-def _dagger(sheets: list[Sheet]) -> Iterator[Block]:
+def _dagger(sheets: list[TextTable]) -> Iterator[Block]:
     """Yield what a dagger means, where a table has one."""
     if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
         yield Paragraph(DAGGER, "note")
@@ -66,10 +67,10 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     if found.empty:
         yield Paragraph("No load has two servers with five trials each, which a ratio with an interval takes.")
         return
-    yield Sheet(found)
+    yield TextTable(found)
     yield Paragraph(ratios.READING)
     if not linear.empty:
-        yield Sheet(linear, "Requests/s per core on a share, beside the whole core")
+        yield TextTable(linear, "Requests/s per core on a share, beside the whole core")
         yield Paragraph(ratios.LINEAR)
 
 
@@ -79,7 +80,7 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
         yield Paragraph(inserts.NO_DATABASE)
         return
     found = inserts.answer(tables)
-    sheet = Sheet(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
+    sheet = TextTable(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
     yield from (Bullets(found.warnings, warn=True), Bullets(found.findings), sheet)
     yield from _dagger([sheet])
 
@@ -92,24 +93,20 @@ def rates(tables: Tables) -> Iterator[Block]:
     yield Bullets(summary.answer(tables).warnings, warn=True)
     yield Bullets(tuple(objectives.findings(tables)))
     kept = objectives.printable(objectives.answers(tables))
-    yield Sheet(kept, "The highest rate that keeps the objective", name="objectives")
-    yield Sheet(rates_figure.knee_table(tables), "Response times by offered rate, medians of the trials", name="rates")
+    yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
+    yield TextTable(
+        rates_figure.knee_table(tables), "Response times by offered rate, medians of the trials", name="rates"
+    )
 
 
 def published(tables: Tables) -> Iterator[Block]:
     """Yield our numbers beside the published ones, where the run has any of those workloads."""
     known, beside = read_published(), "Beside the published numbers"
+    count = f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]"
+    experiments = f"{beside}: POST /experiments with k6, median of the trials"
     sheets = [
-        Sheet(
-            matrix_table(tables, known),
-            f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]",
-            name="published-count",
-        ),
-        Sheet(
-            experiments_table(tables, known),
-            f"{beside}: POST /experiments with k6, median of the trials",
-            name="published-experiments",
-        ),
+        TextTable(matrix_table(tables, known), count, name="published-count"),
+        TextTable(experiments_table(tables, known), experiments, name="published-experiments"),
     ]
     if not any(sheets):
         yield Paragraph("This run has no workload that was published.")
@@ -126,7 +123,7 @@ def failures(tables: Tables) -> Iterator[Block]:
     if out.empty:
         yield Paragraph(f"None: all {captions.plural(len(trials), 'trial')} were sealed.")
     columns = {"trial_id": "trial", "status": "status", "error": "reason"}
-    yield Sheet(out[list(columns)].rename(columns=columns))
+    yield TextTable(out[list(columns)].rename(columns=columns))
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
@@ -144,16 +141,18 @@ def verdicts(tables: Tables) -> Iterator[Block]:
         }
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
     ]
-    yield Sheet(pd.DataFrame(rows), about="Verdicts")
+    yield TextTable(pd.DataFrame(rows), about="Verdicts")
 
 
 def machine(tables: Tables) -> Iterator[Block]:
     """Yield where and how the run was made, from its manifest."""
-    yield Sheet(pd.DataFrame(captions.manifest_rows(tables.manifest)), about="Machine and run")
+    facts = captions.manifest_facts(tables.manifest)
+    yield TextTable(pd.DataFrame(facts.items(), columns=["what", "value"]), about="Machine and run")
 
 
 OF_A_RUN = {
     "answer": answer,
+    "unknown": unknown,
     "loads": loads,
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,
@@ -164,7 +163,7 @@ OF_A_RUN = {
     "machine": machine,
 }
 """Name of a part of a run's pages -> what it shows."""
-OF_A_TRIAL = {
+OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
     "trial": (evidence.trial_words,),
     "generator": (evidence.generator_said,),
     "probe": (evidence.probe_saw, evidence.percentile_table),
@@ -177,16 +176,20 @@ OF_A_TRIAL = {
 
 
 def of_a_trial(name: str, case: Case | None) -> Iterator[Block]:
-    """Yield a part about a trial; without one the first part says so."""
-    if case is None:
-        yield from [Paragraph(evidence.NOTHING)] if name == next(iter(OF_A_TRIAL)) else []
+    """Yield a part about a trial, as `part_about` does."""
+    return part_about(case, OF_A_TRIAL, name, evidence.NOTHING)
+
+
+def part_about(subject: T | None, parts: Mapping[str, Sequence[Say[T]]], name: str, nothing: str) -> Iterator[Block]:
+    """Yield a part: words as a paragraph, sentences as a list, a frame as a table.
+
+    Without a subject only the first part has words: `nothing`.
+    """
+    if subject is None:
+        yield from [Paragraph(nothing)] if name == next(iter(parts)) else []
         return
-    for say in OF_A_TRIAL[name]:
-        yield block(say(case))
-
-
-def block(said: str | tuple[str, ...] | pd.DataFrame) -> Block:
-    """Return words as a paragraph, several sentences as a list, a frame as a table."""
-    if isinstance(said, str):
-        return Paragraph(said)
-    return Bullets(said) if isinstance(said, tuple) else Sheet(said)
+    for say in parts[name]:
+        said = say(subject)
+        yield (
+            Paragraph(said) if isinstance(said, str) else Bullets(said) if isinstance(said, tuple) else TextTable(said)
+        )

@@ -3,88 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import cached_property
 from itertools import groupby
 
 import pandas as pd
 
 from runner.model import LabError
-from runner.present.frames import Tables, read_tables
-from runner.present.look.content import DAGGER, Block, Bullets, Heading, Paragraph, Sheet
-from runner.present.notebook import page
+from runner.present.look.content import DAGGER, Block, Bullets, Heading, Paragraph, TextTable
 from runner.present.notebook.page import TEXT, check_parameters
 from runner.present.notebook.parts import ELSEWHERE
-from runner.present.notebook.run_page import RunPage, run_page
+from runner.present.notebook.run_page import RunPage
 from runner.present.published import claims, published_table
 from runner.present.published.claims import Part
 from runner.present.published.counterparts import WHY_STAND_INS, read_published
 from runner.present.published.judging import Judged, judge_all
-from runner.store import find_run
 
 
-def open_published(run: str) -> RunPage:
-    """Open a run (an id, a path, `latest` or `sample`) for the notebook about the published results.
-
-    LabError as of `run_page.open_report`.
-    """
+def open_published(run: str) -> PublishedPage:
+    """Open a run for the notebook about the published results; LabError as of `run_page.open_report`."""
     check_parameters(run=(run, TEXT))
-    folder = find_run(run)
-    tables = read_tables(folder)
-    return run_page(folder, tables, special={name: partial(part, tables) for name, part in PARTS.items()})
+    return PublishedPage(run)
 
 
-@lru_cache(maxsize=1)
-def _rows(tables: Tables) -> list[published_table.Row]:
-    return published_table.rows(tables, read_published())
+class PublishedPage(RunPage):
+    """A page about the published numbers and claims, beside a run."""
 
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.parts = {**self.parts, "answer": self._answer, "numbers": self._numbers, "claims": self._claims}
 
-def answer(tables: Tables) -> Iterator[Block]:
-    """Yield how many claims hold, do not hold, and are not decided, which, and why."""
-    judged, rows = judge_all(tables), _rows(tables)
-    found, every = {row.line for row in rows if row.n}, {row.line for row in rows}
-    yield Paragraph(claims.count_words([each.outcome for each in judged]))
-    yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
-    for outcome in claims.OUTCOMES:
-        alike = [each for each in judged if each.outcome.outcome == outcome]
-        reasons = [{"claim": each.claim.says, "why": f"{each.outcome.why}."} for each in alike]
-        yield Sheet(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
+    @cached_property
+    def _rows(self) -> list[published_table.Row]:
+        return published_table.rows(self.tables, read_published())
 
+    def _answer(self) -> Iterator[Block]:
+        """Yield how many claims hold, do not hold, and are not decided, which, and why."""
+        judged, rows = judge_all(self.tables), self._rows
+        found, every = {row.line for row in rows if row.n}, {row.line for row in rows}
+        yield Paragraph(claims.count_words([each.outcome.outcome for each in judged]))
+        yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
+        for outcome in claims.OUTCOMES:
+            alike = [each for each in judged if each.outcome.outcome == outcome]
+            reasons = [{"claim": each.claim.says, "why": f"{each.outcome.why}."} for each in alike]
+            yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
 
-def numbers(tables: Tables) -> Iterator[Block]:
-    """Yield every published number beside ours, one table per source and scenario."""
-    yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
-    yield Paragraph(WHY_STAND_INS)
-    rows = _rows(tables)
-    for kind in dict.fromkeys((row.source, row.scenario, row.published_load) for row in rows):
-        alike = [row for row in rows if (row.source, row.scenario, row.published_load) == kind]
-        yield Sheet(published_table.printable(alike), published_table.heading(alike))
-        if remark := published_table.remark_of_all(alike):
-            yield Paragraph(remark)
+    def _numbers(self) -> Iterator[Block]:
+        """Yield every published number beside ours, one table per source and scenario."""
+        yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
+        yield Paragraph(WHY_STAND_INS)
+        for kind in dict.fromkeys((row.source, row.scenario, row.published_load) for row in self._rows):
+            alike = [row for row in self._rows if (row.source, row.scenario, row.published_load) == kind]
+            yield TextTable(published_table.printable(alike), published_table.heading(alike))
+            if remark := published_table.remark_of_all(alike):
+                yield Paragraph(remark)
 
+    def _claims(self, source: str = "") -> Iterator[Block]:
+        """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and found.
 
-def claims_of(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and found.
-
-    Without `source` the claims of no source that has a published number, under a heading; nothing where there are none.
-    LabError where no source has such a name.
-    """
-    if source:
-        found = [each for each in judge_all(tables) if source.lower() in each.claim.source.lower()]
-        if not found:
-            raise LabError(f"No claim has a source with {source!r} in its name.")
-    else:
-        published = set(read_published()["source"])
-        found = [each for each in judge_all(tables) if each.claim.source not in published]
-        if found:
-            yield Heading("Claim by claim: others")
-    for each in found:
-        yield Heading(f"{each.claim.short} ({each.outcome.outcome})", rank=3)
-        yield Paragraph(each.claim.says)
-        yield Bullets(tuple(evidence_words(each)))
-
-
-PARTS: dict[str, page.Part] = {"answer": answer, "numbers": numbers, "claims": claims_of}
-"""Name of a part -> what it shows."""
+        Without `source` the claims whose source has no published number, under a heading. LabError where no source has
+        such a name.
+        """
+        judged = judge_all(self.tables)
+        if source:
+            found = [each for each in judged if source.lower() in each.claim.source.lower()]
+            if not found:
+                raise LabError(f"No claim has a source with {source!r} in its name.")
+        else:
+            published = set(read_published()["source"])
+            found = [each for each in judged if each.claim.source not in published]
+            if found:
+                yield Heading("Claim by claim: others")
+        for each in found:
+            yield Heading(f"{each.claim.short} ({each.outcome.outcome})", rank=3)
+            yield Paragraph(each.claim.says)
+            yield Bullets(tuple(evidence_words(each)))
 
 
 def evidence_words(judged: Judged) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from matplotlib.figure import Figure
@@ -13,18 +11,47 @@ from runner.present.case import Case, choose
 from runner.present.chart import Chart, charts, describe, draw, registered
 from runner.present.frames import Tables, read_tables
 from runner.present.notebook import parts
-from runner.present.notebook.page import TEXT, Page, Part, check_parameters
-from runner.store import RunFolder, figures_folder, find_run
+from runner.present.notebook.page import TEXT, Page, check_parameters
+from runner.store import figures_folder, find_run
 
 
-@dataclass(eq=False, kw_only=True)
+def open_report(run: str, trial: str | None = None) -> RunPage:
+    """Open a run for a notebook, and for a notebook about one trial that `trial` too, as `RunPage` does.
+
+    LabError where papermill injected a parameter that the notebook does not have; in a notebook it shows as one
+    sentence.
+    """
+    check_parameters(run=(run, TEXT), **({} if trial is None else {"trial": (trial, TEXT)}))
+    return RunPage(run, trial)
+
+
 class RunPage(Page):
-    """A page about one run."""
+    """A page about one run, with all parts and figures that notebooks show."""
 
     tables: Tables
     """The tables of the run, for a reader who wants to look further."""
-    case: Case | None = None
+    case: Case | None
     """The trial that the page is about, if any."""
+
+    def __init__(self, run: str, trial: str | None = None) -> None:
+        """Read a run: an id, a path, `latest` or `sample`; an empty `trial` is chosen as `case.choose` does.
+
+        LabError where there is no such run or trial, and for a trial that cannot be compared with the probe.
+        """
+        folder = find_run(run)
+        self.tables = read_tables(folder)
+        self.case = None if trial is None else choose(self.tables, trial)
+        if self.case is not None and self.case.row["workload"] == OWN_SCRIPT:
+            raise LabError(f"In the trial {trial!r} a script did not send what the probe did: nothing can be compared.")
+        of_run = {name: partial(part, self.tables) for name, part in parts.OF_A_RUN.items()}
+        of_trial = {name: partial(parts.of_a_trial, name, self.case) for name in parts.OF_A_TRIAL}
+        names = [name for name, found in charts().items() if found.subject in (Tables, Case)]
+        super().__init__(
+            about=f"run {self.tables.manifest['run_id']}",
+            figures=figures_folder(folder),
+            parts=of_run | of_trial,
+            drawings={name: partial(self.drawing, name) for name in names},
+        )
 
     def chart(self, name: str) -> Chart | None:
         """Return a figure as a value, whose `frame` holds its points; None where the run has no load for it.
@@ -42,36 +69,3 @@ class RunPage(Page):
         """Return a figure and its alternative text as it stands in its notebook; None as for `chart`."""
         chart = self.chart(name)
         return None if chart is None else (draw(chart), describe(chart) + charts()[name].place)
-
-
-def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run (an id, a path, `latest` or `sample`) for a notebook, and for one about a trial that `trial` too.
-
-    An empty `trial` is the one in which generator and probe differ most. LabError where papermill injected a parameter
-    that the notebook does not have, and where there is no such run or trial; in a notebook a LabError shows as one
-    sentence.
-    """
-    check_parameters(run=(run, TEXT), **({} if trial is None else {"trial": (trial, TEXT)}))
-    folder = find_run(run)
-    tables = read_tables(folder)
-    case = None if trial is None else choose(tables, trial)
-    if case is not None and case.row["workload"] == OWN_SCRIPT:
-        raise LabError(f"In the trial {trial!r} a script did not send what the probe did: nothing can be compared.")
-    return run_page(folder, tables, case)
-
-
-def run_page(
-    folder: RunFolder, tables: Tables, case: Case | None = None, special: Mapping[str, Part] | None = None
-) -> RunPage:
-    """Return the page of a run, with all parts and figures that notebooks show, and those `special` to one of them."""
-    of_trial = {name: partial(parts.of_a_trial, name, case) for name in parts.OF_A_TRIAL}
-    page = RunPage(
-        about=f"run {tables.manifest['run_id']}",
-        figures=figures_folder(folder),
-        parts={name: partial(part, tables) for name, part in parts.OF_A_RUN.items()} | of_trial | dict(special or {}),
-        drawings={},
-        tables=tables,
-        case=case,
-    )
-    page.drawings = {name: partial(page.drawing, name) for name in charts() if charts()[name].subject in (Tables, Case)}
-    return page

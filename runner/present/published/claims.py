@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
-from runner.planning.toml_tables import read_table
+from runner.model import CLAIMS, number
+from runner.planning.toml_tables import Kind, read_table
 from runner.present.answers.ranking_text import times
 from runner.present.published.counterparts import LOADS
 from runner.present.published.quantities import QUANTITIES
-from runner.present.statistics.inference import Ratio
+from runner.present.statistics.inference import ALPHA, Ratio
+from runner.present.statistics.significance import holm
+from runner.store import sha256
 
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not decided here"
-OUTCOMES = (HOLDS, FAILS, UNDECIDED)
-FILE = Path(__file__).with_name("claims.toml")
+HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", "not in this run"
+OUTCOMES = (HOLDS, FAILS, CLOSE, ABSENT)
+FILE = CLAIMS
 
 
 def _one_of(known: Collection[str]) -> AfterValidator:
@@ -43,7 +47,7 @@ class Against:
     """What the divisor of a ratio has otherwise than the dividend; empty where it has the same."""
 
     quantity: QuantityName | None = None
-    load: Literal["experiments", "experiments-md5"] | None = None
+    load: Literal["experiments", "experiments-md5", "experiments offered", "experiments-md5 offered"] | None = None
     connections: Numbers = ()
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -122,7 +126,8 @@ class Claim:
 def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
     """Return the claims of claims.toml in their order; LabError with file and line for one that is not whole."""
     top, adapter, found = read_table(path), TypeAdapter(Claim), []
-    for group, source in ((top.table(name), top.table(name).values.get("source", "")) for name in top.values):
+    names = [name for name in top.values if name != "written"]
+    for group, source in ((top.table(name), top.table(name).values.get("source", "")) for name in names):
         for name in (key for key in group.values if key != "source"):
             entry = replace(group.table(name), header=f"{group.header[:-1]}.{name}]")
             try:
@@ -135,6 +140,18 @@ def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
     return tuple(found)
 
 
+def written(path: Path = FILE) -> date:
+    """Return the day on which the rules of claims.toml were last changed."""
+    return read_table(path).get("written", Kind[date]("a date such as 2026-11-22", Annotated[date, Strict()]))
+
+
+def rules_words(manifest: Mapping[str, Any]) -> str:
+    """Say when the rules were written, and whether a run began with the same."""
+    known, now = manifest.get("claims_sha256"), sha256(FILE)
+    began = "as they stood when the run began" if known == now else "after the run began" if known else "after the run"
+    return f"The rules (claims.toml of {written()}, SHA-256 {now[:12]}…) were written down {began}."
+
+
 # --- how a claim comes out --------------------------------------------------------------------------------
 
 
@@ -142,9 +159,9 @@ def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
 class Part:
     """One comparison that a claim needs.
 
-    `ratio` is what was measured, with an interval such that those of all parts of the claim hold together with 95 %;
-    None where there are too few trials. `why` is a reason of a few words, that of other parts may be the same;
-    `numbers` are those that say so.
+    `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite where only a bound is known. None
+    where there are too few trials. `p_holds` and `p_fails` are the p-values of "it does not agree with the claim" and
+    of "it does". `why` is a reason of a few words, that of other parts may be the same; `numbers` say so.
     """
 
     words: str
@@ -153,11 +170,26 @@ class Part:
     outcome: str
     why: str
     numbers: str = ""
+    p_holds: float = 1.0
+    p_fails: float = 1.0
+    loads: tuple[str, ...] = ()
+    """Those that it was measured under."""
+
+    @property
+    def ratio_words(self) -> str:
+        """The ratio with its interval, or the bound; empty where there is none."""
+        if self.ratio is None:
+            return ""
+        if self.ratio.low == 0:
+            return f"at most ×{self.ratio.ratio:.3g} [to {self.ratio.high:.3g}]"
+        if self.ratio.high == math.inf:
+            return f"at least ×{self.ratio.ratio:.3g} [from {self.ratio.low:.3g}]"
+        return times(self.ratio)
 
     @property
     def sentence(self) -> str:
         """The whole of it: values, ratio with its interval, outcome and why."""
-        seen = "; ".join(part for part in (self.values, times(self.ratio) if self.ratio else "") if part)
+        seen = "; ".join(part for part in (self.values, self.ratio_words) if part)
         why = f"{self.why} ({self.numbers})" if self.numbers else self.why
         return f"{self.words}: {f'{seen}. ' if seen else ''}{self.outcome[0].upper()}{self.outcome[1:]}: {why}."
 
@@ -172,24 +204,59 @@ class Outcome:
     seen: tuple[str, ...] = ()
 
 
-def claimed(ratio: Ratio, claim: Claim) -> str:
-    """Return whether a measured ratio lies within what is claimed, beyond it, or on its border."""
-    if claim.at_least < ratio.low and ratio.high < claim.at_most:
-        return HOLDS
-    return FAILS if ratio.high < claim.at_least or ratio.low > claim.at_most else UNDECIDED
+WHY = {
+    HOLDS: "the ratio lies within what is claimed",
+    FAILS: "the ratio lies beyond what is claimed",
+    CLOSE: "the interval lies about the border of what is claimed",
+}
 
 
-def combined(parts: Sequence[Part], seen: Sequence[str], combine: Literal["all", "any"]) -> Outcome:
-    """Put the parts of a claim together.
+def combined(
+    parts: Sequence[Part], claim: Claim, seen: Sequence[str] = (), alpha: float = ALPHA, readings: int = 1
+) -> Outcome:
+    """Decide a claim from its parts, at the level `alpha`.
 
-    A claim about all of them holds where all do, and fails where one does not. A claim about any of them holds where
-    one does, and fails where none does.
+    A claim about all of them holds where each does: an intersection-union test, which needs no correction (Berger 1982,
+    Technometrics 24, 295). It fails where one does, by Holm's correction over the parts, and over its readings where
+    there are several. A claim about any of them is the other way round.
     """
-    first, last = (FAILS, HOLDS) if combine == "all" else (HOLDS, FAILS)
-    for outcome in (first, UNDECIDED):
-        if decisive := [part for part in parts if part.outcome == outcome]:
-            return Outcome(outcome, _whys(decisive, len(parts)), tuple(parts), tuple(seen))
-    return Outcome(last, _whys(parts, len(parts)), tuple(parts), tuple(seen))
+    known = [part for part in parts if part.outcome != ABSENT]
+    holds, fails = [part.p_holds for part in known], [readings * part.p_fails for part in known]
+    if claim.combine == "all":
+        fails = list(holm(fails))
+    else:
+        holds = list(holm(holds))
+    decided = iter(
+        _decided(part, p_holds <= alpha, p_fails <= alpha)
+        for part, p_holds, p_fails in zip(known, holds, fails, strict=True)
+    )
+    whole = tuple(part if part.outcome == ABSENT else next(decided) for part in parts)
+    first, last = (FAILS, HOLDS) if claim.combine == "all" else (HOLDS, FAILS)
+    outcome = _foremost((part.outcome for part in whole), first, last)
+    decisive = [part for part in whole if part.outcome == outcome]
+    why = _whys(decisive, len(whole))
+    if outcome == CLOSE and math.isfinite(reach := max(_reach(part, claim) for part in decisive)):
+        why += f": within ±{number(100 * reach)} % of it"
+    return Outcome(outcome, why, whole, tuple(seen))
+
+
+def _decided(part: Part, holds: bool, fails: bool) -> Part:
+    outcome = HOLDS if holds else FAILS if fails else CLOSE
+    return replace(part, outcome=outcome, why=WHY[outcome] + (f", by a bound: {part.why}" if part.why else ""))
+
+
+def _reach(part: Part, claim: Claim) -> float:
+    """Return how far an interval reaches from the border that is nearest to the ratio; 0.1 is 10 %."""
+    found = part.ratio
+    assert found is not None
+    borders = [border for border in (claim.at_least, claim.at_most) if 0 < border < math.inf]
+    border = min(borders, key=lambda value: abs(math.log(value / found.ratio)))
+    return max(found.high / border, border / found.low if found.low else math.inf) - 1
+
+
+def _foremost(outcomes: Iterable[str], first: str, last: str) -> str:
+    """Return the outcome that decides: `first` where one has it, `last` where all have."""
+    return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
 
 
 def _whys(decisive: Sequence[Part], total: int) -> str:
@@ -203,28 +270,26 @@ def _whys(decisive: Sequence[Part], total: int) -> str:
 
 
 def whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Judge a claim that leaves open what it is about: as all its readings come out, else it is not decided.
+    """Judge a claim that leaves open what it is about: it holds where all its readings do, and fails where one does.
 
     `outcomes` has the readings by name; `depends_on` is what the source leaves open.
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
     seen = tuple(dict.fromkeys(sentence for each in found for sentence in each.seen))
+    outcome = _foremost((each.outcome for each in found), FAILS, HOLDS)
+    if len({(each.outcome, each.why) for each in found}) == 1:
+        return Outcome(outcome, found[0].why, parts, seen)
     if len({each.outcome for each in found}) == 1:
-        if len({each.why for each in found}) == 1:
-            return Outcome(found[0].outcome, found[0].why, parts, seen)
-        whys = "; ".join(f"{name}: {each.why}" for name, each in outcomes.items())
-        return Outcome(found[0].outcome, whys, parts, seen)
+        return Outcome(outcome, "; ".join(f"{name}: {each.why}" for name, each in outcomes.items()), parts, seen)
     each_said = "; ".join(f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items())
-    why = f"it depends on {depends_on}, which the source does not name: {each_said}"
-    return Outcome(UNDECIDED, why, parts, seen)
+    return Outcome(outcome, f"it depends on {depends_on}, which the source does not name: {each_said}", parts, seen)
 
 
-def count_words(outcomes: Sequence[Outcome]) -> str:
-    """Say how many claims came out how: `Of 28 published claims 3 hold here, 5 do not, and 20 are not decided here.`"""
-    counts = Counter(each.outcome for each in outcomes)
-    hold, fail, undecided = (counts[outcome] for outcome in OUTCOMES)
+def count_words(outcomes: Sequence[str]) -> str:
+    """Say how many claims came out how: `Of 28 published claims 12 hold here, 9 do not, ...`."""
+    hold, fail, close, absent = (outcomes.count(outcome) for outcome in OUTCOMES)
     return (
         f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} do{'es' * (fail == 1)} not, "
-        f"and {undecided} are not decided here."
+        f"{close} {'is' if close == 1 else 'are'} too close to tell, and {absent} cannot be judged from this run."
     )

@@ -12,13 +12,18 @@ from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
 from runner.present.frames import Tables
 from runner.present.look import captions, style
-from runner.present.published.claims import FAILS, HOLDS, OUTCOMES, UNDECIDED, Part
+from runner.present.published.claims import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES, Part
 from runner.present.published.counterparts import CLOSED, OPEN, repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
 TITLE = "What was claimed, and what was measured"
-LOOKS = {HOLDS: (style.INK, "o", False), FAILS: (style.INK, "X", False), UNDECIDED: (style.GREY, "o", True)}
+LOOKS = {
+    HOLDS: (style.INK, "o", False),
+    FAILS: (style.INK, "X", False),
+    CLOSE: (style.INK, "o", True),
+    ABSENT: (style.GREY, "o", True),
+}
 """Outcome -> colour, marker, and whether it is hollow."""
 
 
@@ -35,11 +40,10 @@ def measured(tables: Tables) -> Chart:
     if not groups:
         reason = f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
         return empty(TITLE, "what was claimed and measured", reason)
-    words = "Intervals of the comparisons of one claim hold together with 95 % (Bonferroni), within blocks."
+    words = "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's correction."
     key = (
         "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
-        "Cross: it does not. Hollow: not decided, since the interval reaches across the border, or the ratio is not "
-        "the servers' own."
+        "Cross: it does not. Hollow: too close to the border. Hollow and grey: the ratio is not the servers'."
     )
     caption = captions.caption(tables, _trials(tables), words)
     return forest.forest(TITLE, caption, key, groups, "ratio", lambda _: _describe(judged))
@@ -73,8 +77,8 @@ def _mark(part: Part) -> forest.Mark:
     return forest.Mark(part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow)
 
 
-def _row(judged: Judged, marks: tuple[forest.Mark, ...]) -> forest.Row:
+def _row(judged: Judged, marks: tuple[forest.Mark, ...]) -> forest.ForestRow:
     claim = judged.claim
     compared = f"{marks[0].ratio:.2f}" if len(marks) == 1 else captions.plural(len(marks), "comparison")
     note = f"claimed {claim.range_words}\n{compared}"
-    return forest.Row(claim.short, note, marks, band=(claim.at_least, claim.at_most))
+    return forest.ForestRow(claim.short, note, marks, band=(claim.at_least, claim.at_most))

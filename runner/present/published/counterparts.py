@@ -32,7 +32,12 @@ CLOSED = {
     "postgres-insert": ("devices-insert", "devices-insert-k6"),
 }
 """Published scenario -> the workloads that repeat it in closed loops."""
-OPEN = {"static": ("static-ramp", "static-rates"), "postgres-insert": ("devices-insert-ramp",)}
+OPEN = {
+    "experiments": ("rates",),
+    "experiments-md5": ("rates-md5",),
+    "static": ("static-ramp", "static-rates"),
+    "postgres-insert": ("devices-insert-ramp",),
+}
 """Published scenario -> the workloads that repeat it at offered rates."""
 USERS = 3000
 """Virtual users of the published loads by k6."""
@@ -141,6 +146,12 @@ def _chosen(tables: Tables, workloads: tuple[str, ...], load_model: str) -> pd.D
     return trials[known].sort_values(["load_order", "trial_order"])
 
 
+def without_terms(trials: pd.DataFrame) -> pd.Series[str]:
+    """Return what each trial's load is called, whatever the share of a core and the slices it was measured in."""
+    pairs = zip(trials["load"], trials["terms"], strict=True)
+    return pd.Series([load.removesuffix(f", {terms}" * bool(terms)) for load, terms in pairs], index=trials.index)
+
+
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a scenario by k6 under the load whose number of users is nearest to the published one."""
     trials = closed(tables, scenario)
@@ -150,6 +161,8 @@ def users(tables: Tables, scenario: str) -> pd.DataFrame:
 LOADS = {
     "experiments": ("experiments", (users,), "a closed loop of experiments"),
     "experiments-md5": ("experiments-md5", (users,), "a closed loop of experiments-md5"),
+    "experiments offered": ("experiments", (offered,), "experiments at offered rates"),
+    "experiments-md5 offered": ("experiments-md5", (offered,), "experiments-md5 at offered rates"),
     "static": ("static", (closed, offered), "the static list in a closed loop"),
     "static closed": ("static", (closed,), "the static list in a closed loop"),
     "static offered": ("static", (offered,), "the static list at offered rates"),

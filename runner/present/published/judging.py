@@ -6,10 +6,9 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
-from scipy.special import stdtrit
 
 from runner.limits import Limit
 from runner.model import LabError
@@ -17,18 +16,13 @@ from runner.present.answers.summary import noise_floor
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
-from runner.present.published.claims import FAILS, FILE, HOLDS, UNDECIDED, Claim, Comparison, Outcome, Part
-from runner.present.published.counterparts import STAND_INS, Cell, cell
-from runner.present.published.quantities import QUANTITIES, Rule
+from runner.present.published.claims import ABSENT, CLOSE, FILE, Claim, Comparison, Outcome, Part
+from runner.present.published.counterparts import STAND_INS, Cell, cell, without_terms
+from runner.present.published.quantities import QUANTITIES, Bar, Rule
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, ratio
+from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
 
 T = TypeVar("T")
-WHY = {
-    HOLDS: "the interval lies within what is claimed",
-    FAILS: "the interval lies beyond what is claimed",
-    UNDECIDED: "the interval reaches across the border of what is claimed: more trials would decide",
-}
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
 
 
@@ -39,12 +33,35 @@ class Judged:
     claim: Claim
     outcome: Outcome
 
+    @property
+    def ratios(self) -> list[str]:
+        """What was measured, one text per comparison."""
+        return [f"{part.words}: {part.ratio_words}" for part in self.outcome.parts if part.ratio is not None]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain values, for programs; an end of an interval that is not known is null."""
+        keys = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails")
+        parts = [{key: getattr(part, key) for key in keys} | _plain(part.ratio) for part in self.outcome.parts]
+        about = {key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")}
+        claimed = {"at_least": self.claim.at_least or None, "at_most": _finite(self.claim.at_most)}
+        return {**about, **claimed, "outcome": self.outcome.outcome, "why": self.outcome.why, "comparisons": parts}
+
+
+def _plain(ratio: Ratio | None) -> dict[str, float | None]:
+    if ratio is None:
+        return dict.fromkeys(("ratio", "low", "high"))
+    return {"ratio": ratio.ratio, "low": ratio.low or None, "high": _finite(ratio.high)}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
 
 @functools.lru_cache(maxsize=1)
 def judge_all(tables: Tables) -> tuple[Judged, ...]:
     """Return every claim with its outcome in a run; LabError for an entry that is not whole."""
-    whole = tables.on_whole_cores
-    return tuple(Judged(claim, judge(whole, claim)) for claim in claims.read_claims())
+    return tuple(Judged(claim, judge(tables, claim)) for claim in claims.read_claims())
 
 
 def judge(tables: Tables, claim: Claim) -> Outcome:
@@ -59,22 +76,24 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
         return _judged(tables, claim, {})
     loads = [load for each in claim.compare for load in _loads(tables, each.load, (), each.modes, each.connections)]
     names = counterparts.standing_in(language, {str(name) for _, trials, _ in loads for name in trials["server"]})
-    outcomes = {name: _judged(tables, claim, {language: name}) for name in names}
+    outcomes = {name: _judged(tables, claim, {language: name}, len(names)) for name in names}
     return claims.whichever(outcomes, f"which framework `{language}` is")
 
 
-def _judged(tables: Tables, claim: Claim, stand_in: Mapping[str, str]) -> Outcome:
+def _judged(tables: Tables, claim: Claim, stand_in: Mapping[str, str], readings: int = 1) -> Outcome:
     asked = [_questions(tables, each, stand_in) for each in claim.compare]
     every = [question for questions in asked for question in questions]
     cells = [question.cells for question in every]
     seen = [sentence for name in claim.also for sentence in _named(NOTES, name, claim)(tables, cells)]
     if not claim.depends_on:
-        return claims.combined(weigh(tables, claim, every), seen, claim.combine)
-    readings = {
-        each.reading: claims.combined(weigh(tables, claim, questions), seen, claim.combine)
+        return claims.combined(weigh(tables, claim, every), claim, seen, level(tables.manifest), readings)
+    outcomes = {
+        each.reading: claims.combined(
+            weigh(tables, claim, questions), claim, seen, level(tables.manifest), readings * len(asked)
+        )
         for each, questions in zip(claim.compare, asked, strict=True)
     }
-    return claims.whichever(readings, claim.depends_on)
+    return claims.whichever(outcomes, claim.depends_on)
 
 
 def _named(functions: Mapping[str, T], name: str, claim: Claim) -> T:
@@ -104,10 +123,53 @@ def _questions(tables: Tables, asked: Comparison, stand_in: Mapping[str, str]) -
     other = asked.against
     loads = _loads(tables, asked.load, servers, asked.modes, asked.connections)
     others = _loads(tables, other.load or asked.load, servers, asked.modes, other.connections or asked.connections)
+    if other.load:  # of several rates those that both have
+        by_label = {load[0]: load for load in others}
+        loads = [load for load in loads if load[0] in by_label] or loads[:1]
+        others = [by_label.get(load[0], others[0]) for load in loads]
     return [
-        _question(tables, asked, label, cell(trials, servers[0], sought), cell(rest, servers[-1], rest_sought))
-        for (label, trials, sought), (_, rest, rest_sought) in zip(loads, others, strict=True)
+        _question_on_best_terms(tables, asked, servers, load, against)
+        for load, against in zip(loads, others, strict=True)
     ]
+
+
+Load = tuple[str, pd.DataFrame, str]
+"""What a load is called in short, its trials on all terms, and what is said where there are none."""
+TERMS = ["idle", "share", "database_share"]
+"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
+
+
+def _question_on_best_terms(
+    tables: Tables, asked: Comparison, servers: Sequence[str], load: Load, against: Load
+) -> Question:
+    """Return the ratio on the terms on which it can be given, chosen by what limited the trials and never by a value.
+
+    First where every cell may be compared, then where one of them bounds the ratio, then where there are most trials.
+    """
+    (label, trials, sought), (_, rest, rest_sought) = load, against
+    parts, others = _by_terms(trials), _by_terms(rest)
+    both = [terms for terms in parts if terms in others] or list(parts)[:1]
+    found = [
+        _question(
+            tables, asked, label,
+            cell(parts[terms], servers[0], sought), cell(others.get(terms, rest), servers[-1], rest_sought),
+        )
+        for terms in both
+    ]  # fmt: skip
+    return min(found, key=lambda question: _standing(tables, question))
+
+
+def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
+    """Return the trials on each of their terms, the first that serves first; without trials there are none of them."""
+    ordered = trials.sort_values(TERMS, ascending=[True, False, False], kind="stable")
+    return {tuple(terms): own for terms, own in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
+
+
+def _standing(tables: Tables, question: Question) -> tuple[bool, int, bool]:
+    """Return what makes a question better than the same on other terms: the smaller tuple is the better."""
+    fewest = min(sample.n for sample in question.samples)
+    bars = [] if any(each.absence for each in question.cells) else _bars(tables, question)
+    return any(each.absence for each in question.cells), sum(1 if bar.is_floor else 2 for bar in bars), fewest < FEWEST
 
 
 def _loads(
@@ -122,19 +184,20 @@ def _loads(
         return [(f"{MODES[mode]}, {number}", *counterparts.connections(tables, mode, number)) for mode, number in pairs]
     scenario, choices, sought = counterparts.LOADS[kind]
     trials = pd.concat([choose(tables, scenario) for choose in choices])
-    if kind.startswith("experiments"):
-        return [(kind, trials, sought)]
-    loads = {str(load): own for load, own in trials.groupby("load", sort=False)}
+    if kind in ("experiments", "experiments-md5"):
+        return [("", trials, sought)]
+    loads = {str(load): own for load, own in trials.groupby(without_terms(trials), sort=False)}
     common = {load: own for load, own in loads.items() if set(servers) <= set(own["server"])}
     chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
-    return [(load, own, sought) for load, own in chosen.items()]
+    # A rate is called the same whatever was sent at it.
+    return [(load.removeprefix(f"{own['workload'].min()}, "), own, sought) for load, own in chosen.items()]
 
 
 def _question(tables: Tables, asked: Comparison, load: str, a: Cell, b: Cell) -> Question:
     one_cell = (a.server, a.load) == (b.server, b.load)
     name, other = asked.quantity, asked.against.quantity or asked.quantity
     quantity = QUANTITIES[name]
-    usual = "{servers} {noun}" if asked.load.startswith("experiments") else "{servers} {noun}, {load}"
+    usual = "{servers} {noun}, {load}" if load else "{servers} {noun}"
     servers = "/".join(dict.fromkeys((a.server, b.server)))
     words = (asked.words or usual).replace("{servers}", servers).replace("{noun}", quantity.noun)
     names = (a.server, b.server) if a.server != b.server else (a.load, b.load)
@@ -152,33 +215,60 @@ def _question(tables: Tables, asked: Comparison, load: str, a: Cell, b: Cell) ->
 
 
 def weigh(tables: Tables, claim: Claim, questions: Sequence[Question]) -> tuple[Part, ...]:
-    """Return what each question of a claim comes to.
-
-    Intervals hold together with 95 %: each has the confidence 1 - 0.05 / m (Bonferroni), so that a claim of many parts
-    is refuted by chance no more often than one of a single part.
-    """
-    return tuple(_weighed(tables, claim, question, len(questions)) for question in questions)
+    """Return what each question of a claim comes to, before the claim is decided from all of them."""
+    return tuple(_weighed(tables, claim, question) for question in questions)
 
 
-def _weighed(tables: Tables, claim: Claim, question: Question, together: int) -> Part:
-    def undecided(why: str, numbers: str = "", values: str = "", found: Ratio | None = None) -> Part:
-        return Part(question.words, values, found, UNDECIDED, why, numbers)
+def _weighed(tables: Tables, claim: Claim, question: Question) -> Part:
+    def absent(why: str, numbers: str = "", values: str = "", found: Ratio | None = None) -> Part:
+        return replace(part, values=values, ratio=found, outcome=ABSENT, why=why, numbers=numbers)
 
+    part = Part(question.words, "", None, CLOSE, "", loads=tuple(each.load for each in question.cells))
     for each in question.cells:
         if each.absence:
-            return undecided(each.absence)
+            return absent(each.absence)
     if not min(sample.n for sample in question.samples):
-        return undecided("this run did not record it")
-    values, found = _values(question), ratio(*question.samples)
-    found = None if found is None else joint(found, together, _floor(tables, question))
+        return absent("this run did not record it")
+    values, found = _values(question), ratio(*question.samples, confidence=1 - level(tables.manifest))
+    floor = _floor(tables, question)
+    found = None if found is None else replace(found, low=found.low / floor, high=found.high * floor)
     bars = {_name(question, each): bar for each in question.cells if (bar := question.rule(tables, each))}
-    if bars:
-        first = min(bars.values(), key=lambda bar: _gravity(bar.why))
-        return undecided(first.why, "; ".join(f"{name}: {bar.numbers}" for name, bar in bars.items()), values, found)
+    first = min(bars.values(), key=lambda bar: _gravity(bar.why), default=None)
+    numbers = "; ".join(f"{name}: {bar.numbers}" for name, bar in bars.items())
+    if first and not (len(bars) == 1 and len(question.cells) == 2 and first.is_floor and found):
+        return absent(first.why, numbers, values, found)
     if found is None:
-        return undecided(TOO_FEW, values=values)
-    outcome = claims.claimed(found, claim)
-    return Part(question.words, values, found, outcome, WHY[outcome])
+        return absent(TOO_FEW, values=values)
+    if first:
+        known = replace(found, high=math.inf) if _name(question, question.cells[0]) in bars else replace(found, low=0.0)
+        return _tested(replace(part, values=values, ratio=known, why=first.why, numbers=numbers), claim, floor)
+    return _tested(replace(part, values=values, ratio=found), claim, floor)
+
+
+def _tested(part: Part, claim: Claim, floor: float) -> Part:
+    """Return a part with its p-values; one-sided tests, of which a bound on one side allows only one.
+
+    What noise makes of one program under two labels (`floor`) is added to the distance from every border.
+    """
+    found = part.ratio
+    assert found is not None
+
+    def below(border: float) -> float:
+        return 1.0 if found.high == math.inf else found.p_below(border / floor)
+
+    def above(border: float) -> float:
+        return 1.0 if found.low == 0 else found.p_above(border * floor)
+
+    within, beyond = [], []
+    if claim.at_least > 0:
+        within, beyond = [above(claim.at_least)], [below(claim.at_least)]
+    if claim.at_most < math.inf:
+        within, beyond = [*within, below(claim.at_most)], [*beyond, above(claim.at_most)]
+    return replace(part, p_holds=max(within), p_fails=len(beyond) * min(beyond))
+
+
+def _bars(tables: Tables, question: Question) -> list[Bar]:
+    return [bar for each in question.cells if (bar := question.rule(tables, each))]
 
 
 def _name(question: Question, each: Cell) -> str:
@@ -200,14 +290,10 @@ def _values(question: Question) -> str:
 
 
 def _floor(tables: Tables, question: Question) -> float:
-    floors = [noise_floor(tables, each.load, question.column) for each in question.cells if question.column]
+    """Return the noise floor of trials of their own; within sessions the interval holds all noise (docs/method.md)."""
+    floors = [
+        noise_floor(tables, each.load, question.column)
+        for each in question.cells
+        if question.column and not each.sealed["session"].astype(bool).all()
+    ]
     return max(floors, default=1)
-
-
-def joint(found: Ratio, together: int, floor: float = 1.0) -> Ratio:
-    """Return a ratio whose interval holds together with those of `together` - 1 others with 95 %.
-
-    What noise makes of one program under two labels (`floor`) is added at both ends.
-    """
-    half = -float(stdtrit(found.degrees, ALPHA / together / 2)) * found.standard_error + math.log(floor)
-    return replace(found, low=found.ratio * math.exp(-half), high=found.ratio * math.exp(half))

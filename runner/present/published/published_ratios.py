@@ -94,7 +94,7 @@ def dumbbells(tables: Tables) -> Chart:
     if not any(math.isfinite(pair.ours) for pair in found):
         reason = "This run has no load and pair of servers that a source compares."
         return empty(TITLE, "published ratios beside ours", reason)
-    groups: dict[str, list[forest.Row]] = {}
+    groups: dict[str, list[forest.ForestRow]] = {}
     for pair in found:
         groups.setdefault(pair.load, []).append(_row(pair))
     words = (
@@ -119,12 +119,12 @@ def _describe(chart: Chart) -> str:
     return fit(head, [Form(texts, "ratio")])
 
 
-def _row(pair: Pair) -> forest.Row:
+def _row(pair: Pair) -> forest.ForestRow:
     of = pair.interval
     published = f"published {pair.published:.2f}"
     if pair.why:
-        return forest.Row(pair.words, f"{published}\nnot here", other=pair.published)
+        return forest.ForestRow(pair.words, f"{published}\nnot here", other=pair.published)
     ends = (of.low, of.high) if of else (math.nan, math.nan)
     mark = forest.Mark(pair.ours, *ends, style.INK if pair.own else style.GREY, hollow=not pair.own)
     here = f"here {pair.ours:.2f}" + (f" [{of.low:.2f}–{of.high:.2f}]" if of else "")
-    return forest.Row(pair.words, f"{published}\n{here}", (mark,), other=pair.published)
+    return forest.ForestRow(pair.words, f"{published}\n{here}", (mark,), other=pair.published)

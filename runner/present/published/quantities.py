@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -21,12 +21,18 @@ from runner.present.statistics.stats import carried_quantile, spread
 
 @dataclass(frozen=True)
 class Bar:
-    """Why a cell may not be compared, and the numbers that say so."""
+    """Why a cell may not be compared, and the numbers that say so.
+
+    With `is_floor` the cell's value is the least that the server can do, so that it bounds a ratio on one side.
+    """
 
     why: str
     numbers: str
+    is_floor: bool = False
 
 
+FLOORS = {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
+"""Limits with which a server did what it was asked for, and could have done more."""
 Rule = Callable[[Tables, Cell], Bar | None]
 """Returns None where a quantity of a cell may be compared."""
 
@@ -39,8 +45,13 @@ def anywhere(_tables: Tables, _cell: Cell) -> Bar | None:
 
 
 def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
-    """Allow cells whose server was the limit in every trial: only then a rate is the server's."""
-    return None if server_bound(cell.sealed) else _barred(tables, cell, Limit.SERVER)
+    """Allow cells whose server was the limit in every trial: only then a rate is the server's.
+
+    Where another side was the limit of some, the server can do at least what it did.
+    """
+    if server_bound(cell.sealed):
+        return None
+    return replace(_barred(tables, cell, Limit.SERVER), is_floor=set(limits_of(cell.sealed)) <= FLOORS)
 
 
 def unlimited(tables: Tables, cell: Cell) -> Bar | None:

@@ -13,7 +13,7 @@ from runner.present.answers.ranking_text import times
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look import captions, style
 from runner.present.published import counterparts
-from runner.present.published.claims import FAILS, HOLDS, UNDECIDED, Outcome
+from runner.present.published.claims import ABSENT, FAILS, HOLDS, Outcome
 from runner.present.published.counterparts import STAND_INS, WINDOWS, Cell, cell, closed, offered, users
 from runner.present.published.quantities import QUANTITIES, in_column
 from runner.present.statistics.inference import FEWEST, ratio
@@ -40,7 +40,7 @@ def no_failed_requests(tables: Tables) -> Outcome:
         return Outcome(FAILS, "requests failed", seen=seen)
     missing = [name for name in ("rust", "echo") if not set(STAND_INS.get(name, (name,))) & set(counted["server"])]
     if missing:
-        return Outcome(UNDECIDED, f"this run has no count of {' and '.join(missing)} under experiments", seen=seen)
+        return Outcome(ABSENT, f"this run has no count of {' and '.join(missing)} under experiments", seen=seen)
     return Outcome(HOLDS, f"none of {counted['requests'].sum():,.0f} requests failed", seen=seen)
 
 
@@ -56,7 +56,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     trials = pd.concat([closed(tables, "postgres-insert"), offered(tables, "postgres-insert")])
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
-        return Outcome(UNDECIDED, "this run has no sealed trial of them that inserts")
+        return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
     share = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     place = captions.database_place(tables.manifest)
@@ -74,21 +74,21 @@ def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
     cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
     often = cells.mean()[cells.size() >= FEWEST]
     if often.empty:
-        return Outcome(UNDECIDED, f"not enough trials: no cell has {FEWEST}")
+        return Outcome(ABSENT, f"not enough trials: no cell has {FEWEST}")
     if often.max() > MOSTLY:
         load, server = often.index[int(often.to_numpy().argmax())]
         share = f"{100 * often.max():.0f} %"
         return Outcome(FAILS, f"the database was the limit in {share} of the trials of {server} under {load}")
     missing = [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]
     if missing:
-        return Outcome(UNDECIDED, f"this run has no inserts of {' and '.join(missing)}")
+        return Outcome(ABSENT, f"this run has no inserts of {' and '.join(missing)}")
     count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if count or not highest_pct < BUSY:
         why = (
             f"in {count} of {captions.plural(len(sealed), 'trial')} the limit was the database or is unknown, and its "
             f"CPU use reached {style.number(highest_pct)} %"
         )
-        return Outcome(UNDECIDED, why)
+        return Outcome(ABSENT, why)
     return Outcome(HOLDS, "the database was the limit in no trial, and its CPU was never full")
 
 
@@ -100,7 +100,7 @@ def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     trials = closed(tables, "count")
     ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:
-        return Outcome(UNDECIDED, "this run has no trial of GET /count by wrk that records its threads")
+        return Outcome(ABSENT, "this run has no trial of GET /count by wrk that records its threads")
     found = {(number, threads): counterparts.opened(number, threads) for number, threads in sorted(set(commands))}
     said = "; ".join(f"-t{t} -c{c} {f'opens {n}' if n else 'does not start'}" for (c, t), n in found.items())
     pairs = ours[["connections", "threads"]].drop_duplicates().sort_values(["connections", "threads"]).astype(int)
@@ -122,7 +122,7 @@ def counters_race(tables: Tables) -> Outcome:
     trials = trials[trials["server"].isin(("axum", "gin"))]
     checks = _counts(tables, set(trials["trial_id"]))
     if not checks:
-        return Outcome(UNDECIDED, "this run has no record of axum and gin in which their counts were reconciled")
+        return Outcome(ABSENT, "this run has no record of axum and gin in which their counts were reconciled")
     wrong = {trial: detail for trial, (ok, detail) in checks.items() if not ok}
     named = " and ".join(sorted(set(trials.loc[trials["trial_id"].isin(checks), "server"])))
     agree = f"{len(checks) - len(wrong)} of {captions.plural(len(checks), 'trial')} of {named} agree."

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from runner.present.chart import Axis, Cell, Chart, chart, points
-from runner.present.figures import seconds
+from runner.present.chart import DASHED, Axis, Cell, Chart, chart, points, seconds_axes
+from runner.present.figures import clients, seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.seconds import FINE_S
 from runner.present.look import captions, scales, style
@@ -39,6 +39,9 @@ LANES = {
 }
 """Kind of event -> what its lane is called."""
 LANE_IN, RIGHT_IN = 0.26, 0.75
+CPU = "CPU, %"
+Windows = tuple[Floats, Floats, Floats]
+"""Begin, end and value of each."""
 NUMBER_ROOM = 0.035
 """Share of the panel's width that a spike's number needs."""
 
@@ -61,7 +64,7 @@ def spikes(view: View) -> Chart:
 
     In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid is false in a spike.
     """
-    names = _names(view)
+    names = clients.names(view.case)
     rows = [
         points(
             Cell(side, names[side], view.case.frame), "CPU", track.end_s, track.cpu_pct, track.baseline_pct,
@@ -73,16 +76,12 @@ def spikes(view: View) -> Chart:
         _title(view),
         pd.concat(rows, ignore_index=True),
         Axis("seconds since the load began", "seconds since the load began", " s"),
-        Axis("CPU, %", "CPU in % of a core", " %"),
+        Axis(CPU, "CPU in % of a core", " %"),
         caption=captions.caption(view.case.tables, view.case.frame, _words(view)),
         noun="side",
         draw=lambda _: timeline(view),
         describe=lambda _: describe(view),
     )
-
-
-def _names(view: View) -> dict[str, str]:
-    return {"server": str(view.case.row["server"]), "generator": view.case.tool, "database": "PostgreSQL"}
 
 
 def _spiking(track: Track) -> NDArray[np.bool_]:
@@ -104,7 +103,7 @@ def timeline(view: View) -> Figure:
         _events_panel(view),
     ]
     rows = [
-        style.Row(
+        style.PanelRow(
             panel_in=panel.height_in,
             heading_in=0.58 if panel.words else 0.36,
             axis_in=0.72 if panel is panels[-1] else 0.08,
@@ -171,36 +170,46 @@ def _number(ax: Axes, view: View) -> None:
 # --- CPU --------------------------------------------------------------------------------------------------
 
 
-def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
-    name = _names(view)[subject]
-    words = _peak_words(view) if subject == "server" else ""
-    color = look.color if subject == "server" else style.GREY
+def _steps_panel(
+    view: View, name: str, words: str, height_in: float, windows: Windows, unit: str, axis: str,
+    more: Callable[[Axes], None], **drawn: Any,
+) -> _Panel:  # fmt: skip
+    """Return a panel of a value for each window (begin, end, value), zero-based; `more` draws what else it has."""
+    start_s, end_s, value = windows
 
     def draw(ax: Axes) -> None:
-        track = view.tracks[subject]
-        _windows(ax, track.start_s, track.end_s, track.cpu_pct, color=color, lw=1.1, label=subject)
-        if math.isfinite(track.deviation_pct):
-            limit = track.baseline_pct + LIMIT * track.deviation_pct
-            middle = (track.start_s + track.end_s) / 2
-            ax.plot(middle, limit, color=style.INK, lw=0.9, ls=(0, (4, 2.5)), label="limit")
-        if subject == "server":
-            _mark_peaks(ax, view)
-        shown = (track.end_s > view.start_s) & (track.start_s < view.stop_s)
-        ax.set_ylim(0, 1.25 * max(float(track.cpu_pct[shown].max(initial=0.0)), 10.0))
+        _windows(ax, *windows, **drawn)
+        more(ax)
+        shown = (end_s > view.start_s) & (start_s < view.stop_s)
+        spare, least = (1.25, 10.0) if axis == CPU else (1.15, 1.0)
+        ax.set_ylim(0, spare * max(float(value[shown].max(initial=0.0)), least))
         scales.even_axis(ax, "y")
-        ax.set_ylabel("CPU, %")
+        ax.set_ylabel(axis)
 
     def read(t_s: float, _: float) -> str:
-        track = view.tracks[subject]
-        return f"{name}, {t_s:.2f} s: {style.number(_at(track.start_s, track.end_s, track.cpu_pct, t_s))} % of a core"
+        who = f"{name.partition(': ')[2]}, " if axis == CPU else ""
+        place = int(np.searchsorted(start_s, t_s, side="right")) - 1
+        inside = place >= 0 and t_s <= end_s[place]
+        return f"{who}{t_s:.2f} s: {style.number(float(value[place]) if inside else math.nan)} {unit}"
 
-    return _Panel(f"{subject.capitalize()}: {name}", words, 1.75 if subject == "server" else 0.85, draw, read)
+    return _Panel(name, words, height_in, draw, read)
 
 
-def _at(start_s: Floats, end_s: Floats, value: Floats, t_s: float) -> float:
-    """Return the value of the window that a second is in; NaN where it is in none."""
-    place = int(np.searchsorted(start_s, t_s, side="right")) - 1
-    return float(value[place]) if place >= 0 and t_s <= end_s[place] else math.nan
+def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
+    track, is_server = view.tracks[subject], subject == "server"
+
+    def more(ax: Axes) -> None:
+        if math.isfinite(track.deviation_pct):
+            limit, middle = track.baseline_pct + LIMIT * track.deviation_pct, (track.start_s + track.end_s) / 2
+            ax.plot(middle, limit, color=style.INK, lw=0.9, ls=DASHED, label="limit")
+        if is_server:
+            _mark_peaks(ax, view)
+
+    return _steps_panel(
+        view, f"{subject.capitalize()}: {clients.names(view.case)[subject]}", _peak_words(view) if is_server else "",
+        1.75 if is_server else 0.85, (track.start_s, track.end_s, track.cpu_pct), "% of a core", CPU, more,
+        color=look.color if is_server else style.GREY, lw=1.1, label=subject,
+    )  # fmt: skip
 
 
 def _windows(ax: Axes, start_s: Floats, end_s: Floats, value: Floats, **drawn: Any) -> None:
@@ -248,31 +257,21 @@ def _rate_panel(view: View) -> list[_Panel]:
     """Return the panel of requests/s, in bins of 0.1 s or between two counts of the server's; none without either."""
     rows = view.case.tables.throughput
     own = rows[rows["trial_id"] == view.case.trial_id].sort_values("t_s")
+    counted = view.samples[view.samples["requests"].notna()].sort_values("t_s")
     if len(own):
-        start = own["t_s"].to_numpy(dtype=np.float64)
         # The last bin is hardly ever full.
-        bins = start[:-1], start[:-1] + FINE_S, own["requests"].to_numpy(dtype=np.float64)[:-1] / FINE_S
-        return [_panel_of_rates(view, f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s", *bins)]
-    told = view.samples[view.samples["requests"].notna()].sort_values("t_s")
-    if len(told) < 2:
+        start, requests = own[["t_s", "requests"]].to_numpy(dtype=np.float64)[:-1].T
+        name, windows = (
+            f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s",
+            (start, start + FINE_S, requests / FINE_S),
+        )
+    elif len(counted) >= 2:
+        at, count = counted[["t_s", "requests"]].to_numpy(dtype=np.float64).T
+        name, windows = "Requests/s, as the server counted them", (at[:-1], at[1:], np.diff(count) / np.diff(at))
+    else:
         return []
-    at, count = (told[name].to_numpy(dtype=np.float64) for name in ("t_s", "requests"))
-    rates = np.diff(count) / np.diff(at)
-    return [_panel_of_rates(view, "Requests/s, as the server counted them", at[:-1], at[1:], rates)]
-
-
-def _panel_of_rates(view: View, name: str, start_s: Floats, end_s: Floats, value: Floats) -> _Panel:
-    def draw(ax: Axes) -> None:
-        _windows(ax, start_s, end_s, value, color=style.INK, lw=1.0, label="requests")
-        shown = (end_s > view.start_s) & (start_s < view.stop_s)
-        ax.set_ylim(0, 1.15 * max(float(value[shown].max(initial=0.0)), 1.0))
-        scales.even_axis(ax, "y")
-        ax.set_ylabel("req/s")
-
-    def read(t_s: float, _: float) -> str:
-        return f"{t_s:.2f} s: {style.number(_at(start_s, end_s, value, t_s))} requests/s"
-
-    return _Panel(name, "", 0.85, draw, read)
+    drawn = {"color": style.INK, "lw": 1.0, "label": "requests"}
+    return [_steps_panel(view, name, "", 0.85, windows, "requests/s", "req/s", lambda _: None, **drawn)]
 
 
 def _latency_panel(view: View, look: Identity) -> list[_Panel]:
@@ -301,7 +300,6 @@ def _draw_latency(
     ax: Axes, view: View, look: Identity, lines: dict[str, pd.DataFrame], probe: pd.DataFrame | None
 ) -> None:
     ends = []
-    ax.set_yscale("log")
     if probe is not None and len(probe):
         ax.plot(probe["t_s"], probe["latency_ms"], ls="", marker=".", ms=3, color=PROBE.color, label="probe")
         ends.append(("probe", PROBE, float(probe["t_s"].iloc[-1]), float(probe["latency_ms"].median())))
@@ -310,11 +308,7 @@ def _draw_latency(
         shown = line[line["t_s"].between(view.start_s, view.stop_s)]
         if len(shown):
             ends.append((name, look, float(shown["t_s"].iloc[-1]), float(shown["value"].iloc[-1])))
-    low, high = ax.get_ylim()
-    spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
-    ax.set_ylim(low / spare, high * spare)
-    ax.set_xlim(view.start_s, view.stop_s)
-    scales.log_axis(ax, "y")
+    seconds_axes(ax, view.start_s, view.stop_s)
     ax.set_ylabel("ms (log)")
     style.label_ends(ax, ends)
 

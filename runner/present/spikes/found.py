@@ -23,18 +23,7 @@ a chance q of each, there would be n q (1 - q) stretches in n windows, from whic
 for L windows or more with the chance q^(L-1). Where no more are as long as that (binomial, P > CHANCE), the least
 length grows by a window, until more are or none is left. Spikes that are there, one or many, are far beyond it.
 
-False spikes in 1,000 simulated trials of 30 s at 20 Hz, 600 windows each, of a server that is steady:
-
-| noise | as here | without the rule of chance | the MAD alone as well |
-|---|---|---|---|
-| normal, independent or like the window before; a duty cycle of 100 ms; one full CPU | 0 | 0 | 0 |
-| jobs of 20 ms, independent, one a window on the average | 0 | 0 | 0 |
-| exponential | 2 | 9 | 134 |
-| log-normal, sigma 1 | 14 | 204 | 1,164 |
-| jobs of 20 ms, independent, in every tenth window | 171, in 25 trials | 5,374 | 5,374 |
-| jobs of 20 ms, independent, 0.3 a window | 193, in 13 trials | 7,489 | 28,012 |
-
-tests/test_present_spikes.py repeats it.
+docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
 """
 
 from __future__ import annotations

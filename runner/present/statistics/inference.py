@@ -1,28 +1,15 @@
 """Intervals of medians and of ratios of two servers, over trials; none where the trials are too few to carry one.
 
-A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers ran in the
-same blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001, Statistical Approaches to
-Establishing Bioequivalence). The bootstrap of log medians, the habit for such ratios, does not keep its promise.
-Coverage in % of nominal 95 % intervals with 5, 6 and 10 trials a side, 10,000 simulated campaigns each (SE 0.2):
-
-| noise; shared effect of a block | bootstrap | of whole blocks | Wilcoxon's, exact | Student's |
-|---|---|---|---|---|
-| normal; none | 96.8, 95.9, 96.7 | 94.0, 93.3, 95.8 | 94.0, 96.6, 95.3 | 95.2, 94.8, 95.2 |
-| normal; as large as the noise | 99.0, 99.1, 99.2 | 93.2, 93.8, 96.8 | 93.2, 96.7, 95.1 | 94.5, 94.6, 94.8 |
-| normal; three times as large | 100, 99.9, 100 | 94.1, 94.0, 97.5 | 94.1, 96.7, 95.3 | 95.2, 95.1, 95.0 |
-| t with 3 degrees; as large | 99.6, 99.6, 99.7 | 94.0, 93.8, 97.0 | 94.0, 96.6, 95.4 | 96.0, 95.9, 95.7 |
-
-An interval that ignores blocks pays for what both sides share: with large block effects it is three times too
-wide. Wilcoxon's needs no normal noise but has no 95 % below six blocks. Student's stays within 93.7 and 97.2
-under all other noise that was tried (Laplace, one in ten five times as far, uniform, two modes; a side's three
-times the other's), but for one side slowed three times as far as the other by exponential noise: 91 to 93, as its
-mean is skewed. tests/test_inference_simulated.py repeats it.
+A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers ran in the same
+blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001, Statistical Approaches to Establishing
+Bioequivalence). docs/decisions.md has its coverage beside that of the bootstrap of log medians, the habit for such
+ratios, and tests/test_inference_simulated.py repeats it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -35,11 +22,24 @@ from runner.present.statistics.stats import Floats
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
+LOOKS = (6, 9, 12, 16, 20)
+"""Sessions after which a run that stops when it knows is looked at."""
+LOOK_ALPHA = 0.0155
+"""Level of each look, with which 5 % of such runs decide wrongly at any of them.
+
+Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Student's t for few sessions;
+tests/test_inference_simulated.py has the rate.
+"""
 POWER = 0.8
 FEWEST = 5
-"""Trials a side below which no ratio is given: fewer tell too little of their own spread."""
+"""Trials a side below which no ratio is given: fewer say too little of their spread."""
 ROUNDING = 1e-12
 """Differences of logarithms below this are rounding errors of equal values."""
+
+
+def level(manifest: Mapping[str, Any]) -> float:
+    """Return the level of a run's decisions: lower for one that was looked at several times, to stop when it knew."""
+    return LOOK_ALPHA if manifest.get("until") else ALPHA
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,6 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interv
         return None
     j = int(wide_enough[-1])
     return Interval(float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
-
-
-# --- ratios -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +146,7 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio a / b of two servers' geometric means with its 95 % interval.
+    """The ratio a / b of two servers' geometric means with its interval, of 95 % unless another was asked for.
 
     `p` is the t test's of no difference. `blocks` is how many blocks were compared, or 0 where the two have no
     blocks in common. `standard_error` (of the log ratio) and `degrees` are what the interval was made of.
@@ -163,12 +160,26 @@ class Ratio:
     standard_error: float
     degrees: float
 
+    def p_below(self, border: float) -> float:
+        """Return the p-value of "not below `border`": Student's one-sided test of the logarithm."""
+        return self._tail(math.log(border) - math.log(self.ratio))
+
+    def p_above(self, border: float) -> float:
+        """Return the p-value of "not above `border`"."""
+        return self._tail(math.log(self.ratio) - math.log(border))
+
+    def _tail(self, distance: float) -> float:
+        """Return the p-value of a logarithm that lies `distance` on the side that is to be shown."""
+        if self.standard_error > 0:
+            return float(stdtr(self.degrees, -distance / self.standard_error))
+        return 0.0 if distance > ROUNDING else 1.0
+
     def detectable(self, alpha: float = ALPHA) -> float:
-        """Return the ratio (> 1) that as many trials with this spread tell from 1 with 80 % power."""
+        """Return the ratio (> 1) that as many trials with this spread distinguish from 1 with 80 % power."""
         return detectable_ratio(self.standard_error, self.degrees, alpha)
 
 
-def ratio(a: Sample, b: Sample) -> Ratio | None:
+def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | None:
     """Return the ratio of two servers with its interval; None where a side has fewer than `FEWEST` trials.
 
     Compared within blocks over the blocks that both have, where these are at least `FEWEST`; else as two samples.
@@ -177,7 +188,7 @@ def ratio(a: Sample, b: Sample) -> Ratio | None:
         return None
     logs = matched(a, b)
     found = paired(*logs) if logs else unpaired(np.log(a.values), np.log(b.values))
-    low, high = found.interval()
+    low, high = found.interval(confidence)
     return Ratio(
         ratio=float(np.exp(found.estimate)),
         low=float(np.exp(low)),
@@ -201,11 +212,8 @@ def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
     return np.log(a.values[at_a]), np.log(b.values[at_b])
 
 
-# --- power and noise --------------------------------------------------------------------------------------
-
-
 def detectable_ratio(standard_error: float, degrees: float, alpha: float = ALPHA, power: float = POWER) -> float:
-    """Return the smallest ratio (> 1) that a two-sided t test at `alpha` tells from 1 with probability `power`.
+    """Return the smallest ratio (> 1) that a two-sided t test at `alpha` finds with probability `power`.
 
     `standard_error` is that of the log ratio: of n trials a side, s / sqrt(n) with the standard deviation s of
     the differences within blocks (n - 1 degrees), or s * sqrt(2 / n) with s of a side's logarithms (2n - 2). The
@@ -228,6 +236,6 @@ def noise_floor(same: Ratio) -> float:
     return max(same.high, 1 / same.low, 1.0)
 
 
-def is_tie(of: Ratio, floor: float = 1.0) -> bool:
+def is_tie(found: Ratio, floor: float = 1.0) -> bool:
     """Whether a ratio says nothing: its interval overlaps 1, or lies inside the noise floor."""
-    return of.low <= 1 <= of.high or (1 / floor <= of.low and of.high <= floor)
+    return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)

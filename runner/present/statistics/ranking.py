@@ -1,12 +1,12 @@
-"""Rank servers by their trials: those that cannot be told apart share a letter.
+"""Rank servers by their trials: those between which no difference was found share a letter.
 
 Every two servers are compared (`significance.difference_test`), and Holm's correction makes it at most 5 % likely
-that any two equal ones are called different. Two are told apart where the corrected p-value is at most 5 %, the
-ratio's interval excludes 1, and it does not lie inside the noise floor. That is not transitive: a may beat c
-while b can be told from neither. Hence two things are given:
+that any two equal ones are called different. Two differ where the corrected p-value is at most 5 %, the ratio's
+interval excludes 1, and it does not lie inside the noise floor. That is not transitive: a may beat c while b differs
+from neither. Hence two things are given:
 
-- letters: two servers are told apart exactly where they share no letter (above a: a, b: ab, c: b). A letter is a
-  largest set of servers of which no two are told apart (compact letter display by insertion and absorption,
+- letters: two servers differ exactly where they share no letter (above a: a, b: ab, c: b). A letter is a
+  largest set of servers of which no two differ (compact letter display by insertion and absorption,
   Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
 - the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
 """
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from string import ascii_lowercase
 
 import numpy as np
 
@@ -25,11 +26,11 @@ from runner.present.statistics.significance import cliffs_delta, difference_test
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two servers compared: the ratio first / second, what the test says, and whether they are told apart.
+class ServerPair:
+    """Two servers compared: the ratio first / second, what the test says, and whether they differ (`told_apart`).
 
     `p` is Holm's corrected value over all pairs, `delta` Cliff's. `detectable` is the ratio (> 1) that these
-    trials would have told from 1 with 80 % power at Holm's strictest step.
+    trials would have shown with 80 % power at Holm's strictest step.
     """
 
     first: str
@@ -61,16 +62,16 @@ class Ranking:
     """
 
     places: tuple[Place, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ServerPair, ...]
     few: tuple[str, ...]
 
-    def pair(self, first: str, second: str) -> Pair:
+    def pair(self, first: str, second: str) -> ServerPair:
         """Return the comparison of two servers, the one that stands before first."""
         return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
 
     @property
     def transitive(self) -> bool:
-        """Whether the order says it all: two are told apart exactly where some neighbours between them are."""
+        """Whether the order says it all: two differ exactly where some neighbours between them do."""
         names = [place.name for place in self.places]
         apart = [self.pair(*neighbours).told_apart for neighbours in pairwise(names)]
         return all(
@@ -96,23 +97,26 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     return Ranking(places, pairs, few)
 
 
-def _pairs(names: Sequence[str], samples: Mapping[str, Sample], floor: float, more_is_better: bool) -> tuple[Pair, ...]:
+def _pairs(
+    names: Sequence[str], samples: Mapping[str, Sample], floor: float, more_is_better: bool
+) -> tuple[ServerPair, ...]:
     """Compare every two of `names`, the better one first. Where failed trials turn a pair round, it is a tie."""
     combined = list(combinations(names, 2))
     strictest = ALPHA / len(combined)
     found = []
     for first, second in combined:
         a, b = samples[first], samples[second]
-        of, test = ratio(a, b), difference_test(a, b, strictest)
-        assert of is not None and test is not None, "both sides have enough trials"
-        found.append((first, second, of, test, cliffs_delta(a.values, b.values)))
+        between, test = ratio(a, b), difference_test(a, b, strictest)
+        assert between is not None and test is not None, "both sides have enough trials"
+        found.append((first, second, between, test, cliffs_delta(a.values, b.values)))
     corrected = holm(np.array([test.p for _, _, _, test, _ in found]))
     return tuple(
-        Pair(
-            first, second, of, float(p), test.method, delta,
-            bool(p <= ALPHA) and not is_tie(of, floor) and (of.ratio > 1) == more_is_better, of.detectable(strictest),
+        ServerPair(
+            first, second, between, float(p), test.method, delta,
+            bool(p <= ALPHA) and not is_tie(between, floor) and (between.ratio > 1) == more_is_better,
+            between.detectable(strictest),
         )
-        for (first, second, of, test, delta), p in zip(found, corrected, strict=True)
+        for (first, second, between, test, delta), p in zip(found, corrected, strict=True)
     )  # fmt: skip
 
 
@@ -125,17 +129,10 @@ def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> 
     for first, second in apart:
         split = [group - {gone} for group in groups for gone in (first, second) if {first, second} <= group]
         kept = [group for group in groups if not {first, second} <= group]
-        groups = _maximal([*kept, *split])
+        distinct = list(dict.fromkeys([*kept, *split]))
+        groups = [group for group in distinct if not any(group < other for other in distinct)]
     place = {name: number for number, name in enumerate(names)}
     ordered = sorted(groups, key=lambda group: sorted(place[name] for name in group))
-    return {name: "".join(_letter(number) for number, group in enumerate(ordered) if name in group) for name in names}
-
-
-def _maximal(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """Return the groups that are no part of another one, each once."""
-    distinct = list(dict.fromkeys(groups))
-    return [group for group in distinct if not any(group < other for other in distinct)]
-
-
-def _letter(number: int) -> str:
-    return chr(ord("a") + number % 26) * (1 + number // 26)
+    letters = [ascii_lowercase[number % 26] * (1 + number // 26) for number in range(len(ordered))]
+    shown = list(zip(letters, ordered, strict=True))
+    return {name: "".join(letter for letter, group in shown if name in group) for name in names}

@@ -123,7 +123,7 @@ def holm(p_values: ArrayLike) -> Floats:
 def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cliff's delta: P(a > b) - P(a < b) over all pairs of values, from -1 to 1; NaN without values.
 
-    Source: Cliff 1993, Psychological Bulletin 114, 494. It tells how far two servers' trials are apart in rank,
+    Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are apart in rank,
     not by how much: +1 and a ratio of 1.001 go together where the noise is small.
     """
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -137,9 +137,6 @@ def magnitude(delta: float) -> str:
     return next(word for bound, word in MAGNITUDES if abs(delta) < bound)
 
 
-# --- drift ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Drift:
     """Spearman's rho of the order of trials against their residuals, its p-value, and the number of trials."""
@@ -150,7 +147,7 @@ class Drift:
 
 
 def drift(order: ArrayLike, values: ArrayLike, cells: Sequence[Hashable]) -> Drift | None:
-    """Return whether values rise or fall over a run; None where fewer than `FEWEST` trials can tell.
+    """Return whether values rise or fall over a run; None with fewer than `FEWEST` trials.
 
     A residual is the logarithm of a value minus the median of its cell's. Values without a logarithm and cells of
     a single trial are left out. The p-value is that of rho among `DRIFT_RESAMPLES` seeded shuffles of each cell's

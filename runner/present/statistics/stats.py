@@ -91,16 +91,12 @@ def mlperf_requests(q: float) -> int:
 def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float) -> tuple[Floats, Floats]:
     """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
 
-    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the rate in
-    each. The rate is integrated and the integral interpolated, so windows need not match the ticks. Only
-    windows that lie fully inside the samples are returned; none where the samples are too short.
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the rate in each. The
+    rate is integrated and the integral interpolated, so windows need not match the ticks. Only windows fully inside the
+    samples are returned.
     """
-    ends, steps, rates = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value))
-    if not ends.size:
-        return np.empty(0), np.empty(0)
-    times = np.concatenate([[ends[0] - steps[0]], ends])
-    integral = np.concatenate([[0.0], np.cumsum(rates * steps)])
-    full = ends[ends - window_s >= times[0] - 1e-9]
+    times, integral = _integrated(t_s, dt_s, value)
+    full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
     gained = np.interp(full, times, integral) - np.interp(full - window_s, times, integral)
     return full, gained / window_s
 
@@ -110,10 +106,15 @@ def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: Array
 
     `t_s`, `dt_s` and `value` are as in `sliding_mean`. NaN for windows that are not fully inside the samples.
     """
-    ends, steps, rates, at = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value, edges))
-    if not ends.size:
-        return np.full(max(0, at.size - 1), np.nan)
-    times = np.concatenate([[ends[0] - steps[0]], ends])
-    integral = np.concatenate([[0.0], np.cumsum(rates * steps)])
+    times, integral = _integrated(t_s, dt_s, value)
+    at = np.asarray(edges, dtype=np.float64)
     inside = np.interp(at, times, integral, left=np.nan, right=np.nan)
     return np.asarray(np.diff(inside) / np.diff(at), dtype=np.float64)
+
+
+def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the borders of the sampled intervals and the rate's integral up to each; one of NaN without any."""
+    ends, steps, rates = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value))
+    if not ends.size:
+        return np.array([np.nan]), np.array([np.nan])
+    return np.concatenate([ends[:1] - steps[:1], ends]), np.concatenate([[0.0], np.cumsum(rates * steps)])

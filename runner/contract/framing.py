@@ -1,0 +1,333 @@
+"""Checks of how requests are framed: malformed and large heads, framings that two readers read differently, bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.contract.checking import (
+    HEALTH,
+    JSON_HEADER,
+    MAX_BODY_BYTES,
+    OK,
+    SILENCE_S,
+    UNKNOWN,
+    Answer,
+    End,
+    Exchange,
+    Expected,
+    Message,
+    Result,
+    Rows,
+    Target,
+    chunked,
+    connect,
+    raw,
+    request,
+    shown,
+    status,
+    usable_or_closed,
+)
+from runner.contract.experiments import PATH, PUBLISHED_BODY, TOO_LARGE
+from runner.model import Server
+
+SERVED_HEADERS = 64
+"""Header lines that every server must take; beyond, frameworks draw their lines at 96 or 100."""
+HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)
+"""1 MiB, which is net/http's limit, and some more."""
+HIDDEN = UNKNOWN.data
+"""The request inside a body, which must never be answered."""
+REFUSED = Expected("an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500)
+
+
+def _post(*lines: bytes, body: bytes = b"", path: bytes = b"/no-such-path", version: bytes = b"HTTP/1.1") -> bytes:
+    return b"\r\n".join((b"POST " + path + b" " + version, b"Host: lab", *lines, b"", body))
+
+
+def _get(*lines: bytes, target: bytes = b"/health", version: bytes = b"HTTP/1.1") -> bytes:
+    return b"\r\n".join((b"GET " + target + b" " + version, b"Host: lab", *lines, b"", b""))
+
+
+MALFORMED = (
+    ("no HTTP at all", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
+    ("a request line of one word", b"GARBAGE\r\n\r\n"),
+    ("a request line of two words", b"GET /health\r\nHost: lab\r\n\r\n"),
+    ("an unknown version", _get(version=b"HTTP/9.9")),
+    ("a version in lower case", _get(version=b"http/1.1")),
+    ("a version that is no number", _get(version=b"HTTP/1.x")),
+    ("a control character in the target", _get(target=b"/he\x01alth")),
+    ("a header line without a colon", _get(b"no colon here")),
+    ("an empty header name", _get(b": value")),
+    ("a control character in a header name", _get(b"X\x01Name: value")),
+    ("a null in a header name", _get(b"X\0Name: value")),
+    ("a null in a header value", _get(b"X-Name: a\0b")),
+    ("white space before a colon", _post(b"Content-Length : 4", body=b"{ } ")),
+    ("a Content-Length that is no number", _post(b"Content-Length: ten")),
+    ("a negative Content-Length", _post(b"Content-Length: -1")),
+    ("a Content-Length with a plus", _post(b"Content-Length: +4", body=b"{ } ")),
+    ("a Content-Length in hex", _post(b"Content-Length: 0x4", body=b"{ } ")),
+    ("a Content-Length with a fraction", _post(b"Content-Length: 4.0", body=b"{ } ")),
+    ("a Content-Length of two numbers", _post(b"Content-Length: 4 4", body=b"{ } ")),
+    ("a Content-Length beyond 64 bits", _post(b"Content-Length: 18446744073709551620", body=b"{ } ")),
+)
+"""Requests that must end in a 4xx or 5xx answer other than 500, or in none, and in a closed connection."""
+
+BOTH_LENGTHS = (
+    ("Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
+    ("chunked in capitals", b"TRANSFER-ENCODING: CHUNKED"),
+    ("a tab before chunked", b"Transfer-Encoding:\tchunked"),
+    ("no space before chunked, one after", b"Transfer-Encoding:chunked "),
+    ("xchunked", b"Transfer-Encoding: xchunked"),
+    ("chunked, identity", b"Transfer-Encoding: chunked, identity"),
+    ("identity, chunked", b"Transfer-Encoding: identity, chunked"),
+    ("lines of chunked and identity", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"),
+    ("lines of identity and chunked", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"),
+    ("two lines of chunked", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+    ("white space before the colon", b"Transfer-Encoding : chunked"),
+    ("a vertical tab before chunked", b"Transfer-Encoding: \x0bchunked"),
+    ("chunked on a folded line", b"Transfer-Encoding:\r\n chunked"),
+    ("chunked in quotes", b'Transfer-Encoding: "chunked"'),
+    ("an empty value", b"Transfer-Encoding:"),
+)
+"""Spellings of Transfer-Encoding that stand beside a Content-Length."""
+
+UNKNOWN_CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
+"""Codings without Content-Length that leave the body's end unknown: chunked is not the last one."""
+
+TWO_LENGTHS = (
+    ("the smaller first", b"Content-Length: 4\r\nContent-Length: %d"),
+    ("the larger first", b"Content-Length: %d\r\nContent-Length: 4"),
+    ("as a list", b"Content-Length: 4, %d"),
+    ("as a list, the larger first", b"Content-Length: %d, 4"),
+    ("with another header between", b"Content-Length: 4\r\nX-Between: 1\r\ncontent-length: %d"),
+)
+
+
+def head_rows() -> Rows:
+    """Return rows for malformed heads, which must not be served, and the limits of well-formed ones."""
+    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one, too
+    huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
+    refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
+    return {
+        **{f"malformed: {name}": malformed(raw(data)) for name, data in MALFORMED},
+        f"head: {SERVED_HEADERS} header lines": Exchange(raw(_get(*numbered), 0, 0), OK, End.USABLE_OR_CLOSED),
+        "head: 100 header lines": _try_hundred_headers,
+        "head: a value of 2,000 bytes": Exchange(raw(_get(b"X-Long: " + b"x" * 2000), 0, 0), OK),
+        "head: more than 1 MiB": Exchange(raw(_get(*huge), 0, 0), refused, End.CLOSED, may_be_silent=True),
+    }
+
+
+def malformed(message: Message) -> Exchange:
+    """Return the row of something malformed: the server refuses it and ends, and a request behind it is not answered.
+
+    The framing is lost: whatever follows is not a request (RFC 9112, section 6.3).
+    """
+    return Exchange(message + HEALTH, REFUSED, End.CLOSED, may_be_silent=True)
+
+
+def _try_hundred_headers(target: Target) -> Result:
+    with connect(target) as connection:
+        connection.send(raw(_get(*(b"X-Header-%d: %d" % (n, n) for n in range(99))), 0, 0))
+        answers, closed = connection.read_to_the_end(0.05)
+    statuses = [answer.status for answer in answers]
+    ok = statuses == [200] or (closed and all(400 <= code < 500 for code in statuses))
+    return ok, f"sent 100 header lines; expected 200, or a refusal and the end; got {shown(answers, closed)}"
+
+
+def smuggling_rows(server: Server) -> Rows:
+    """Return rows for every spelling in both orders and shapes; for two lengths only where no path takes a body."""
+    has_body = "experiments" in server.implements
+    path, body = b"/experiments" if has_body else b"/no-such-path", b"{ } " + HIDDEN
+    sent = {name: raw(_post(lines % len(body), body=body, path=path)) for name, lines in TWO_LENGTHS}
+    rows = {f"smuggling: two Content-Length, {n}": Exchange(each, status(400), End.CLOSED) for n, each in sent.items()}
+    return {**rows, **(EXPERIMENT_ROWS if has_body else {})}
+
+
+def _hiding(*lines: bytes, body: bytes, statuses: tuple[int, ...], version: bytes = b"HTTP/1.1") -> Exchange:
+    sent = raw(_post(*lines, body=body, path=b"/experiments", version=version))
+    return Exchange(sent, status(*statuses), End.CLOSED, may_be_silent=True)
+
+
+def _both(line: bytes) -> Iterator[Exchange]:
+    """Yield requests that hide another one, with both headers in both orders.
+
+    Read by Content-Length, the first shape's body ends before HIDDEN; read by Transfer-Encoding, the second's does.
+    RFC 9112, section 6.1: the server may refuse, or read by Transfer-Encoding alone, and must close after its answer in
+    both cases. None of these bodies is an experiment: read by any length, the answer is 400.
+    """
+    inside = chunked(HIDDEN)
+    behind = chunked() + HIDDEN
+    for body, size in ((inside, inside.index(b"\n") + 1), (behind, len(behind))):
+        length = b"Content-Length: %d" % size
+        for lines in ((length, line), (line, length)):
+            yield _hiding(*lines, body=body, statuses=(400, 501))
+
+
+def _without_length(*lines: bytes, version: bytes = b"HTTP/1.1") -> Exchange:
+    return _hiding(*lines, body=chunked(HIDDEN), statuses=(400, 411, 501), version=version)
+
+
+EXPERIMENT_ROWS: Rows = {
+    **{f"smuggling: Content-Length with {name}": tuple(_both(line)) for name, line in BOTH_LENGTHS},
+    **{
+        f"smuggling: Transfer-Encoding: {coding.decode()}": _without_length(b"Transfer-Encoding: " + coding)
+        for coding in UNKNOWN_CODINGS
+    },
+    # RFC 9112, section 6.1: the framing is faulty; the server closes, whatever it makes of the request.
+    "smuggling: Transfer-Encoding in HTTP/1.0": tuple(
+        _without_length(b"Connection: keep-alive", b"Transfer-Encoding: chunked", *more, version=b"HTTP/1.0")
+        for more in ((), (b"Content-Length: 4",))
+    ),
+}
+
+NAME = b"new_home_page"
+CHUNKED = ("Transfer-Encoding", "chunked")
+LARGE_BYTES = 1 << 20
+LARGE_BODY = b"x" * LARGE_BYTES
+HALF = len(PUBLISHED_BODY) // 2
+IN_TWO_CHUNKS = chunked(PUBLISHED_BODY[:HALF], PUBLISHED_BODY[HALF:])
+EXPECT = ("Expect", "100-continue")
+LENGTH = ("Content-Length", str(len(PUBLISHED_BODY)))
+LARGE_LENGTH = ("Content-Length", str(LARGE_BYTES))
+
+
+def _is_too_large(answer: Answer) -> bool:
+    return answer.status == 417 or (answer.status == 413 and answer.error is not None)
+
+
+IS_PUBLISHED = Expected("200 with the experiment", lambda answer: answer.status == 200 and NAME in answer.body)
+IS_TOO_LARGE = Expected("413 with an error, or 417", _is_too_large)
+
+
+def _head(*headers: tuple[str, str]) -> Message:
+    """Return the head of a POST with JSON; its framing is the caller's."""
+    return request("POST", PATH, headers=(JSON_HEADER, *headers))
+
+
+def post_chunks(data: bytes) -> Message:
+    """Return a POST whose body, in chunks, is written as given."""
+    return _head(CHUNKED) + Message((data,))
+
+
+def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
+    """Return a body as one chunk whose size line is written as `size`, a format of its length, which has letters."""
+    body = PUBLISHED_BODY.ljust(0xABC)
+    return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
+
+
+def _in_chunks(size: int) -> bytes:
+    body = PUBLISHED_BODY.ljust(size)
+    return chunked(*(body[start : start + 10_000] for start in range(0, size, 10_000)))
+
+
+WELL_CHUNKED = {
+    "chunked body: two chunks": IN_TWO_CHUNKS,
+    "chunked body: one-byte chunks": chunked(*(bytes((byte,)) for byte in PUBLISHED_BODY)),
+    "chunked body: sizes in capitals": _chunks_written("{:X}"),
+    "chunked body: sizes with leading zeros": _chunks_written("{:08x}"),
+    "chunked body: extensions": _chunks_written('{:x};name=value;flag;quoted="a b"'),
+    "chunked body: trailers": _chunks_written("{:x}", b"X-Trailer: 1\r\nX-Other: 2\r\n\r\n"),
+    "chunks of exactly 64 KiB": _in_chunks(MAX_BODY_BYTES),
+}
+MALFORMED_CHUNKS = {
+    "a size that is no number": b"zz",
+    "a negative size": b"-2",
+    "a size with 0x": b"0x2",
+    "an empty size": b"",
+    "a size beyond 64 bits": b"fffffffffffffffff",
+    "a size smaller than the chunk": b"1",
+}
+
+
+def body_rows(server: Server) -> Rows:
+    """Return rows for bodies on POST /experiments, of a server that has it."""
+    return {**_chunked_rows(server), **ROWS} if "experiments" in server.implements else {}
+
+
+def _chunked_rows(server: Server) -> dict[str, Exchange]:
+    """Return rows for chunks that are well-formed; a raw engine may answer 411 to all of them."""
+    excused = (411,) if server.tier == "raw" else ()
+    in_capitals = _head(("TRANSFER-ENCODING", "Chunked")) + Message((chunked(PUBLISHED_BODY),))
+    sent = {name: post_chunks(data) for name, data in WELL_CHUNKED.items()} | {
+        "chunked body: Transfer-Encoding in capitals": in_capitals,
+        "chunked body: byte by byte": _head(CHUNKED) + Message((IN_TWO_CHUNKS,)).cut(1, 0.0005),
+    }
+    rows = {name: Exchange(message + HEALTH, (IS_PUBLISHED, OK), excused=excused) for name, message in sent.items()}
+    for words, size in (("64 KiB and 1 byte", MAX_BODY_BYTES + 1), ("1 MiB", LARGE_BYTES)):
+        message = post_chunks(_in_chunks(size)).maybe_counted()
+        rows[f"too large: chunks of {words}"] = Exchange(message, IS_TOO_LARGE, End.USABLE_OR_CLOSED, excused)
+    return rows
+
+
+def _expect(value: str) -> Exchange:
+    rest = Exchange(Message((PUBLISHED_BODY,)) + HEALTH, (OK, OK))
+    return Exchange(_head(LENGTH, ("Expect", value)), status(100), rest, excused=(417,))
+
+
+def _try_expect_unwaited(target: Target) -> Result:
+    with connect(target) as connection:
+        connection.send(request("POST", PATH, PUBLISHED_BODY, (EXPECT,)) + HEALTH)
+        statuses = [connection.read().status for _ in range(2)]
+        if statuses[0] == 100:
+            statuses.append(connection.read().status)
+    # The server may leave the 100 out: the body is there already (RFC 9110, section 10.1.1).
+    ok = statuses in ([100, 200, 200], [200, 200])
+    return ok, f"sent Expect with the body at once, then GET /health; expected 200 twice; got {statuses}"
+
+
+def _try_expect_too_large(target: Target) -> Result:
+    with connect(target) as connection:
+        connection.send(_head(LARGE_LENGTH, EXPECT).maybe_counted())
+        first = connection.read()
+        if first.status == 100:
+            connection.send(Message((LARGE_BODY,)))
+            second = connection.read()
+            return second.status == 413, f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}"
+        # The client may now send the body or not: the server closes, or reads it if it comes.
+        ok, detail = usable_or_closed(connection, LARGE_BODY)
+    return ok and _is_too_large(first), f"sent Expect for 1 MiB; expected 413; got {first.brief}; {detail}"
+
+
+def _try_declared(target: Target) -> Result:
+    # The server may refuse at once, or wait for the body; either way the body comes late.
+    with connect(target) as connection:
+        connection.send(_head(LARGE_LENGTH).maybe_counted())
+        late = LARGE_BODY
+        try:
+            refusal = connection.read(SILENCE_S)
+        except TimeoutError:
+            connection.send(Message((LARGE_BODY,)))
+            refusal, late = connection.read(), b""
+        ok, detail = usable_or_closed(connection, late)
+    return ok and _is_too_large(refusal), f"declared 1 MiB, and sent it late; got {refusal.brief}; {detail}"
+
+
+def _too_large(body: bytes) -> Exchange:
+    return Exchange(request("POST", PATH, body), IS_TOO_LARGE, End.USABLE_OR_CLOSED)
+
+
+ROWS: Rows = {
+    "body in pieces": Exchange(
+        _head(LENGTH) + Message((PUBLISHED_BODY[:1], PUBLISHED_BODY[1:70], PUBLISHED_BODY[70:]), pause_s=0.02),
+        IS_PUBLISHED,
+    ),
+    "body byte by byte": Exchange(request("POST", PATH, PUBLISHED_BODY).cut(1, 0.0005), IS_PUBLISHED),
+    "Expect: 100-continue": _expect("100-continue"),
+    "Expect: 100-Continue": _expect("100-Continue"),
+    "Expect: 100-continue, without waiting": _try_expect_unwaited,
+    # HTTP/1.0 has no 100.
+    "Expect: 100-continue of HTTP/1.0 is ignored": Exchange(
+        request("POST", PATH, PUBLISHED_BODY, (EXPECT,), "HTTP/1.0"), IS_PUBLISHED
+    ),
+    "Expect: 100-continue for a body that is too large": _try_expect_too_large,
+    f"too large: {TOO_LARGE.name}": _too_large(TOO_LARGE.body),
+    "too large: a body of 1 MiB": _too_large(PUBLISHED_BODY.ljust(LARGE_BYTES)),
+    "too large: declared, and sent only later": _try_declared,
+    # The server must only survive it.
+    "a client that leaves in the middle of a body": Exchange(
+        (_head(("Content-Length", "1000")) + Message((PUBLISHED_BODY,))).maybe_counted(), ()
+    ),
+    **{
+        f"malformed chunks: {name}": malformed(post_chunks(size + b"\r\n{}\r\n0\r\n\r\n").maybe_counted())
+        for name, size in MALFORMED_CHUNKS.items()
+    },
+}

@@ -1,0 +1,280 @@
+"""How many times as much: every load's servers against one of them, with intervals; what the report's answer says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runner.limits import Limit
+from runner.model import CALIBRATION
+from runner.present.chart import Chart, chart, empty
+from runner.present.chart.sentences import Form, fit
+from runner.present.figures import forest
+from runner.present.frames import Tables, is_sealed, limits_of, server_bound
+from runner.present.look import captions
+from runner.present.look.palette import identities
+from runner.present.look.style import number
+from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
+from runner.present.statistics.stats import carried_quantile
+
+YARDSTICKS = ("nginx",)
+"""Servers that show what the machine can do; they answer fixed bodies, and nobody is compared with them first."""
+FLOORS = {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
+"""Limits with which a server did what it was asked for, and could have done more."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of the trials whose ratios are given: `more` says whether more of it is better."""
+
+    column: str
+    noun: str
+    group: str
+    more: bool = False
+    quantile: float = 0.0
+    """Of a response time, which is compared at offered rates that nobody was at the limit of."""
+
+
+QUANTITIES = (
+    Quantity("rps", "requests/s", "Requests per second", more=True),
+    Quantity("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
+    Quantity("latency_p50_ms", "p50", "Response time of one in two requests", quantile=0.5),
+    Quantity("latency_p99_ms", "p99", "Response time of 99 in 100 requests", quantile=0.99),
+)
+READING = (
+    "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
+    "limited is the least that a server can do: its ratio is a bound."
+)
+SAME_LOAD = ("workload", "tool", "mode", "connections", "vus", "iterations", "pool_size", "database_share", "idle")
+"""What trials of one load on different shares of a core have in common, beside the server and its slices."""
+LINEAR = (
+    "A share of a core may stand for a core where the rate on it, divided by the share, is the rate on the whole "
+    "core: a ratio of 1. Only where the server was the limit in every trial of both."
+)
+FEW = f"fewer than {FEWEST} trials"
+
+
+def copies(tables: Tables) -> dict[str, str]:
+    """Return the servers of a run that are another one under a second label, with its name."""
+    campaign = tables.manifest.get("campaign") or {}
+    given: dict[str, list[str]] = {}
+    for server, name, value in campaign.get("environment") or ():
+        given.setdefault(server, []).append(f"{name}={value}")
+    labels = dict(campaign.get("copies") or ())
+    ran = set(tables.trials["server"])
+    return {
+        label: server
+        for label, server in labels.items()
+        if {label, server} <= ran and given.get(label) == given.get(server)
+    }
+
+
+def frame(tables: Tables) -> pd.DataFrame:
+    """Return one row per load, quantity, and server beside the one that it is compared with (`base`).
+
+    `ratio` says how many times as good the base is: base / server of a rate, server / base of a cost or a time; above 1
+    the base is ahead. `low` and `high` are its 95 % interval over sessions or blocks; an end is 0 or infinite where
+    only a bound is known. `why` says why there is none, and is empty where there is one. `ours` and `theirs` are the
+    geometric means of base and server; `sessions` is how many were compared.
+    """
+    order = _order(tables)
+    rows = [row for quantity in QUANTITIES for row in _of_quantity(tables, quantity, order)]
+    names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
+    return pd.DataFrame(rows, columns=names)
+
+
+def between(tables: Tables, one: str, other: str) -> list[float]:
+    """Return the ratios of two servers' rates, one per closed load that both ran: geometric means."""
+    trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
+    wide = trials.assign(log=np.log(trials["rps"])).pivot_table(index="load", columns="server", values="log")
+    return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
+
+
+def _of_quantity(tables: Tables, quantity: Quantity, order: list[str]) -> Iterator[tuple[Any, ...]]:
+    trials = _comparable(tables, quantity)
+    for _, of_load in trials.groupby("load_order"):
+        sides = [own for name in order if len(own := of_load[of_load["server"] == name])]
+        for other in sides[1:]:
+            yield _row_of(quantity, sides[0], other, 1 - level(tables.manifest))
+
+
+def _row_of(quantity: Quantity, base: pd.DataFrame, other: pd.DataFrame, confidence: float) -> tuple[Any, ...]:
+    found, why = _compared(base, other, quantity, confidence)
+    ends = (found.ratio, found.low, found.high) if found else (math.nan,) * 3
+    means = [Sample.of(side[quantity.column], side["block"]).geometric_mean for side in (base, other)]
+    sessions = found.blocks if found and found.blocks else min(len(base), len(other))
+    names = (str(side["server"].iloc[0]) for side in (base, other))
+    return quantity.column, str(base["load"].iloc[0]), *names, *means, *ends, sessions, why
+
+
+def _comparable(tables: Tables, quantity: Quantity) -> pd.DataFrame:
+    """Return the sealed trials that have the quantity: rates of closed loops, response times of offered ones."""
+    trials = tables.trials
+    known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
+    known &= ~trials["server"].isin(copies(tables)) & (trials[quantity.column] > 0)
+    if quantity.more:
+        known &= trials["load_model"].eq("closed")
+    if quantity.quantile:
+        known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
+    chosen: pd.DataFrame = trials[known].sort_values(["load_order", "block"])
+    return chosen
+
+
+def _order(tables: Tables) -> list[str]:
+    """Return the servers in the order in which they stand for the others: who needs least CPU per request comes first.
+
+    That is known under every load, whatever was the limit. Who ran under more loads comes before; yardsticks last.
+    """
+    trials = _comparable(tables, QUANTITIES[1])
+    wide = trials.pivot_table(index="load", columns="server", values=QUANTITIES[1].column)
+    ranks = wide.rank(axis=1).mean()
+    named = [name for name in identities(tables.trials) if name not in copies(tables)]
+    return sorted(
+        named,
+        key=lambda name: (
+            name in YARDSTICKS, -wide[name].count() if name in wide else 0, ranks.get(name, math.inf)
+        ),
+    )  # fmt: skip
+
+
+def _compared(
+    base: pd.DataFrame, other: pd.DataFrame, quantity: Quantity, confidence: float
+) -> tuple[Ratio | None, str]:
+    """Return how many times as good `base` is, and why there is no such ratio."""
+    samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
+    found = ratio(*(samples if quantity.more else reversed(samples)), confidence=confidence)
+    if found is None:
+        return None, FEW
+    if quantity.more:
+        return _bounded(base, other, found)
+    if quantity.quantile:
+        limits = pd.concat([limits_of(base), limits_of(other)])
+        if not limits.eq(Limit.NONE).all():
+            return None, next(limit for limit in Limit if limit in set(limits) - {Limit.NONE}).why_not
+        if carried_quantile(float(min(base["requests"].min(), other["requests"].min()))) < quantity.quantile:
+            return None, "too few requests for the percentile"
+    return found, ""
+
+
+def _bounded(base: pd.DataFrame, other: pd.DataFrame, found: Ratio) -> tuple[Ratio | None, str]:
+    """Return a ratio of rates: whole where both servers were the limit, one-sided where one of them could do more."""
+    full = [server_bound(side) for side in (base, other)]
+    limits = [set(limits_of(side)) for side in (base, other)]
+    if all(full):
+        return found, ""
+    if full[1] and limits[0] <= FLOORS:
+        return replace(found, high=math.inf), ""
+    if full[0] and limits[1] <= FLOORS:
+        return replace(found, low=0.0), ""
+    others = (limits[0] | limits[1]) - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
+    return None, next(limit for limit in Limit if limit in others).why_not
+
+
+def words(row: Mapping[Any, Any]) -> str:
+    """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or why there is none."""
+    if row["why"]:
+        return str(row["why"])
+    ratio, low, high = (f"{end:.2f}" if end < 10 else number(end) for end in (row["ratio"], row["low"], row["high"]))
+    if row["high"] == math.inf:
+        return f"at least {low}"
+    return f"at most {high}" if row["low"] == 0 else f"{ratio} [{low}–{high}]"
+
+
+def table(tables: Tables) -> pd.DataFrame:
+    """Return the ratios as texts: one row per quantity, load and pair."""
+    of_quantity = {quantity.column: quantity for quantity in QUANTITIES}
+    rows = []
+    for row in frame(tables).to_dict("records"):
+        quantity = of_quantity[row["quantity"]]
+        pair = (row["base"], row["server"]) if quantity.more else (row["server"], row["base"])
+        values = (row["ours"], row["theirs"]) if quantity.more else (row["theirs"], row["ours"])
+        rows.append(
+            {
+                "load": row["load"],
+                "what": quantity.noun,
+                "pair": " / ".join(pair),
+                "values": " / ".join(map(number, values)),
+                "ratio": words(row),
+                "sessions": str(row["sessions"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def linearity(tables: Tables) -> pd.DataFrame:
+    """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server, load and share."""
+    sealed = _comparable(tables, QUANTITIES[0])
+    rows = []
+    for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
+        whole = alike[alike["share"] == 1]
+        for share, part in alike[alike["share"] < 1].groupby("share"):
+            found = ratio(
+                Sample.of(part["rps"] / part["share"], part["block"]), Sample.of(whole["rps"], whole["block"])
+            )
+            if found is None or not (server_bound(part) and server_bound(whole)):
+                continue
+            rows.append(
+                {
+                    "server": whole["server"].iloc[0],
+                    "load": whole["load"].iloc[0],
+                    "share": f"{float(str(share)):g}",
+                    "requests/s on it": number(part["rps"].median()),
+                    "on the whole core": number(whole["rps"].median()),
+                    "per core, beside the whole": f"{found.ratio:.2f} [{found.low:.2f}–{found.high:.2f}]",
+                    "sessions": str(found.blocks or len(part)),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+@chart("ratios", notebook="report", table="By how much")
+def ratios(tables: Tables) -> Chart:
+    """Return every ratio that could be measured, around 1: on the right the base is ahead."""
+    found = frame(tables)
+    known = found[found["why"] == ""]
+    looks = identities(tables.trials)
+    title = "Who is ahead, and by how much"
+    if known.empty:
+        few = f"This run has no load with two servers of {FEWEST} trials each to compare."
+        none = captions.unsealed(tables.trials, "trial")
+        return empty(title, "the ratios of servers", few if is_sealed(tables.trials).any() else none)
+    groups = {}
+    for quantity in QUANTITIES:
+        rows = known[known["quantity"] == quantity.column]
+        for base, of_base in rows.groupby("base", sort=False):
+            head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
+            groups[head] = [
+                _row(str(load), pairs.to_dict("records"), looks) for load, pairs in of_base.groupby("load", sort=False)
+            ]
+    text = "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead."
+    trials = tables.trials[tables.trials["load"].isin(known["load"])]
+    return forest.forest(
+        title, captions.caption(tables, trials, text),
+        "A mark for each other server, in its colour. Hollow: the interval reaches 1.",
+        groups, "ratio", lambda _: _describe(known),
+    )  # fmt: skip
+
+
+def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> forest.ForestRow:
+    marks = []
+    for pair in pairs:
+        look = looks[pair["server"]]
+        low, high = (end if 0 < end < math.inf else pair["ratio"] for end in (pair["low"], pair["high"]))
+        open_end = pair["low"] <= 1 <= pair["high"]
+        marks.append(forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=open_end))
+    return forest.ForestRow(load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks))
+
+
+def _describe(known: pd.DataFrame) -> str:
+    head = f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals."
+    of_quantity = {quantity.column: quantity for quantity in QUANTITIES}
+    texts = [
+        f"{row['load']}, {of_quantity[row['quantity']].noun}: {row['base']} against {row['server']} {words(row)}."
+        for row in known.to_dict("records")
+    ]
+    return fit(head, [Form(texts, "ratio")])

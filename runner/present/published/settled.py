@@ -1,0 +1,82 @@
+"""Which loads of a run that is going on need no further session: what `bench run --until` asks after some sessions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from runner.model import LabError
+from runner.present.figures import ratios
+from runner.present.frames import Tables, is_sealed
+from runner.present.published import judging
+from runner.present.published.claims import ABSENT, CLOSE
+
+DECIDED = "decided"
+"""Stop a load where every ratio of its servers is apart from 1, and every claim about it is decided."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a look found: loads (by the names of their sessions) that need no further session, and words about all."""
+
+    loads: frozenset[str]
+    words: str
+
+
+def read_until(text: str) -> float | None:
+    """Return the half-width of `5%` as 0.05, None for `decided`; LabError for anything else."""
+    if text == DECIDED:
+        return None
+    try:
+        width = float(text.removesuffix("%")) / 100
+    except ValueError:
+        width = math.nan
+    if not (text.endswith("%") and 0.001 <= width <= 1):
+        raise LabError(f"--until is `decided`, or the half-width of the intervals such as `5%`, not {text!r}.")
+    return width
+
+
+def settled(tables: Tables, until: str) -> Settled:
+    """Return which loads are settled in the sessions so far; only what is measured in sessions ever is."""
+    width = read_until(until)
+    trials = tables.trials[is_sealed(tables.trials) & tables.trials["session"].ne("")]
+    names = dict(zip(trials["load"], trials["session"].str.partition("-")[2], strict=True))
+    found = ratios.frame(tables)
+    open_claims = set(_loads_of_open_claims(tables)) if width is None else set()
+    done, widest = set(), 0.0
+    for load, pairs in found[found["load"].isin(names)].groupby("load"):
+        reach = _reach(pairs)
+        apart = _apart(pairs) and load not in open_claims
+        if reach <= width if width is not None else apart:
+            done.add(str(load))
+        elif math.isfinite(reach):
+            widest = max(widest, reach)
+    rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
+    what = "decided" if width is None else f"within ±{100 * width:g} %"
+    return Settled(frozenset(names[load] for load in done), f"{len(done)} of {len(names)} loads are {what}{rest}")
+
+
+def _reach(pairs: pd.DataFrame) -> float:
+    """Return the largest half-width of a load's intervals, 0.05 for 5 %; infinite where a ratio has none yet."""
+    if (pairs["why"] == ratios.FEW).any():
+        return math.inf
+    known = pairs[(pairs["why"] == "") & (pairs["low"] > 0) & (pairs["high"] < math.inf)]
+    return float(((known["high"] / known["low"]) ** 0.5 - 1).max()) if len(known) else math.inf
+
+
+def _apart(pairs: pd.DataFrame) -> bool:
+    """Return whether each ratio of a load that can be known is apart from 1."""
+    known = pairs[pairs["why"] == ""]
+    return bool(len(known)) and bool(((known["low"] > 1) | (known["high"] < 1)).all())
+
+
+def _loads_of_open_claims(tables: Tables) -> Iterator[str]:
+    """Yield the loads of comparisons that are too close, or too few, of claims that are not decided."""
+    for judged in judging.judge_all(tables):
+        if judged.outcome.outcome in (CLOSE, ABSENT):
+            for part in judged.outcome.parts:
+                if part.outcome == CLOSE or part.why == judging.TOO_FEW:
+                    yield from part.loads
