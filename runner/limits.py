@@ -9,6 +9,9 @@ from typing import Self
 POOL_EXHAUSTED = "the pool of connections was exhausted"
 """How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
 
+TAKEN = "took CPU time away"
+"""How the reason of an `inconclusive` verdict says that the hypervisor or other programs disturbed the trial."""
+
 
 class Limit(StrEnum):
     """What limited a trial; the value is the word that tables and figures have for it.

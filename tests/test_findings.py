@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,6 +41,15 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 def said(tables: Tables) -> str:
     return "\n".join(findings.sentences(tables))
+
+
+def row_of(tables: Tables, load: str) -> dict[str, Any]:
+    """Return axum's ratio of rates to gin under a load."""
+    found = ratios.frame(tables)
+    (row,) = found[(found["load"] == load) & (found["quantity"] == "rps") & (found["server"] == "gin")].to_dict(
+        "records"
+    )
+    return row
 
 
 def changed(tables: Tables, rows: pd.Series, **values: object) -> Tables:
@@ -124,10 +134,59 @@ def test_a_second_label_is_noise_and_no_server(six: Tables) -> None:
         six.throughput,
         six.resources,
     )
-    assert findings.sentences(both) == findings.sentences(six)
+    one, two = (row_of(tables, HUNDRED) for tables in (six, both))
+    assert two["ratio"] == one["ratio"] and (two["low"], two["high"]) == pytest.approx(
+        (one["low"] / 1.03, one["high"] * 1.03), rel=1e-9
+    )
+    assert "gin-b" not in said(both)
     (text,) = findings.same_twice(both)
     loads = six.trials.loc[six.trials["load_model"] == "closed", "load"].nunique()
     assert text.startswith(f"gin-b is gin under a second label: their rates differed by a factor of 1.03 over {loads} ")
+
+
+def in_sessions(tables: Tables) -> Tables:
+    blocks = tables.trials["block"].astype(str)
+    return replace(tables, trials=tables.trials.assign(session="b" + blocks + "-" + tables.trials["load"]))
+
+
+def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(six: Tables) -> None:
+    six = in_sessions(six)
+    alone = row_of(six, HUNDRED)
+    for shift, wider in ((1.0, False), (1.03, True)):
+        twin = six.trials[six.trials["server"] == "gin"].assign(server="gin-b")
+        twin["rps"] *= shift * np.random.default_rng(7).lognormal(0, 0.002, len(twin))
+        campaign = {**(six.manifest.get("campaign") or {}), "copies": [["gin-b", "gin"]]}
+        both = replace(
+            six,
+            manifest={**six.manifest, "campaign": campaign},
+            trials=pd.concat([six.trials, twin], ignore_index=True),
+        )
+        found = row_of(both, HUNDRED)
+        assert (found["high"] > 1.02 * alone["high"]) is wider, shift
+        assert (found["high"] == alone["high"]) is not wider, shift
+
+
+def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_path: Path) -> None:
+    seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
+    seven = in_sessions(changed(seven, seven.trials["server"].ne(""), verdict="server-bound", verdict_reason="full"))
+    rows = seven.trials["load"].eq(HUNDRED)
+    robbed = {"verdict": "inconclusive", "verdict_reason": "the hypervisor took CPU time away: server used 70 %"}
+    first, second, third = sorted(seven.trials.loc[rows, "block"].unique())[:3]
+    whole = row_of(seven, HUNDRED)
+    # A rate that the theft halved: with it the ratio would be another.
+    theft = rows & seven.trials["server"].eq("gin") & seven.trials["block"].eq(second)
+    once = changed(seven, theft, rps=1.0, **robbed)
+    without = replace(seven, trials=seven.trials[~(rows & seven.trials["block"].eq(second))])
+    for key in ("ratio", "low", "high", "ours", "theirs", "sessions"):
+        assert row_of(once, HUNDRED)[key] == row_of(without, HUNDRED)[key]
+    assert whole["sessions"] == 7 and row_of(once, HUNDRED)["sessions"] == 6
+    assert "Left out of ratios, for all servers: 1 of" in " ".join(findings.unknown(once))
+    # Another reason is about the servers, and is no accident.
+    busy = changed(seven, theft, verdict="inconclusive", verdict_reason="both sides were busy: server used 99 %")
+    assert row_of(busy, HUNDRED)["sessions"] == 7 and row_of(busy, HUNDRED)["high"] != row_of(once, HUNDRED)["high"]
+    # Where too few would be left, all stay, and bar the load as they are.
+    often = changed(seven, rows & seven.trials["block"].isin([first, second, third]), **robbed)
+    assert row_of(often, HUNDRED)["why"] == "the limit is unknown"
 
 
 def test_two_clients_are_said_where_the_generator_was_the_limit() -> None:

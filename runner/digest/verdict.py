@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runner.limits import POOL_EXHAUSTED, Limit, Verdict
+from runner.limits import POOL_EXHAUSTED, TAKEN, Limit, Verdict
 from runner.model import number
 
 SATURATED = 0.90
@@ -261,7 +261,7 @@ def _serial(evidence: Evidence, serial: Serial) -> Verdict:
 def _robbed(evidence: Evidence) -> Verdict | None:
     """Return the verdict where others took much of the CPUs' time; None where they did not."""
     who = " and ".join(_much(evidence.stolen_share, evidence.others_share))
-    return Verdict(Limit.UNKNOWN, f"{who} took CPU time away") if who else None
+    return Verdict(Limit.UNKNOWN, f"{who} {TAKEN}") if who else None
 
 
 def disturbance(evidence: Evidence) -> str:

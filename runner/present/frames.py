@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns
-from runner.limits import Limit
+from runner.limits import TAKEN, Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
+from runner.present.statistics.inference import FEWEST
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
@@ -62,6 +63,20 @@ class Tables:
         """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
+
+    @property
+    def copies(self) -> dict[str, str]:
+        """The servers of the run that are another one under a second label, with its name."""
+        campaign = self.manifest.get("campaign") or {}
+        given: dict[str, list[str]] = {}
+        for server, name, value in campaign.get("environment") or ():
+            given.setdefault(server, []).append(f"{name}={value}")
+        ran = set(self.trials["server"])
+        return {
+            label: server
+            for label, server in campaign.get("copies") or ()
+            if {label, server} <= ran and sorted(given.get(label, ())) == sorted(given.get(server, ()))
+        }
 
     @property
     def on_whole_cores(self) -> Tables:
@@ -150,6 +165,23 @@ def server_bound(trials: pd.DataFrame) -> bool:
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
     return bool(len(trials)) and bool(bound.all())
+
+
+def did_at_least(trials: pd.DataFrame) -> bool:
+    """Return whether the rates of trials are the least that their server can do: others, or nobody, were the limit."""
+    return set(limits_of(trials)) <= {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
+
+
+def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return which trials of sessions are left out of ratios: those whose session others took CPU time away from.
+
+    What took it is chance, and no server's doing, so the session is left out for all its servers; unless fewer than
+    `FEWEST` of a load would be left.
+    """
+    robbed = limits_of(trials).eq(Limit.UNKNOWN) & trials["verdict_reason"].str.contains(TAKEN, regex=False)
+    out = trials["session"].ne("") & trials["session"].isin(trials.loc[robbed, "session"])
+    left = trials[~out].groupby("load")["session"].nunique()
+    return out & trials["load"].map(left).ge(FEWEST)
 
 
 def read_tables(run: RunFolder) -> Tables:

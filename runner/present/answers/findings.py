@@ -10,23 +10,22 @@ from typing import Any
 import pandas as pd
 
 from runner.limits import Limit
+from runner.present.answers.evidence import TWICE
 from runner.present.case import choose
 from runner.present.figures import objectives, ratios
-from runner.present.figures.ratios import QUANTITIES, YARDSTICKS
-from runner.present.frames import Tables, is_sealed, sealed_trials
+from runner.present.figures.ratios import REPORTED, YARDSTICKS
+from runner.present.frames import Tables, disturbed, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 MOST = 5
-RATE, COST, HALF, MOST_OF_ALL = QUANTITIES
+RATE, COST, HALF, MOST_OF_ALL = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
 MOST_NAMED = 3
 """Servers of which each has its smallest and its largest ratio in a sentence."""
 FAMILIAR = 100
 """Connections of the load that a reader is told first."""
-TWICE = 2.0
-"""The generator's median as a multiple of the probe's from which on it is worth a sentence."""
 Row = Mapping[Hashable, Any]
 
 
@@ -52,8 +51,8 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 def unknown(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each quantity that could not be compared on some loads, with the reasons."""
     found = ratios.frame(tables)
-    said = []
-    for quantity in QUANTITIES:
+    said = _left_out(tables)
+    for quantity in REPORTED:
         rows = found[found["quantity"] == quantity.column]
         silent = rows[rows["why"] != ""]
         if len(silent):
@@ -63,10 +62,19 @@ def unknown(tables: Tables) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _left_out(tables: Tables) -> list[str]:
+    sealed = sealed_trials(tables.trials)
+    out, every = (rows["session"].nunique() for rows in (sealed[disturbed(sealed)], sealed[sealed["session"].ne("")]))
+    whose = "the hypervisor or other programs took so much CPU time that the limit is unknown"
+    return [f"Left out of ratios, for all servers: {out} of {captions.plural(every, 'session')}, as {whose}."] * bool(
+        out
+    )
+
+
 def same_twice(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each server that ran under a second label: what differs between the two is noise."""
     said = []
-    for label, server in ratios.copies(tables).items():
+    for label, server in tables.copies.items():
         pairs = ratios.between(tables, label, server)
         spread = ""
         if pairs:
@@ -114,7 +122,7 @@ def _over_loads(known: pd.DataFrame, column: str) -> str:
         return ""
     base = str(rows["base"].mode().iloc[0])
     by_server = {str(server): own for server, own in rows[rows["base"] == base].groupby("server", sort=False)}
-    parts = [_share_of(base, server, pairs, column) for server, pairs in by_server.items()]
+    parts = [_spread_of(base, server, pairs, column) for server, pairs in by_server.items()]
     if len(parts) > MOST_NAMED:
         ordered = sorted(by_server, key=lambda server: float(by_server[server]["ratio"].median()))
         parts = [f"{server} {by_server[server]['ratio'].median():.2f}" for server in ordered]
@@ -125,9 +133,9 @@ def _over_loads(known: pd.DataFrame, column: str) -> str:
     return f"{'Over all loads ' if rows['load'].nunique() > 1 else ''}{captions.joined(parts)}."
 
 
-def _share_of(base: str, server: str, pairs: pd.DataFrame, column: str) -> str:
+def _spread_of(base: str, server: str, pairs: pd.DataFrame, column: str) -> str:
     least, most = (pairs.loc[pairs["ratio"].agg(end)].to_dict() for end in ("idxmin", "idxmax"))
-    spread = _inside(least) if len(pairs) == 1 else f"{_inside(least)} to {_inside(most)}"
+    spread = ratios.words(least) if len(pairs) == 1 else f"{ratios.words(least)} to {ratios.words(most)}"
     loads = captions.plural(len(pairs), "load")
     if column == RATE.column:
         return f"{base} did {spread} times {server}'s requests/s ({loads})"
@@ -143,12 +151,12 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     load = max(dict.fromkeys(rows["load"]), key=lambda name: float(trials[name]))
     pairs = rows[rows["load"] == load].to_dict("records")
     values = [f"{pairs[0]['base']} {number(pairs[0]['ours'])} ms"]
-    values += [f"{pair['server']} {number(pair['theirs'])} ms ({_inside(pair)} times)" for pair in pairs]
+    values += [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
     tail = known[(known["quantity"] == MOST_OF_ALL.column) & (known["load"] == load)].to_dict("records")
     said = f"At {trials[load]:,.0f} requests/s, which all keep, one in two requests takes {captions.joined(values)}"
     if tail:
         slow = [f"{tail[0]['base']} {number(tail[0]['ours'])} ms"]
-        slow += [f"{pair['server']} {number(pair['theirs'])} ms ({_inside(pair)} times)" for pair in tail]
+        slow += [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in tail]
         said += f"; one in 100 takes longer than {captions.joined(slow)}"
     return f"{said}."
 
@@ -207,17 +215,9 @@ def _unit(sealed: pd.DataFrame, load: str) -> str:
 
 def _times(pair: Row, than: str) -> str:
     """Return `2.15 times as many as [2.05–2.26]`, and of a bound what it says."""
-    if pair["high"] == math.inf:
-        return f"at least {pair['low']:.2f} times {than}"
-    if pair["low"] == 0:
-        return f"at most {pair['high']:.2f} times {than}"
-    if pair["low"] <= 1 <= pair["high"]:
-        return f"no difference is shown ({_inside(pair)}) from"
-    return f"{_inside(pair)} times {than}"
-
-
-def _inside(pair: Row) -> str:
-    return f"{pair['ratio']:.2f} [{pair['low']:.2f}–{pair['high']:.2f}]"
+    if 0 < pair["low"] <= 1 <= pair["high"] < math.inf:
+        return f"no difference is shown ({ratios.words(pair)}) from"
+    return f"{ratios.words(pair)} times {than}"
 
 
 def _rounded(value: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -57,16 +57,16 @@ def standing(
     servers: Sequence[str],
     *,
     more_is_better: bool,
-    programs: Mapping[str, Hashable] | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> Standing:
     """Return how `servers` stand by a column of one load's trials; failed ones take no part.
 
-    `programs` says which servers are one program under several labels (A/A): equal values are the same. Such labels
-    differ by noise only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
+    `copies` has the servers that are another one under a second label (A/A), with its name. Such labels differ by noise
+    only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
     sealed = sealed_trials(trials)
     samples = samples_of(sealed, column, servers)
-    floor, labels = noise(samples, programs or {})
+    floor, labels = noise(samples, copies or {})
     words = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
     return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, words)
 
@@ -77,12 +77,12 @@ def samples_of(sealed: pd.DataFrame, column: str, servers: Iterable[str]) -> dic
     return {server: Sample.of(trials[column], trials["block"]) for server, trials in by_server.items()}
 
 
-def noise(samples: Mapping[str, Sample], programs: Mapping[str, Hashable]) -> tuple[float, str]:
+def noise(samples: Mapping[str, Sample], copies: Mapping[str, str]) -> tuple[float, str]:
     """Return the largest ratio (>= 1) that noise makes of one program under two labels, and which; 1 without any."""
     found = [
         (noise_floor(between), f"{one} and {other}")
         for one, other in combinations(samples, 2)
-        if programs.get(one, one) == programs.get(other, other)
+        if copies.get(one, one) == copies.get(other, other)
         and (between := ratio(samples[one], samples[other])) is not None
     ]
     return max(found, default=(1.0, ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present.answers.caveats import tail_error, warnings_of
-from runner.present.answers.ranking_text import READING, Standing, noise, samples_of, standing, times
+from runner.present.answers.ranking_text import READING, Standing, standing, times
 from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.look.content import NOT_RANKED
@@ -87,26 +87,7 @@ def _standing(tables: Tables, rows: pd.DataFrame, column: str, *, more_is_better
     """Return how the servers in `rows` of the summary, all of one load, stand by a column of their trials."""
     trials = tables.trials[tables.trials["load"].isin(rows["load"])]
     servers = list(rows["server"])
-    given = programs(tables.manifest, servers)
-    return standing(trials, column, servers, more_is_better=more_is_better, programs=given)
-
-
-def programs(manifest: Mapping[str, Any], servers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return what ran under each name: the server that it is a copy of, and the variables that it was given."""
-    campaign = manifest.get("campaign") or {}
-    copies, given = dict(campaign.get("copies") or ()), campaign.get("environment") or ()
-    variables = {
-        server: sorted(f"{name}={value}" for owner, name, value in given if owner == server) for server in servers
-    }
-    return {server: (copies.get(server, server), *variables[server]) for server in servers}
-
-
-def noise_floor(tables: Tables, load: str, column: str) -> float:
-    """Return the largest ratio (>= 1) that noise makes of `column` under a load; 1 where no program has two labels."""
-    sealed = sealed_trials(tables.trials[tables.trials["load"] == load])
-    servers = [str(server) for server in sealed["server"].unique()]
-    given = programs(tables.manifest, servers)
-    return noise(samples_of(sealed, column, servers), given)[0] if len(set(given.values())) < len(servers) else 1.0
+    return standing(trials, column, servers, more_is_better=more_is_better, copies=tables.copies)
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:

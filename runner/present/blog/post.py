@@ -10,7 +10,6 @@ import pandas as pd
 
 from runner.model import CALIBRATION, LabError
 from runner.present.blog.provenance import allowed
-from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
 from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
@@ -120,7 +119,7 @@ def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])
-    ranked -= ratios.copies(tables).keys()
+    ranked -= tables.copies.keys()
     servers = [server for server in identities(tables.trials) if server in ranked]
     who = captions.joined(servers) if len(servers) <= MOST_NAMED else f"{len(servers)} web API servers"
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""

@@ -14,8 +14,8 @@ import pandas as pd
 from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers.ranking_text import percent, times
-from runner.present.answers.summary import noise_floor
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
+from runner.present.figures.ratios import noise_floor
 from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import captions, style
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio

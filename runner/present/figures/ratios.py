@@ -15,21 +15,20 @@ from runner.model import CALIBRATION
 from runner.present.chart import Chart, chart, empty
 from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
-from runner.present.frames import Tables, is_sealed, limits_of, server_bound
+from runner.present.frames import Tables, did_at_least, disturbed, is_sealed, limits_of, sealed_trials, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number
+from runner.present.statistics import inference
 from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
 from runner.present.statistics.stats import carried_quantile
 
 YARDSTICKS = ("nginx",)
 """Servers that show what the machine can do; they answer fixed bodies, and nobody is compared with them first."""
-FLOORS = {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
-"""Limits with which a server did what it was asked for, and could have done more."""
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Reported:
     """A column of the trials whose ratios are given: `more` says whether more of it is better."""
 
     column: str
@@ -40,11 +39,11 @@ class Quantity:
     """Of a response time, which is compared at offered rates that nobody was at the limit of."""
 
 
-QUANTITIES = (
-    Quantity("rps", "requests/s", "Requests per second", more=True),
-    Quantity("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
-    Quantity("latency_p50_ms", "p50", "Response time of one in two requests", quantile=0.5),
-    Quantity("latency_p99_ms", "p99", "Response time of 99 in 100 requests", quantile=0.99),
+REPORTED = (
+    Reported("rps", "requests/s", "Requests per second", more=True),
+    Reported("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
+    Reported("latency_p50_ms", "p50", "Response time of one in two requests", quantile=0.5),
+    Reported("latency_p99_ms", "p99", "Response time of 99 in 100 requests", quantile=0.99),
 )
 READING = (
     "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
@@ -59,21 +58,6 @@ LINEAR = (
 FEW = f"fewer than {FEWEST} trials"
 
 
-def copies(tables: Tables) -> dict[str, str]:
-    """Return the servers of a run that are another one under a second label, with its name."""
-    campaign = tables.manifest.get("campaign") or {}
-    given: dict[str, list[str]] = {}
-    for server, name, value in campaign.get("environment") or ():
-        given.setdefault(server, []).append(f"{name}={value}")
-    labels = dict(campaign.get("copies") or ())
-    ran = set(tables.trials["server"])
-    return {
-        label: server
-        for label, server in labels.items()
-        if {label, server} <= ran and given.get(label) == given.get(server)
-    }
-
-
 def frame(tables: Tables) -> pd.DataFrame:
     """Return one row per load, quantity, and server beside the one that it is compared with (`base`).
 
@@ -83,9 +67,26 @@ def frame(tables: Tables) -> pd.DataFrame:
     geometric means of base and server; `sessions` is how many were compared.
     """
     order = _order(tables)
-    rows = [row for quantity in QUANTITIES for row in _of_quantity(tables, quantity, order)]
+    rows = [row for quantity in REPORTED for row in _of_quantity(tables, quantity, order)]
     names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
     return pd.DataFrame(rows, columns=names)
+
+
+def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
+    """Return the factor (>= 1) by which intervals of `column` are widened under a load; 1 where nothing ran twice.
+
+    It is the largest ratio that noise alone makes, from a program under two labels. An interval of what is compared
+    `within` sessions has that noise in it already (docs/method.md), unless the two labels themselves come out apart.
+    """
+    trials = sealed_trials(tables.trials[tables.trials["load"] == load])
+    trials = trials[~disturbed(trials)]
+    factors = [1.0]
+    for pair in tables.copies.items():
+        sides = (trials[trials["server"] == name] for name in pair)
+        same = ratio(*(Sample.of(side[column], side["block"]) for side in sides))
+        if same is not None and not (within and same.low <= 1 <= same.high):
+            factors.append(inference.noise_floor(same))
+    return max(factors)
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
@@ -95,33 +96,35 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
-def _of_quantity(tables: Tables, quantity: Quantity, order: list[str]) -> Iterator[tuple[Any, ...]]:
+def _of_quantity(tables: Tables, quantity: Reported, order: list[str]) -> Iterator[tuple[Any, ...]]:
     trials = _comparable(tables, quantity)
     for _, of_load in trials.groupby("load_order"):
         sides = [own for name in order if len(own := of_load[of_load["server"] == name])]
         for other in sides[1:]:
-            yield _row_of(quantity, sides[0], other, 1 - level(tables.manifest))
+            yield _row_of(tables, quantity, sides[0], other)
 
 
-def _row_of(quantity: Quantity, base: pd.DataFrame, other: pd.DataFrame, confidence: float) -> tuple[Any, ...]:
-    found, why = _compared(base, other, quantity, confidence)
-    ends = (found.ratio, found.low, found.high) if found else (math.nan,) * 3
+def _row_of(tables: Tables, quantity: Reported, base: pd.DataFrame, other: pd.DataFrame) -> tuple[Any, ...]:
+    found, why = _compared(base, other, quantity, 1 - level(tables.manifest))
+    within = bool(base["session"].ne("").all())
+    noise = noise_floor(tables, base["load"].iloc[0], quantity.column, within=within)
+    ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
     means = [Sample.of(side[quantity.column], side["block"]).geometric_mean for side in (base, other)]
     sessions = found.blocks if found and found.blocks else min(len(base), len(other))
     names = (str(side["server"].iloc[0]) for side in (base, other))
     return quantity.column, str(base["load"].iloc[0]), *names, *means, *ends, sessions, why
 
 
-def _comparable(tables: Tables, quantity: Quantity) -> pd.DataFrame:
+def _comparable(tables: Tables, quantity: Reported) -> pd.DataFrame:
     """Return the sealed trials that have the quantity: rates of closed loops, response times of offered ones."""
     trials = tables.trials
     known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
-    known &= ~trials["server"].isin(copies(tables)) & (trials[quantity.column] > 0)
+    known &= ~trials["server"].isin(tables.copies) & (trials[quantity.column] > 0)
     if quantity.more:
         known &= trials["load_model"].eq("closed")
     if quantity.quantile:
         known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
-    chosen: pd.DataFrame = trials[known].sort_values(["load_order", "block"])
+    chosen: pd.DataFrame = trials[known & ~disturbed(trials)].sort_values(["load_order", "block"])
     return chosen
 
 
@@ -130,10 +133,10 @@ def _order(tables: Tables) -> list[str]:
 
     That is known under every load, whatever was the limit. Who ran under more loads comes before; yardsticks last.
     """
-    trials = _comparable(tables, QUANTITIES[1])
-    wide = trials.pivot_table(index="load", columns="server", values=QUANTITIES[1].column)
+    trials = _comparable(tables, REPORTED[1])
+    wide = trials.pivot_table(index="load", columns="server", values=REPORTED[1].column)
     ranks = wide.rank(axis=1).mean()
-    named = [name for name in identities(tables.trials) if name not in copies(tables)]
+    named = [name for name in identities(tables.trials) if name not in tables.copies]
     return sorted(
         named,
         key=lambda name: (
@@ -143,7 +146,7 @@ def _order(tables: Tables) -> list[str]:
 
 
 def _compared(
-    base: pd.DataFrame, other: pd.DataFrame, quantity: Quantity, confidence: float
+    base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, confidence: float
 ) -> tuple[Ratio | None, str]:
     """Return how many times as good `base` is, and why there is no such ratio."""
     samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
@@ -164,14 +167,13 @@ def _compared(
 def _bounded(base: pd.DataFrame, other: pd.DataFrame, found: Ratio) -> tuple[Ratio | None, str]:
     """Return a ratio of rates: whole where both servers were the limit, one-sided where one of them could do more."""
     full = [server_bound(side) for side in (base, other)]
-    limits = [set(limits_of(side)) for side in (base, other)]
     if all(full):
         return found, ""
-    if full[1] and limits[0] <= FLOORS:
+    if full[1] and did_at_least(base):
         return replace(found, high=math.inf), ""
-    if full[0] and limits[1] <= FLOORS:
+    if full[0] and did_at_least(other):
         return replace(found, low=0.0), ""
-    others = (limits[0] | limits[1]) - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
+    others = {*limits_of(base), *limits_of(other)} - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
     return None, next(limit for limit in Limit if limit in others).why_not
 
 
@@ -187,7 +189,7 @@ def words(row: Mapping[Any, Any]) -> str:
 
 def table(tables: Tables) -> pd.DataFrame:
     """Return the ratios as texts: one row per quantity, load and pair."""
-    of_quantity = {quantity.column: quantity for quantity in QUANTITIES}
+    of_quantity = {quantity.column: quantity for quantity in REPORTED}
     rows = []
     for row in frame(tables).to_dict("records"):
         quantity = of_quantity[row["quantity"]]
@@ -208,7 +210,7 @@ def table(tables: Tables) -> pd.DataFrame:
 
 def linearity(tables: Tables) -> pd.DataFrame:
     """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server, load and share."""
-    sealed = _comparable(tables, QUANTITIES[0])
+    sealed = _comparable(tables, REPORTED[0])
     rows = []
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
@@ -244,7 +246,7 @@ def ratios(tables: Tables) -> Chart:
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, "the ratios of servers", few if is_sealed(tables.trials).any() else none)
     groups = {}
-    for quantity in QUANTITIES:
+    for quantity in REPORTED:
         rows = known[known["quantity"] == quantity.column]
         for base, of_base in rows.groupby("base", sort=False):
             head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
@@ -272,7 +274,7 @@ def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> 
 
 def _describe(known: pd.DataFrame) -> str:
     head = f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals."
-    of_quantity = {quantity.column: quantity for quantity in QUANTITIES}
+    of_quantity = {quantity.column: quantity for quantity in REPORTED}
     texts = [
         f"{row['load']}, {of_quantity[row['quantity']].noun}: {row['base']} against {row['server']} {words(row)}."
         for row in known.to_dict("records")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
-from runner.present.frames import MODES, Tables, sealed_trials
+from runner.present.frames import MODES, Tables, disturbed, sealed_trials
 from runner.store import published_csv
 
 COLUMNS = ("source", "year", "scenario", "load", "server", "language", "mode", "connections", "metric", "value", "unit")
@@ -117,6 +117,7 @@ class Cell:
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Cell:
     """Return a server's trials among those of one load; `sought` names the load where there are none."""
     named = trials["load"].iloc[0] if len(trials) else sought
+    trials = trials[~disturbed(trials)]
     return Cell(server, str(named), trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server})))
 
 

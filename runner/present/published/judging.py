@@ -12,7 +12,7 @@ import pandas as pd
 
 from runner.limits import Limit
 from runner.model import LabError
-from runner.present.answers.summary import noise_floor
+from runner.present.figures.ratios import noise_floor
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
@@ -290,10 +290,9 @@ def _values(question: Question) -> str:
 
 
 def _floor(tables: Tables, question: Question) -> float:
-    """Return the noise floor of trials of their own; within sessions the interval holds all noise (docs/method.md)."""
     floors = [
-        noise_floor(tables, each.load, question.column)
+        noise_floor(tables, each.load, question.column, within=bool(each.sealed["session"].ne("").all()))
         for each in question.cells
-        if question.column and not each.sealed["session"].astype(bool).all()
+        if question.column
     ]
-    return max(floors, default=1)
+    return max(floors, default=1.0)

@@ -12,7 +12,7 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.case import given_pct
 from runner.present.figures import seconds
-from runner.present.frames import Tables, limits_of, server_bound
+from runner.present.frames import Tables, did_at_least, limits_of, server_bound
 from runner.present.look import captions, style
 from runner.present.published.counterparts import WINDOWS, Cell, sizes
 from runner.present.statistics.inference import Sample
@@ -31,8 +31,6 @@ class Bar:
     is_floor: bool = False
 
 
-FLOORS = {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
-"""Limits with which a server did what it was asked for, and could have done more."""
 Rule = Callable[[Tables, Cell], Bar | None]
 """Returns None where a quantity of a cell may be compared."""
 
@@ -51,7 +49,7 @@ def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
     """
     if server_bound(cell.sealed):
         return None
-    return replace(_barred(tables, cell, Limit.SERVER), is_floor=set(limits_of(cell.sealed)) <= FLOORS)
+    return replace(_barred(tables, cell, Limit.SERVER), is_floor=did_at_least(cell.sealed))
 
 
 def unlimited(tables: Tables, cell: Cell) -> Bar | None:
