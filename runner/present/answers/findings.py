@@ -65,10 +65,10 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 def _left_out(tables: Tables) -> list[str]:
     sealed = sealed_trials(tables.trials)
     out, every = (rows["session"].nunique() for rows in (sealed[disturbed(sealed)], sealed[sealed["session"].ne("")]))
-    whose = "the hypervisor or other programs took so much CPU time that the limit is unknown"
-    return [f"Left out of ratios, for all servers: {out} of {captions.plural(every, 'session')}, as {whose}."] * bool(
-        out
-    )
+    if not out:
+        return []
+    why = "the hypervisor or other programs took so much CPU time that the limit is unknown"
+    return [f"Left out of ratios, for all servers: {out} of {captions.plural(every, 'session')}, as {why}."]
 
 
 def same_twice(tables: Tables) -> tuple[str, ...]:
