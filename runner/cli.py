@@ -10,7 +10,7 @@ import traceback
 
 import typer
 
-from runner.commands import machine, measuring, presenting
+from runner.commands import auditing, machine, measuring, presenting
 from runner.console import Console
 from runner.model import LabError
 
@@ -32,9 +32,11 @@ for command in (
     measuring.overhead,
     presenting.report,
     presenting.compare,
+    presenting.history,
     presenting.claims,
     presenting.export,
     presenting.publish,
+    auditing.audit,
     machine.clean,
 ):
     app.command(command.__name__.rstrip("_"))(command)

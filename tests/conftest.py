@@ -39,10 +39,10 @@ def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """`bench compare` in this process: exit code, output and errors."""
+    """`bench compare`, or another command, in this process: exit code, output and errors."""
 
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "compare", *arguments])
+    def call(*arguments: str, command: str = "compare") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bench", command, *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         out, err = capsys.readouterr()

@@ -1,6 +1,7 @@
 """The histogram's buckets against known values and exact quantiles."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -45,3 +46,29 @@ def test_histograms_merge_by_adding() -> None:
     for wrong in ([-1] * 3, [0.5] * 3):
         with pytest.raises(ValueError, match="Counts"):
             histogram.bucket_counts([1, 2, 3], wrong)
+
+
+def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
+    rng = np.random.default_rng(4)
+    values = rng.lognormal(7, 1, 20_000)
+    buckets, counts = histogram.bucket_counts(values)
+    _, upper = histogram.bucket_bounds_ms(buckets)
+    # As a plotter reads it, and with the seconds of a load apart: rows of one bucket are added up.
+    text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
+    rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]
+    assert text.split("\n")[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
+    assert int(rows[-1][2]) == 40_000 and len(rows[-1]) == 3 and float(rows[-1][1]) == 1
+    for value, percentile, running, inverse in rows[:-1]:
+        assert float(percentile) == pytest.approx(int(running) / 40_000, abs=1e-12)
+        assert float(inverse) == pytest.approx(1 / (1 - float(percentile)), abs=0.006)
+        exact = np.quantile(values, float(percentile), method="inverted_cdf") / 1000
+        assert exact == pytest.approx(float(value), rel=0.0101, abs=0.001)
+    mean, deviation = re.search(r"#\[Mean    = +([\d.]+), StdDeviation   = +([\d.]+)\]", text).groups()  # type: ignore[union-attr]
+    assert float(mean) == pytest.approx(values.mean() / 1000, rel=0.005)
+    assert float(deviation) == pytest.approx(values.std() / 1000, rel=0.01)
+    assert re.search(r"#\[Max     = +[\d.]+, Total count    = +40000\]", text)
+
+
+def test_an_empty_histogram_has_no_text() -> None:
+    with pytest.raises(ValueError, match="no count"):
+        histogram.to_hgrm([1.0], [0])

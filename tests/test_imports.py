@@ -35,6 +35,7 @@ def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
         "runner.cli",
         "runner.commands",
         "runner.running",
+        "runner.audit",
         "runner.console",
     }
     for path in modules(PACKAGE / wing):

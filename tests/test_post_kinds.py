@@ -41,7 +41,7 @@ def test_a_post_about_inserts(tmp_path: Path) -> None:
     assert "postgresql" in found.tags
     assert "inserts" in {sheet.name for sheet in found.text_tables}
     assert any("rows were in the database" in sentence for sentence in sentences(section(found, "Load by load")))
-    assert any("In an open loop" in sentence for sentence in sentences(section(found, "Method and verdicts")))
+    assert any("In an open loop" in sentence for sentence in sentences(section(found, "How it was measured")))
     (frame,) = [block.frame for block in section(found, "Machine and provenance") if isinstance(block, TextTable)]
     machine = dict(zip(frame["what"], frame["value"], strict=True))
     assert "synchronous_commit off" in machine["Database"]
@@ -50,7 +50,7 @@ def test_a_post_about_inserts(tmp_path: Path) -> None:
 def test_a_post_about_rates(tmp_path: Path) -> None:
     found = composed(synthetic_rates.build(tmp_path, blocks=3))
     assert {"objectives", "rates"} <= {sheet.name for sheet in found.text_tables}
-    assert any("probe" in sentence for sentence in sentences(section(found, "Method and verdicts")))
+    assert any("probe" in sentence for sentence in sentences(section(found, "How it was measured")))
     assert not {"inserts"} & {sheet.name for sheet in found.text_tables}
 
 
@@ -58,7 +58,7 @@ def test_a_title_counts_many_servers(tmp_path: Path) -> None:
     found = composed(synthetic_run.build(tmp_path, synthetic_run.NINE, k6=(), trials=1))
     assert found.title == "9 web API servers under wrk"
     assert not any(
-        "probe" in sentence or "open loop" in sentence for sentence in sentences(section(found, "Method and verdicts"))
+        "probe" in sentence or "open loop" in sentence for sentence in sentences(section(found, "How it was measured"))
     )
 
 

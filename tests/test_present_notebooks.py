@@ -28,6 +28,8 @@ from runner.store import find_run
 
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
+PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
+"""Of the notebooks that are not about one run."""
 FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
 
 
@@ -66,7 +68,7 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
     code = [cell for cell in raw["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])
-    assert notebooks.parameters(path) >= ({"run_a", "run_b"} if path.stem == "compare" else {"run"})
+    assert notebooks.parameters(path) >= PARAMETERS.get(path.stem, {"run"})
 
 
 @pytest.mark.parametrize("name", sorted({found.notebook for found in charts().values()}))

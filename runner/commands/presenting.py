@@ -98,6 +98,47 @@ def compare(
         raise typer.Exit(1)
 
 
+def history(
+    runs: Annotated[list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")],
+    force: Annotated[bool, typer.Option("--force", help="Follow runs of different machines, tools or CPUs.")] = False,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-above", metavar="PCT", min=0, help="Exit with 1 where a last change is for the worse by more."
+        ),
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="PATH", help="Write the history as a page too, and its notebook.")
+    ] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Follow the same cells over many runs: medians run by run, and where a value changed to stay."""
+    from runner.digest.tables import ensure_tables
+    from runner.present.comparison.history import findings, table
+    from runner.present.comparison.history import history as history_of
+
+    console = Console()
+    page = _page(html) if html is not None else None
+    folders = [find_run(run) for run in runs]
+    for folder in folders:
+        ensure_tables(folder, console.note)
+    found = history_of(folders, force=force, fail_above_pct=fail_above)
+    if json_:
+        emit({"runs": found.runs, "days": found.days, "courses": [asdict(course) for course in found.courses]})
+    else:
+        console.rows("medians by run", table(found).to_dict("records"))
+        for sentence in findings(found):
+            console.note(sentence)
+    if page is not None:
+        from runner.present.notebook.notebooks import build_history
+
+        build_history(folders, page, force=force, fail_above_pct=fail_above)
+        console.note(f"Page:    {page}")
+    if fail_above is not None and found.regressions:
+        console.error(f"{len(found.regressions)} last changes are for the worse by more than {fail_above:g} %.")
+        raise typer.Exit(1)
+
+
 def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     """Judge the published claims in a run: which hold, which do not, by how much, and why."""
     from runner.digest.tables import ensure_tables
@@ -132,12 +173,45 @@ def _page(name: str) -> Path:
     return path
 
 
-def export(run: Run, out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run.")]) -> None:
+def export(
+    run: Run,
+    out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run; with --hgrm a new file.")],
+    hgrm: Annotated[
+        str, typer.Option("--hgrm", metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
+    ] = "",
+) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
     from runner.store import export_compact
 
-    export_compact(find_run(run), Path(out))
+    if hgrm:
+        _write_new(Path(out), _hgrm(run, hgrm))
+    else:
+        export_compact(find_run(run), Path(out))
     Console().note(f"Exported to {out}")
+
+
+def _hgrm(run: str, trial_id: str) -> str:
+    """Return the histogram of a sealed trial as text; LabError where there is none."""
+    from runner.digest.histogram import to_hgrm
+    from runner.digest.tables import ensure_tables
+    from runner.present.frames import read_tables, sealed_trials
+
+    folder = find_run(run)
+    ensure_tables(folder, Console().note)
+    tables = read_tables(folder)
+    rows = tables.latency[tables.latency["trial_id"] == trial_id]
+    if trial_id not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
+        raise LabError(f"{folder.run_id} has no sealed trial {trial_id!r} with response times.")
+    return to_hgrm(rows["upper_ms"], rows["count"])
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a text to a file that is not there yet; LabError where it is."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise LabError(f"{path} is there already: name a new file.") from None
 
 
 def publish(

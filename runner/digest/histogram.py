@@ -85,6 +85,31 @@ def latency_table(trial_id: str, second: ArrayLike | None, bucket: ArrayLike, co
     )
 
 
+def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
+    """Return a histogram as HdrHistogram prints one (`.hgrm`, in ms), with a line for each bucket that has a count.
+
+    A value is a bucket's upper bound, 1 % above its lower one at most, and the mean is of their middles. Format:
+    outputPercentileDistribution of HdrHistogram 2.1, which its plotter reads. ValueError without any count.
+    """
+    upper, inverse = np.unique(np.asarray(upper_ms, dtype=np.float64), return_inverse=True)
+    each = np.bincount(inverse, weights=_whole(counts)).astype(np.int64)
+    upper, each = upper[each > 0], each[each > 0]
+    if not each.size:
+        raise ValueError("The histogram has no count.")
+    running, total = np.cumsum(each), int(each.sum())
+    lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
+    for value, count in zip(upper, running, strict=True):
+        beyond = f" {total / (total - count):14.2f}" if count < total else ""
+        lines.append(f"{value:12.3f} {count / total:14.12f} {count:10d}{beyond}")
+    middle = upper / GROWTH**0.5
+    mean = float(np.average(middle, weights=each))
+    deviation = float(np.average((middle - mean) ** 2, weights=each) ** 0.5)
+    lines.append(f"#[Mean    = {mean:12.3f}, StdDeviation   = {deviation:12.3f}]")
+    lines.append(f"#[Max     = {upper[-1]:12.3f}, Total count    = {total:12d}]")
+    lines.append(f"#[Buckets = {upper.size:12d}, SubBuckets     = {1:12d}]")
+    return "\n".join([*lines, ""])
+
+
 def _whole(counts: ArrayLike) -> Ints:
     given: NDArray[Any] = np.asarray(counts).ravel()
     if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns
-from runner.limits import TAKEN, Limit
+from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
-from runner.present.statistics.inference import FEWEST
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
@@ -77,11 +76,6 @@ class Tables:
             for label, server in campaign.get("copies") or ()
             if {label, server} <= ran and sorted(given.get(label, ())) == sorted(given.get(server, ()))
         }
-
-    @property
-    def on_whole_cores(self) -> Tables:
-        """The run without its trials on shares of a core."""
-        return replace(self, trials=self.trials[self.trials["share"] == 1])
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, failed ones too, sorted by load.
@@ -170,18 +164,6 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def did_at_least(trials: pd.DataFrame) -> bool:
     """Return whether the rates of trials are the least that their server can do: others, or nobody, were the limit."""
     return set(limits_of(trials)) <= {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
-
-
-def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials of sessions are left out of ratios: those whose session others took CPU time away from.
-
-    What took it is chance, and no server's doing, so the session is left out for all its servers; unless fewer than
-    `FEWEST` of a load would be left.
-    """
-    robbed = limits_of(trials).eq(Limit.UNKNOWN) & trials["verdict_reason"].str.contains(TAKEN, regex=False)
-    out = trials["session"].ne("") & trials["session"].isin(trials.loc[robbed, "session"])
-    left = trials[~out].groupby("load")["session"].nunique()
-    return out & trials["load"].map(left).ge(FEWEST)
 
 
 def read_tables(run: RunFolder) -> Tables:

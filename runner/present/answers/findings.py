@@ -13,8 +13,8 @@ from runner.limits import Limit
 from runner.present.answers.evidence import TWICE
 from runner.present.case import choose
 from runner.present.figures import objectives, ratios
-from runner.present.figures.ratios import REPORTED, YARDSTICKS
-from runner.present.frames import Tables, disturbed, is_sealed, sealed_trials
+from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
+from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 
@@ -43,7 +43,7 @@ def sentences(tables: Tables) -> tuple[str, ...]:
         _over_loads(known, COST.column),
         _response_times(tables, known),
         *_objectives(tables),
-        _two_clients(tables),
+        two_clients(tables),
     ]
     return tuple(sentence for sentence in said if sentence)[:MOST] or (_alone(sealed),)
 
@@ -171,8 +171,8 @@ def _objectives(tables: Tables) -> list[str]:
     return said
 
 
-def _two_clients(tables: Tables) -> str:
-    """Say what a generator that was the limit reported beside what another client saw."""
+def two_clients(tables: Tables) -> str:
+    """Say what a generator that was the limit reported beside what another client saw; empty where none was."""
     case = choose(tables)
     if case is None or Limit.of(str(case.row["verdict"])) not in (Limit.GENERATOR, Limit.UNKNOWN):
         return ""

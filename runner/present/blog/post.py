@@ -1,21 +1,26 @@
-"""A post about a run: answer first, then figures, tables, method, machine; all of it computed, as HTML or Markdown."""
+"""A post about a run, as a story: the answer, what surprised, what was claimed, how it was measured; all computed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
+from runner.present.answers import evidence, findings, little
 from runner.present.blog.provenance import allowed
+from runner.present.case import choose
+from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
 from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
+FOUND_BY = ("server_cpu_ms_per_request", "rps")
+"""Quantities of which the first with a finding makes the title: the cost of a request is known whatever was the limit."""
 MOST_NAMED = 4
 """Servers that a title names; of more it says how many."""
 TRIAL = (
@@ -73,21 +78,20 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
+    picture = {figure.name: figure for figure in figures}
+    told = [(title, *_beside(blocks, picture.get(name))) for title, name, blocks in _chapters(tables, sealed)]
+    shown = {block.name for _, *blocks in told for block in blocks if isinstance(block, Picture)}
     found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]
     blocks = (
-        Heading("The answer"),
-        *parts.answer(tables),
-        Heading("What is not known"),
-        *parts.unknown(tables),
-        Heading("Figures"),
-        *figures,
+        *(block for title, *blocks in told if any(blocks) for block in (Heading(title), *blocks)),
+        *([Heading("More figures")] if len(shown) < len(figures) else []),
+        *(figure for figure in figures if figure.name not in shown),
         Heading("Tables"),
         *(block for block in found if isinstance(block, TextTable)),
         *dict.fromkeys(block for block in found if isinstance(block, Paragraph) and block.kind == "note"),
         Heading("Load by load"),
         _findings(found),
-        Heading("Method and verdicts"),
-        *map(Paragraph, _method(tables, sealed)),
+        Heading("Verdicts"),
         *parts.verdicts(tables),
         Heading("Machine and provenance"),
         *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
@@ -100,6 +104,26 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         tags=_tags(tables, sealed),
         blocks=blocks,
     )
+
+
+def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
+    """Yield the chapters that are read first: title, the figure that belongs there, and the rest."""
+    yield "The answer", "ratios", list(parts.answer(tables))
+    yield "What surprised", "verdict-two-clients", list(_surprise(tables))
+    yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
+    yield "How it was measured", "", [Bullets(tuple(_method(tables, sealed)))]
+    yield "What is not known", "", list(parts.unknown(tables))
+
+
+def _beside(blocks: list[Block], figure: Picture | None) -> list[Block]:
+    """Return blocks with their figure behind the first of them, where there is one."""
+    return [*blocks[:1], *([figure] if figure and blocks else []), *blocks[1:]]
+
+
+def _surprise(tables: Tables) -> Iterator[Block]:
+    """Yield what a generator that was the limit said beside what another client saw, where a run has both."""
+    if findings.two_clients(tables) and (case := choose(tables)):
+        yield from map(Paragraph, (evidence.generator_said(case), evidence.probe_saw(case), little.words(case)))
 
 
 def _findings(blocks: Iterable[Block]) -> Bullets:
@@ -118,6 +142,9 @@ def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
+    """Return what was found; where nothing can be compared, what was measured."""
+    if found := next(filter(None, (ratios.finding(tables, column) for column in FOUND_BY)), ""):
+        return found
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])
     ranked -= tables.copies.keys()
     servers = [server for server in identities(tables.trials) if server in ranked]

@@ -140,7 +140,7 @@ def compare_runs(
     LabError where the runs were made under different conditions, unless `force`, and without a common cell.
     """
     sides = read_tables(a), read_tables(b)
-    cells_a, cells_b = map(_cells, sides)
+    cells_a, cells_b = map(cells_of, sides)
     common = [cell for cell in cells_a if cell in cells_b]
     manifests = sides[0].manifest, sides[1].manifest
     names = manifests[0]["run_id"], manifests[1]["run_id"]
@@ -157,7 +157,7 @@ def compare_runs(
         _compare(cell, quantity, *sealed[cell], max(noise_floor(side, cell.load, quantity.column) for side in sides))
         for cell in whole
         for quantity in QUANTITIES
-        if all(_known(side, quantity) and quantity.allowed(side) for side in sealed[cell])
+        if all(is_known(side, quantity) and quantity.allowed(side) for side in sealed[cell])
     ]
     return RunComparison(
         *names,
@@ -201,7 +201,7 @@ class _SizedCell:
         return f"{self.server}: {self.load}" + "".join(f", {SIZES[name].format(value)}" for name, value in self.sizes)
 
 
-def _cells(tables: Tables) -> dict[_SizedCell, pd.DataFrame]:
+def cells_of(tables: Tables) -> dict[_SizedCell, pd.DataFrame]:
     """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
     trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
     loads = (tables.manifest.get("campaign") or {}).get("loads") or []
@@ -216,7 +216,8 @@ def _cells(tables: Tables) -> dict[_SizedCell, pd.DataFrame]:
     return found
 
 
-def _known(sealed: pd.DataFrame, quantity: ComparedQuantity) -> bool:
+def is_known(sealed: pd.DataFrame, quantity: ComparedQuantity) -> bool:
+    """Return whether trials have a quantity."""
     return quantity.column in sealed.columns and bool((pd.to_numeric(sealed[quantity.column]) > 0).any())
 
 
@@ -224,19 +225,23 @@ def _compare(
     cell: _SizedCell, quantity: ComparedQuantity, a: pd.DataFrame, b: pd.DataFrame, floor: float
 ) -> tuple[CellComparison, Sample, Sample]:
     """Return a comparison without p-value and verdict, and the trials of both sides."""
-    left, right = (
-        Sample.of(pd.to_numeric(side[quantity.column]) / quantity.unit, [f"{run} {block}" for block in side["block"]])
-        for run, side in (("A", a), ("B", b))
-    )
+    left, right = trials_of(a, quantity, "A"), trials_of(b, quantity, "B")
     delta = cliffs_delta(right.values, left.values)
     row = CellComparison(
-        cell.load, cell.server, quantity.name, quantity.more_is_better, _side(left), _side(right), ratio(right, left),
-        None, None, delta, magnitude(delta), floor, FEW, regression=False,
+        cell.load, cell.server, quantity.name, quantity.more_is_better, side_of(left), side_of(right),
+        ratio(right, left), None, None, delta, magnitude(delta), floor, FEW, regression=False,
     )  # fmt: skip
     return row, left, right
 
 
-def _side(sample: Sample) -> Side:
+def trials_of(sealed: pd.DataFrame, quantity: ComparedQuantity, run: str = "") -> Sample:
+    """Return the values of trials; blocks of different runs are different ones."""
+    values = pd.to_numeric(sealed[quantity.column]) / quantity.unit
+    return Sample.of(values, [f"{run} {block}" for block in sealed["block"]])
+
+
+def side_of(sample: Sample) -> Side:
+    """Return the median with its interval; with minimum and maximum where the trials are too few for one."""
     interval = median_interval(sample.values)
     if interval is None:
         ends = (float(sample.values.min()), float(sample.values.max())) if sample.n else (math.nan, math.nan)

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from runner.present.chart import Axis, Chart, Extreme, Shared, bars, cells, chart, empty, median_points
 from runner.present.chart.describing import lines
 from runner.present.chart.sentences import scope
+from runner.present.figures import ratios
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales
 from runner.present.look.palette import identities
@@ -38,7 +39,8 @@ def _matrix(
     tables: Tables, quantity: str, column: str, y: Axis, words: str, extreme: Extreme, hollow: str = ""
 ) -> Chart:
     """Return the chart of a column; `hollow` says what points are that were not server-bound."""
-    title, solid = f"wrk: {quantity} by connections", server_bound if hollow else lambda _: True
+    title = ratios.finding(tables, column, "wrk") or f"wrk: {quantity} by connections"
+    solid = server_bound if hollow else lambda _: True
     trials = tables.sealed("wrk")
     trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
     if trials.empty:

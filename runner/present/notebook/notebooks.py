@@ -219,16 +219,32 @@ def build_comparison(
 
     Its figure is in figures/<A>--<B>/ too. LabError as of `compare.compare_runs`.
     """
-    executed, names = html.with_suffix(".ipynb"), [short_name(run) for run in (run_a, run_b)]
-    given: dict[str, str | float | None] = {
-        "run_a": names[0],
-        "run_b": names[1],
-        "force": force,
-        "fail_above": fail_above_pct,
-    }
-    execute(lab_root() / "notebooks" / "compare.ipynb", given, executed)
+    given = {"run_a": short_name(run_a), "run_b": short_name(run_b), "force": force, "fail_above": fail_above_pct}
+    return _page_of_runs("compare", given, html, f"{run_a.run_id} and {run_b.run_id}")
+
+
+def build_history(
+    runs: Sequence[RunFolder], html: Path, *, force: bool = False, fail_above_pct: float | None = None
+) -> Path:
+    """Execute the notebook that follows cells over runs; write its page to `html`, and it beside it as .ipynb.
+
+    LabError as of `history.history`.
+    """
+    given = {"runs": ",".join(map(short_name, runs)), "force": force, "fail_above": fail_above_pct}
+    return _page_of_runs("history", given, html, captions.plural(len(runs), "run"))
+
+
+def build_audit(files: Sequence[Path], html: Path, format_name: str = "") -> Path:
+    """Execute the notebook that audits tables of others; write its page to `html`, and it beside it as .ipynb."""
+    given = {"files": ",".join(str(path.resolve()) for path in files), "format_name": format_name}
+    return _page_of_runs("audit", given, html, captions.plural(len(files), "audited table"))
+
+
+def _page_of_runs(notebook: str, given: Mapping[str, str | float | None], html: Path, title: str) -> Path:
+    executed = html.with_suffix(".ipynb")
+    execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed)
     _forget_machine(executed)
-    export_html(executed, html, f"{run_a.run_id} and {run_b.run_id}")
+    export_html(executed, html, title)
     return html
 
 

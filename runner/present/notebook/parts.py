@@ -16,8 +16,11 @@ from runner.present.figures import rates as rates_figure
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, TextTable
-from runner.present.published.counterparts import read_published
+from runner.present.published import claims
+from runner.present.published.counterparts import read_published, repeats
+from runner.present.published.judging import judge_all
 from runner.present.published.published_table import experiments_table, matrix_table
+from runner.present.statistics.inference import FEWEST
 
 T = TypeVar("T")
 Say: TypeAlias = Callable[[T], str | tuple[str, ...] | pd.DataFrame]
@@ -114,6 +117,27 @@ def published(tables: Tables) -> Iterator[Block]:
     yield from sheets
     yield from _dagger(sheets)
     yield Paragraph(ELSEWHERE, "note")
+
+
+def claims_of(tables: Tables) -> Iterator[Block]:
+    """Yield how the published claims came out, and each that this run could judge; nothing without such loads."""
+    if not repeats(tables, FEWEST):
+        return
+    judged = judge_all(tables)
+    yield Paragraph(claims.count_words([each.outcome.outcome for each in judged]))
+    known = [each for each in judged if each.outcome.outcome != claims.ABSENT]
+    rows = [
+        {
+            "claim": each.claim.short,
+            "claimed ratio": each.claim.range_words or "–",
+            "measured": each.measured,
+            "here": each.outcome.outcome,
+        }
+        for each in sorted(known, key=lambda each: claims.OUTCOMES.index(each.outcome.outcome))
+    ]
+    yield TextTable(pd.DataFrame(rows), "Claim by claim", name="claims")
+    sources = "; ".join(dict.fromkeys(each.claim.source for each in known))
+    yield Paragraph(f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note")
 
 
 def failures(tables: Tables) -> Iterator[Block]:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
-from runner.present.frames import MODES, Tables, disturbed, sealed_trials
+from runner.present.figures.ratios import disturbed
+from runner.present.frames import MODES, Tables, sealed_trials
 from runner.store import published_csv
 
 COLUMNS = ("source", "year", "scenario", "load", "server", "language", "mode", "connections", "metric", "value", "unit")
@@ -189,6 +190,12 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
     """Return the trials of the loads whose size is nearest to `size` in ratio; all where there are none."""
     apart = (np.log(sizes(trials)) - np.log(size)).abs()
     chosen: pd.DataFrame = trials[apart == apart.min()]
+    return chosen
+
+
+def on_most(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials on the largest share of a core that there is."""
+    chosen: pd.DataFrame = trials[trials["share"] == trials["share"].max()]
     return chosen
 
 

@@ -39,6 +39,15 @@ class Judged:
         return [f"{part.words}: {part.ratio_words}" for part in self.outcome.parts if part.ratio is not None]
 
     @property
+    def measured(self) -> str:
+        """The ratios that could be judged, in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
+        parts = [part for part in self.outcome.parts if part.ratio is not None and part.outcome != ABSENT]
+        if len(parts) < 2:
+            return parts[0].ratio_words if parts else "–"
+        ratios = [part.ratio.ratio for part in parts if part.ratio is not None]
+        return f"×{min(ratios):.2f} to ×{max(ratios):.2f} ({len(parts)} comparisons)"
+
+    @property
     def plain(self) -> dict[str, Any]:
         """All of it as plain values, for programs; an end of an interval that is not known is null."""
         keys = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails")

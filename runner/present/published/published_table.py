@@ -19,7 +19,7 @@ from runner.present.look import captions, style
 from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.published import counterparts
-from runner.present.published.counterparts import CLOSED, METRICS, Cell, closed, sizes
+from runner.present.published.counterparts import CLOSED, METRICS, Cell, closed, on_most, sizes
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import carried_quantile, spread
 
@@ -83,7 +83,6 @@ def rows(tables: Tables, published: pd.DataFrame) -> list[Row]:
 
     A published server that is a language has a row for each framework that stands for it, a CPU peak for each window.
     """
-    tables = tables.on_whole_cores
     return [
         _row(tables, line, number, server, words, column)
         for line, number in enumerate(published.to_dict("records"))
@@ -100,8 +99,9 @@ def standing_in(tables: Tables, number: Mapping[Any, Any]) -> tuple[str, ...]:
 def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Cell:
     """Return the cell of a run that repeats a published number.
 
-    The same number of connections for wrk, the nearest number of users for k6; where the source names none and gives
-    the highest rate that it reached, the load under which the server's median rate is highest.
+    The same number of connections for wrk, the nearest number of users for k6, on the largest share of a core; where
+    the source names none and gives the highest rate that it reached, the load under which the server's median rate is
+    highest.
     """
     scenario, mode, size = str(number["scenario"]), str(number["mode"]), float(number["connections"])
     trials = closed(tables, scenario)
@@ -113,7 +113,7 @@ def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Cell:
         return counterparts.cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
     by_wrk = trials["tool"].eq("wrk").all()
     chosen = trials[trials["connections"] == size] if by_wrk else counterparts.nearest(trials, size)
-    return counterparts.cell(chosen, server, f"{sought}, {size:,.0f}")
+    return counterparts.cell(on_most(chosen), server, f"{sought}, {size:,.0f}")
 
 
 def _row(tables: Tables, line: int, number: Mapping[Any, Any], server: str, words: str, column: str) -> Row:
@@ -160,13 +160,15 @@ def _remarks(tables: Tables, number: Mapping[Any, Any], cell: Cell) -> list[str]
 
 def _size(number: Mapping[Any, Any], cell: Cell) -> list[str]:
     size, here = float(number["connections"]), float(sizes(cell.sealed).iloc[0])
+    share = float(cell.sealed["share"].iloc[0])
+    found = [f"on {share:g} of a core"] if share < 1 else []
     if math.isnan(size):
-        return ["the highest of this run's loads of the kind"]
+        return [*found, "the highest of this run's loads of the kind"]
     threads = counterparts.threads_of(str(number["load"]))
     if threads and (count := counterparts.opened(int(size), threads)) != size:
         did = f"opens {count} connections" if count else "does not start"
-        return [f"published with -t{threads} -c{size:.0f}, with which wrk {did}"]
-    return [f"N = {here:,.0f} instead of {size:,.0f}"] if here != size else []
+        return [*found, f"published with -t{threads} -c{size:.0f}, with which wrk {did}"]
+    return [*found, f"N = {here:,.0f} instead of {size:,.0f}"] if here != size else found
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -258,9 +260,10 @@ def matrix_table(tables: Tables, published: pd.DataFrame) -> pd.DataFrame:
     for mode, number in sorted(set(zip(trials["mode"], trials["connections"], strict=True)), key=_by_mode):
         values = theirs[(theirs["mode"] == mode) & (theirs["connections"] == number)]
         said = dict(zip(values["server"], values["value"].astype(float), strict=True))
-        cell = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
+        cell = on_most(trials[(trials["mode"] == mode) & (trials["connections"] == number)])
         ours = {name: cell[cell["server"] == name] for name in (*compared, *others)}
-        line = {"mode": MODES[mode], "connections": f"{number:.0f}"}
+        share = "" if (given := float(cell["share"].iloc[0])) == 1 else f" (on {given:g} of a core)"
+        line = {"mode": MODES[mode], "connections": f"{number:.0f}{share}"}
         for name in compared:
             line |= {f"{name}, here": _ranged(ours[name]), f"{name}, published": style.number(said.get(name, math.nan))}
         for base, other in pairwise(compared):

@@ -1,0 +1,138 @@
+"""What the notebook about audited tables opens, and what the notebooks about a run show of its own audit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from runner.audit import figures
+from runner.audit.checks import CHECKS, Audit, Severity, audit, summary
+from runner.audit.formats import NUMBERS, TEXTS, Options, read
+from runner.present.case import given_pct
+from runner.present.chart import describe, draw
+from runner.present.frames import Tables, sealed_trials
+from runner.present.look import captions
+from runner.present.look.content import Block, Bullets, Paragraph, TextTable
+from runner.present.notebook.page import TEXT, Page, check_parameters, show
+from runner.store import lab_root, published_csv
+
+HARD = ("Little's law", "percentiles", "counts")
+"""The checks whose laws a measured trial must keep."""
+
+
+def audit_files(paths: list[Path], options: Options | None = None, format_name: str = "") -> Audit:
+    """Return the audit of files, put together; LabError as of `formats.read`."""
+    return audit(pd.concat([read(path, options, format_name) for path in paths], ignore_index=True))
+
+
+def open_audit(files: str, format_name: str = "") -> AuditPage:
+    """Audit files for a notebook: paths with commas between; relative ones are looked for in the lab's folder, too."""
+    check_parameters(files=(files, TEXT), format_name=(format_name, TEXT))
+    paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
+    return AuditPage([path if path.exists() else lab_root() / path for path in paths], format_name)
+
+
+class AuditPage(Page):
+    """A page about audited tables."""
+
+    def __init__(self, paths: list[Path], format_name: str = "") -> None:
+        self.found = audit_files(paths, format_name=format_name)
+        charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
+        super().__init__(
+            about=captions.plural(len(paths), "file"),
+            figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
+            parts={"answer": self._answer, "findings": self._findings, "checks": checks},
+            drawings={name: partial(self._drawing, name) for name in charts},
+        )
+        self._charts = charts
+
+    def _answer(self) -> Iterator[Block]:
+        """Yield what was found in three sentences."""
+        yield Bullets(summary(self.found))
+
+    def _findings(self) -> Iterator[Block]:
+        """Yield every finding, the gravest first."""
+        yield TextTable(figures.table(self.found), about="Findings")
+
+    def _drawing(self, name: str) -> tuple[Figure, str] | None:
+        chart = self._charts[name](self.found)
+        return None if chart.nothing else (draw(chart), describe(chart))
+
+
+def checks() -> Iterator[Block]:
+    """Yield each check with its law, and what a finding of it does not prove."""
+    rows = [{"check": check.name, "law": check.law, "does not prove": check.proves_not} for check in CHECKS]
+    yield TextTable(pd.DataFrame(rows), about="Checks")
+
+
+# --- the lab's own numbers --------------------------------------------------------------------------------
+
+
+def rows_of(tables: Tables) -> pd.DataFrame:
+    """Return a run's sealed trials as rows of a table of others."""
+    trials = sealed_trials(tables.trials)
+    cpus = [given_pct(tables, "server", math.nan) for _ in range(len(trials))]
+    named = {
+        "source": str(tables.manifest["run_id"]), "row": trials["trial_id"], "test": trials["load"], "missing": "",
+        "subject": trials["server"], "language": trials["language"], "load_model": trials["load_model"], "day": "",
+        # A connection that is not used again is made and accepted in a time that is part of no response.
+        "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
+        "connections": trials["vus"].where(trials["tool"].eq("k6"), trials["connections"]), "depth": 1.0,
+        "rate": trials["rps"], "target_rate": trials["rate_rps"].where(trials["steps"] <= 1),
+        "mean_ms": trials["latency_mean_ms"], "p50_ms": trials["latency_p50_ms"], "p90_ms": trials["latency_p90_ms"],
+        "p95_ms": trials["latency_p95_ms"], "p99_ms": trials["latency_p99_ms"], "max_ms": trials["latency_max_ms"],
+        "cpu_pct": trials["server_cpu_mean_pct"], "cpu_given_pct": trials["share"] * cpus,
+        "requests": trials["requests"], "duration_s": trials["duration_s"], "errors": trials["failed"],
+    }  # fmt: skip
+    frame = pd.DataFrame({name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index)
+    return frame.astype(dict.fromkeys(NUMBERS, float)).reset_index(drop=True)
+
+
+def of_run(tables: Tables) -> Iterator[Block]:
+    """Yield whether the trials of a run keep the laws by which tables of others are audited."""
+    found = audit(rows_of(tables))
+    broken = [finding for finding in found.findings if finding.check in HARD and finding.severity != Severity.KNOWING]
+    trials = captions.plural(len(found.rows), "sealed trial")
+    laws = captions.joined(HARD)
+    if not broken:
+        yield Paragraph(
+            f"The laws of {laws}, by which `bench audit` reads tables of others: {trials} keep all of them."
+        )
+        return
+    yield Paragraph(
+        f"The laws of {laws}, by which `bench audit` reads tables of others: {len(broken)} findings in {trials}."
+    )
+    shown = Audit(found.rows, tuple(broken), ())
+    yield TextTable(figures.table(shown, most=20), about="Findings in this run")
+
+
+def of_published() -> Iterator[Block]:
+    """Yield what the same laws say of the published numbers."""
+    found = audit_files([published_csv()])
+    yield Bullets(summary(found))
+    closed = found.rows[
+        (found.rows["load_model"] == "closed") & found.rows["rate"].gt(0) & found.rows["p50_ms"].notna()
+    ]
+    yield Bullets(
+        tuple(
+            f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s the "
+            f"mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, whichever the server."
+            for row in closed.to_dict("records")
+        )
+    )
+    yield TextTable(figures.table(found), about="Findings in the published numbers")
+
+
+def show_of_run(tables: Tables) -> None:
+    """Show `of_run` in a notebook."""
+    show(of_run(tables))
+
+
+def show_of_published() -> None:
+    """Show `of_published` in a notebook."""
+    show(of_published())

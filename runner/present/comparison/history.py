@@ -1,0 +1,258 @@
+"""The same cells over many runs in the order of time: medians with intervals, and where a value changed to stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from runner.model import LabError
+from runner.present.chart import Axis, Chart, Extreme, Shared, bars, empty
+from runner.present.chart.value import COLUMNS
+from runner.present.comparison.compare import QUANTITIES, ComparedQuantity, Side, cells_of, is_known, side_of, trials_of
+from runner.present.comparison.conditions import conditions
+from runner.present.frames import Tables, read_tables, sealed_trials
+from runner.present.look import captions, scales, style
+from runner.present.look.palette import identities
+from runner.present.statistics.inference import ALPHA
+from runner.present.statistics.stats import Floats
+from runner.store import RunFolder
+
+TITLE = "The same loads over many runs"
+AT_EACH_SIDE = 2
+"""Runs before and after a change, at least."""
+LEAST = 6
+"""Runs from which on a change is looked for."""
+SIMULATED = 20_000
+SEED = 20_261_123
+PANELS = 8
+"""Panels of the figure, those with changes first; the table has all."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """From the run with number `at` on (the first is 1) values are `ratio` times those since the change before."""
+
+    at: int
+    ratio: float
+    p: float
+    worse: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """One quantity of one cell: by number of the run its median with interval, and the changes."""
+
+    load: str
+    server: str
+    quantity: str
+    sides: Mapping[int, Side]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Runs in the order of time, and what became of each cell that at least two of them have."""
+
+    runs: tuple[str, ...]
+    days: tuple[str, ...]
+    tables: tuple[Tables, ...]
+    courses: tuple[Course, ...]
+    fail_above_pct: float | None
+
+    @property
+    def regressions(self) -> tuple[Course, ...]:
+        """Those whose last change is for the worse, by more than the limit."""
+        margin = np.inf if self.fail_above_pct is None else self.fail_above_pct / 100
+        last = [(course, course.changes[-1]) for course in self.courses if course.changes]
+        return tuple(course for course, change in last if change.worse and abs(change.ratio - 1) > margin)
+
+
+def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None) -> History:
+    """Follow each cell over runs, sorted by when they began; a quantity only where a run's verdicts allow it.
+
+    A run is one value, the mean of its trials' logarithms, since what changes on a machine between runs is in all of
+    its trials. LabError for less than two runs, for one named twice, and for runs of different conditions, unless
+    `force`.
+    """
+    tables = sorted(map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or ""))
+    names = [str(each.manifest["run_id"]) for each in tables]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise LabError("A history takes two runs or more, each once.")
+    for before, after in pairwise(tables):
+        both = pd.concat([before.trials, after.trials])
+        if not force and (found := conditions(before.manifest, after.manifest, both)):
+            ids = f"{before.manifest['run_id']} and {after.manifest['run_id']}"
+            raise LabError(
+                f"{ids} differ in {'; '.join(map(str, found))}: --force puts them side by side all the same."
+            )
+    cells = [{cell: sealed_trials(trials) for cell, trials in cells_of(each).items()} for each in tables]
+    followed = [
+        (str(cell.load), cell.server, quantity, own)
+        for cell in dict.fromkeys(cell for of_run in cells for cell in of_run)
+        for quantity in QUANTITIES
+        if len(own := _allowed([of_run.get(cell) for of_run in cells], quantity)) > 1
+    ]
+    alpha = ALPHA / max(1, sum(len(own) >= LEAST for *_, own in followed))
+    courses = tuple(_course(*each, alpha) for each in followed)
+    days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
+    return History(tuple(names), days, tuple(tables), courses, fail_above_pct)
+
+
+def _allowed(cells: Sequence[pd.DataFrame | None], quantity: ComparedQuantity) -> dict[int, pd.DataFrame]:
+    """Return the trials by number of the run, of the runs that have the quantity."""
+    return {
+        number: trials
+        for number, trials in enumerate(cells, start=1)
+        if trials is not None and len(trials) and is_known(trials, quantity) and quantity.allowed(trials)
+    }
+
+
+def _course(
+    load: str, server: str, quantity: ComparedQuantity, trials: Mapping[int, pd.DataFrame], alpha: float
+) -> Course:
+    samples = {number: trials_of(own, quantity) for number, own in trials.items()}
+    numbers = list(samples)
+    logs = np.array([np.log(sample.geometric_mean) for sample in samples.values()])
+    found = list(changes(logs, alpha))
+    starts = [0, *(place for place, _ in found), logs.size]
+    shifts = [logs[b:c].mean() - logs[a:b].mean() for a, b, c in zip(starts, starts[1:], starts[2:], strict=False)]
+    known = tuple(
+        Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more_is_better)
+        for (place, p), shift in zip(found, shifts, strict=True)
+    )
+    return Course(load, server, quantity.name, {n: side_of(sample) for n, sample in samples.items()}, known)
+
+
+# --- where a value changed --------------------------------------------------------------------------------
+
+
+def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
+    """Yield the places at which a series changes its mean, in their order, each with the p-value of that change.
+
+    The largest t statistic over all places is held against its distribution without any change, which is simulated;
+    then either side is looked at in the same way (Worsley 1979, JASA 74, 365; Vostrikova 1981 for the halving).
+    """
+    if values.size < LEAST:
+        return
+    statistics = _statistics(values[None, :])[0]
+    place = int(np.argmax(statistics))
+    p = float((1 + (_without_change(values.size) >= statistics[place]).sum()) / (1 + SIMULATED))
+    if p <= alpha:
+        split = place + AT_EACH_SIDE
+        yield from changes(values[:split], alpha)
+        yield split, p
+        yield from ((split + later, of_later) for later, of_later in changes(values[split:], alpha))
+
+
+def _statistics(rows: Floats) -> Floats:
+    """Return the squared t statistic of each place of each row: between the values before it and from it on."""
+    n = rows.shape[-1]
+    centred = rows - rows.mean(axis=-1, keepdims=True)
+    total = (centred**2).sum(axis=-1, keepdims=True)
+    before = np.arange(AT_EACH_SIDE, n - AT_EACH_SIDE + 1)
+    sums = np.cumsum(centred, axis=-1)[:, before - 1]
+    between = sums**2 * n / (before * (n - before))
+    return np.asarray((n - 2) * between / np.maximum(total - between, np.finfo(float).tiny))
+
+
+@lru_cache(maxsize=256)
+def _without_change(n: int) -> Floats:
+    """Return simulated values of the largest statistic of n values of one normal distribution."""
+    rng = np.random.default_rng(SEED)
+    parts = [_statistics(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)]
+    return np.concatenate(parts)
+
+
+# --- in words and as a figure -----------------------------------------------------------------------------
+
+
+def findings(found: History) -> list[str]:
+    """Return each change as a sentence, and how many courses have none."""
+    first, last = found.days[0], found.days[-1]
+    said = [
+        f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what it was since run "
+        f"{change.at} ({found.days[change.at - 1]}), {'worse' if change.worse else 'better'} (p = {change.p:.2g})."
+        for course in found.courses
+        for change in course.changes
+    ]
+    steady = sum(not course.changes for course in found.courses)
+    few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
+    return [
+        f"{captions.plural(len(found.runs), 'run')} from {first} to {last}: in {steady} of "
+        f"{captions.plural(len(found.courses), 'course')} no change is shown.{few}",
+        *said,
+    ]
+
+
+def table(found: History) -> pd.DataFrame:
+    """Return a row for each course: its median in every run as text, and its changes."""
+    rows = []
+    for course in found.courses:
+        values = {
+            str(number): style.number(course.sides[number].median) if number in course.sides else "–"
+            for number in range(1, len(found.runs) + 1)
+        }
+        marks = "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)
+        rows.append(
+            {"load": course.load, "server": course.server, "quantity": course.quantity, **values, "changes": marks}
+        )
+    return pd.DataFrame(rows)
+
+
+def timeline(found: History) -> Chart:
+    """Return medians with intervals by run: a panel for each load and quantity, its servers together."""
+    ordered = sorted(found.courses, key=lambda course: not course.changes)
+    panels = list(dict.fromkeys(_panel(course) for course in ordered))[:PANELS]
+    if not panels:
+        return empty(TITLE, "values over many runs", "These runs have no cell in common that may be compared.")
+    rows = [
+        {
+            "panel": panel, "server": course.server, "series": "median", "x": float(number), "y": side.median,
+            "low": side.low, "high": side.high, "solid": True,
+            "changed": number in {change.at for change in course.changes},
+        }
+        for panel in panels
+        for course in ordered
+        if _panel(course) == panel
+        for number, side in course.sides.items()
+    ]  # fmt: skip
+    every = len(dict.fromkeys(map(_panel, ordered)))
+    shown = f"{len(panels)} of {every} loads and quantities, those with changes first. " if every > len(panels) else ""
+    runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
+    return Chart(
+        TITLE,
+        pd.DataFrame(rows, columns=[*COLUMNS, "changed"]),
+        Axis("run", "run"),
+        Axis("median"),
+        identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
+        f"{shown}Medians with their 95 % intervals, or minimum and maximum of fewer than six trials. Runs: {runs}.",
+        key="Ring: from this run on the value is another one.",
+        headings={panel: (panel, "") for panel in panels},
+        shared=Shared(nudge=1.0),
+        mark=bars,
+        finish=_finish,
+        noun="load and quantity",
+        extreme=Extreme("highest median"),
+    )
+
+
+def _panel(course: Course) -> str:
+    return f"{course.load}: {course.quantity}"
+
+
+def _finish(ax: Axes, chart: Chart, panel: str) -> None:
+    own = chart.frame[chart.frame["panel"] == panel]
+    numbers = sorted(chart.frame["x"].unique())
+    ax.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
+    ax.set_ylim(0, float(own["high"].max()) * 1.1 or 1)
+    ringed = own[own["changed"].astype(bool)]
+    colors = [chart.looks[server].color for server in ringed["server"]]
+    ax.scatter(ringed["x"], ringed["y"], s=130, facecolors="none", edgecolors=colors, linewidths=1.4, zorder=3)
+    scales.ticks_across(ax, numbers)
+    scales.even_axis(ax, "y")

@@ -1,0 +1,460 @@
+"""`bench audit`: planted errors of each kind are found, sound tables are silent, hostile files end in one sentence."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from built import ROOT
+from figure_checks import readable
+
+from runner.audit import figures
+from runner.audit.checks import Audit, Severity, audit, summary, under_way
+from runner.audit.formats import FORMATS, MOST_BYTES, NUMBERS, Options, as_ms, parse
+from runner.audit.page import HARD, audit_files, of_published, rows_of
+from runner.model import LabError
+from runner.present.chart import describe, draw
+from runner.present.frames import read_tables
+from runner.present.look.markup import html
+from runner.present.notebook import notebooks
+from runner.store import RunFolder
+
+LITTLE, TIMES, COUNTS = HARD
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    """A CSV with these columns, as it is read."""
+    frame = pd.DataFrame(columns)
+    return parse(frame.to_csv(index=False).encode(), "table.csv")
+
+
+def sound(n: int = 12) -> dict[str, Any]:
+    """Closed loops of 100 connections that always wait; rates 7 % apart."""
+    rate = 10_000 * 1.07 ** np.arange(n)
+    return {
+        "framework": [f"f{i}" for i in range(n)], "rps": rate.round(2), "connections": 100,
+        "mean_ms": (100_000 / rate).round(3), "p50_ms": (90_000 / rate).round(3), "p99_ms": (300_000 / rate).round(3),
+        "max_ms": (900_000 / rate).round(3), "requests": (10 * rate).round(), "duration_s": 10,
+        "cpu_pct": 95, "cpu_given_pct": 100,
+    }  # fmt: skip
+
+
+def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
+    return [(f.check, str(f.severity), f.subject) for f in audit(rows).findings if check in ("", f.check)]
+
+
+def with_row(number: int, **values: float) -> pd.DataFrame:
+    columns = sound()
+    for name, value in values.items():
+        column = np.array(columns[name]) if np.ndim(columns[name]) else np.full(12, columns[name], dtype=float)
+        column = column.astype(float)
+        column[number] = value
+        columns[name] = column
+    return table(**columns)
+
+
+# --- planted errors ---------------------------------------------------------------------------------------
+
+
+def test_a_sound_table_is_silent() -> None:
+    done = audit(table(**sound()))
+    assert done.findings == () and [each.split(" (")[0] for each in done.not_done] == []
+    assert summary(done)[0] == "12 rows of 1 test in 1 file: 0 impossible, 0 suspicious, 0 worth knowing."
+
+
+@pytest.mark.parametrize(
+    ("values", "check", "severity"),
+    [
+        ({"mean_ms": 40, "max_ms": 90, "p99_ms": 60, "p50_ms": 30}, LITTLE, "impossible"),
+        ({"mean_ms": 8.7, "p99_ms": 22}, LITTLE, "suspicious"),
+        ({"mean_ms": 2}, LITTLE, "suspicious"),
+        ({"p50_ms": 50}, TIMES, "impossible"),
+        ({"max_ms": 5}, TIMES, "impossible"),
+        ({"p99_ms": -1.5}, "missing values", "worth knowing"),
+        ({"requests": 90_000}, COUNTS, "impossible"),
+        ({"requests": 152_000}, COUNTS, "suspicious"),
+        ({"cpu_pct": 104}, COUNTS, "impossible"),
+        ({"rps": -1}, "missing values", "suspicious"),
+    ],
+)
+def test_a_planted_error_is_found_and_nothing_else(values: dict[str, float], check: str, severity: str) -> None:
+    rows = with_row(5, **values)
+    kinds = {(name, grave) for name, grave, _ in found(rows) if name != "ties"}
+    assert (check, severity) in kinds
+    assert {name for name, _ in kinds} <= {check, TIMES if "p99_ms" in values or "max_ms" in values else check}
+    assert {subject for _, _, subject in found(rows, check)} <= {"f5", ""}
+
+
+def test_littles_law_is_recomputed_from_what_is_printed() -> None:
+    (finding,) = [f for f in audit(with_row(5, mean_ms=2)).findings if f.check == LITTLE]
+    rate = 10_000 * 1.07**5
+    assert f"{rate * 0.002:.1f} under way" in finding.says and f"{rate * 0.002 / 100:.3g} of" in finding.says
+    assert under_way(with_row(5, mean_ms=2))[5] == pytest.approx(rate * 0.002 / 100, rel=1e-4)
+
+
+def test_a_mean_that_few_requests_would_make_and_one_that_is_p99() -> None:
+    assert (TIMES, "suspicious", "f5") in found(with_row(5, p99_ms=6.9))
+    mean = sound()["mean_ms"][5]
+    assert (TIMES, "suspicious", "f5") in found(with_row(5, p99_ms=mean))
+
+
+def test_a_standard_deviation_beyond_its_bound() -> None:
+    columns = sound() | {"stdev_ms": 2.0}
+    assert found(table(**columns)) == []
+    columns["stdev_ms"] = np.where(np.arange(12) == 3, 80.0, 2.0)
+    assert found(table(**columns)) == [(TIMES, "impossible", "f3")]
+
+
+def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() -> None:
+    columns = sound(40)
+    columns["rps"] = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
+    columns["rps"][-12:] = columns["rps"][-12] * np.linspace(1, 1.008, 12)
+    for name in ("mean_ms", "p50_ms", "p99_ms", "max_ms", "requests"):
+        del columns[name]
+    ((_, severity, _),) = found(table(**columns), "one limit for all")
+    assert severity == "suspicious"
+
+
+def test_chance_makes_few_plateaus() -> None:
+    rng = np.random.default_rng(2)
+    names = [f"f{i}" for i in range(200)]
+    made = [
+        found(
+            table(framework=names, rps=rng.lognormal(10, rng.uniform(0.2, 1.5), 200), connections=64),
+            "one limit for all",
+        )
+        for _ in range(100)
+    ]
+    assert sum(map(bool, made)) <= 1
+
+
+def test_who_is_first_with_idle_cpus_was_not_the_limit() -> None:
+    rows = with_row(11, cpu_pct=24)
+    assert found(rows, "who was busy") == [("who was busy", "suspicious", "f11"), ("who was busy", "worth knowing", "")]
+
+
+def test_levels_that_fall_or_leap() -> None:
+    rates = {"a": (100, 1_000, 5_000), "b": (10_000, 20_000, 8_000), "c": (1_000, 9_000, 20_000)}
+    rows = [(name, c, r) for name, of in rates.items() for c, r in zip((1, 8, 64), of, strict=True)]
+    frame = table(**dict(zip(("framework", "connections", "rps"), zip(*rows, strict=True), strict=True)))
+    assert {subject for *_, subject in found(frame, "across levels")} == {"a", "b", "c"}
+    even = table(framework=["a"] * 3, connections=[1, 8, 64], rps=[1_000, 7_000, 9_000])
+    assert found(even, "across levels") == []
+
+
+def test_ties_with_and_without_a_spread() -> None:
+    near = table(framework=list("abcd"), rps=[1000, 999, 998, 500], connections=1)
+    (finding,) = [f for f in audit(near).findings if f.check == "ties"]
+    assert "2 of 3 neighbouring places are less than 5 % apart" in finding.says
+    spread = table(framework=list("abc"), rps=[300, 200, 195], rate_low=[290, 190, 185], rate_high=[310, 210, 205])
+    (finding,) = [f for f in audit(spread).findings if f.check == "ties"]
+    assert finding.says.startswith("1 of 2 neighbouring places overlap")
+
+
+def test_equal_rows_and_old_ones() -> None:
+    columns = sound()
+    for name in ("rps", "mean_ms", "p50_ms", "p99_ms", "max_ms", "requests"):
+        columns[name][7] = columns[name][2]
+    columns["day"] = ["2026-01-01"] * 11 + ["2024-01-01"]
+    kinds = found(table(**columns), "duplicates")
+    assert kinds == [("duplicates", "suspicious", "f2"), ("duplicates", "worth knowing", "")]
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    done = audit(table(framework=["a", "b"], rps=[1, 2]))
+    text = summary(done)[2]
+    assert "Little's law" in text and "percentiles" in text and "who was busy" in text
+
+
+def test_open_loads_take_no_part_in_littles_law() -> None:
+    rows = table(**sound() | {"mean_ms": 0.2, "load_model": "open"})
+    assert found(rows, LITTLE) == []
+
+
+# --- formats ----------------------------------------------------------------------------------------------
+
+TECHEMPOWER = {
+    "rawData": {
+        "json": {"gemini": [{}, {"latencyAvg": "1.00ms", "latencyMax": "9.00ms", "latencyStdev": "500.00us",
+                                 "totalRequests": 480_000, "startTime": 100, "endTime": 115}]},
+        "plaintext": {"gemini": [{"latencyAvg": "4.00ms", "latencyMax": "9.00ms", "totalRequests": 15_360_000}]},
+        "query": {"gemini": [{"latencyAvg": "16.00ms", "totalRequests": 480_000, "5xx": 4}]},
+        "slocCounts": {"gemini": 7}, "commitCounts": {},
+    },
+    "concurrencyLevels": [16, 32, 512], "pipelineConcurrencyLevels": [256, 1024], "queryIntervals": [1, 5],
+    "duration": 15, "testMetadata": [{"name": "gemini", "language": "Java"}], "completed": {"gemini": "20191213222617"},
+}  # fmt: skip
+
+
+def test_techempower() -> None:
+    rows = parse(json.dumps(TECHEMPOWER).encode(), "results.json")
+    assert list(rows["test"]) == ["json", "json", "plaintext", "query, 1 queries"]
+    assert list(rows["connections"]) == [16, 32, 256, 512] and list(rows["depth"]) == [1, 1, 16, 1]
+    assert rows["rate"].tolist()[1:] == [32_000, 1_024_000, 32_000]
+    assert under_way(rows).tolist()[1:] == pytest.approx([1.0, 1.0, 1.0])
+    assert rows["stdev_ms"][1] == 0.5 and rows["errors"][3] == 4 and set(rows["language"]) == {"Java"}
+    assert rows["missing"][0] == "rate mean_ms"
+
+
+def test_httparena() -> None:
+    row = {
+        "framework": "a", "language": "C", "rps": 1_000_000, "avg_latency": "4.096ms", "p99_latency": "14.60ms",
+        "cpu": "6644.3%", "memory": "260MiB", "connections": 4096, "threads": 64, "duration": "5s", "pipeline": 1,
+        "bandwidth": "3.99GB/s", "reconnects": 0, "status_2xx": 4_999_000, "status_3xx": 0, "status_4xx": 1_000,
+    }  # fmt: skip
+    one = parse(json.dumps([row]).encode(), "json-4096.json")
+    assert under_way(one)[0] == pytest.approx(1.0) and one["test"][0] == "json-4096"
+    assert (one["cpu_pct"][0], one["cpu_given_pct"][0]) == (6644.3, 6400) and one["bytes_per_s"][0] == 3.99e9
+    assert ("counts", "impossible", "a") in found(one)
+    many = parse(
+        json.dumps({"framework": "a", "json": {"4096": row}, "tls": [row | {"target_rate": 10}]}).encode(), "a.json"
+    )
+    assert list(many["test"]) == ["json/4096", "tls"] and list(many["load_model"]) == ["closed", "open"]
+    assert parse(json.dumps(row).encode(), "one.json")["rate"][0] == 1_000_000
+
+
+@pytest.mark.parametrize(("scale", "value"), [("s", 0.0064), ("us", 6400.0)])
+def test_web_frameworks(scale: str, value: float) -> None:
+    metrics = [
+        {"level": 64, "label": label, "value": number, "framework_id": 7}
+        for label, number in (("total_requests_per_s", 10_000.0), ("average_latency", value), ("percentile50", value),
+                              ("percentile99", -1.0), ("duration_ms", 15_000.0), ("total_requests", 150_000))
+    ]  # fmt: skip
+    named = [{"id": 7, "label": "gemini", "language": "java"}]
+    rows = parse(json.dumps({"metrics": metrics, "frameworks": named, "updated_at": "2026-02-11"}).encode(), scale)
+    assert len(rows) == 1 and rows["subject"][0] == "gemini" and rows["missing"][0] == "p99_ms"
+    assert rows["mean_ms"][0] == pytest.approx(6.4) and under_way(rows)[0] == pytest.approx(1.0)
+    assert rows["duration_s"][0] == 15 and np.isnan(rows["p99_ms"][0])
+
+
+WRK = """Running 10s test @ http://127.0.0.1:8080/
+  2 threads and 100 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     2.00ms    0.89ms  12.92ms   93.69%
+    Req/Sec    25.00k     8.07k   62.00k    86.54%
+  Latency Distribution
+     50%    1.80ms
+     75%    2.20ms
+     90%    2.50ms
+     99%    4.00ms
+  501000 requests in 10.02s, 2.87GB read
+  Socket errors: connect 0, read 0, write 0, timeout 3
+  Non-2xx or 3xx responses: 7
+Requests/sec:  50000.00
+Transfer/sec:    293.42MB
+"""
+HEY = """
+Summary:
+  Total:\t10.0000 secs
+  Slowest:\t0.0300 secs
+  Fastest:\t0.0001 secs
+  Average:\t0.0050 secs
+  Requests/sec:\t10000.0000
+
+Latency distribution:
+  50% in 0.0045 secs
+  99% in 0.0100 secs
+
+Status code distribution:
+  [200]\t99990 responses
+  [500]\t10 responses
+"""
+
+
+def test_wrk() -> None:
+    rows = parse(WRK.encode(), "stdin")
+    row = rows.iloc[0]
+    assert (row["connections"], row["rate"], row["errors"], row["p99_ms"]) == (100, 50_000, 10, 4)
+    assert under_way(rows)[0] == pytest.approx(1.0) and row["duration_s"] == 10.02 and row["stdev_ms"] == 0.89
+    assert found(rows) == []
+
+
+def test_hey_and_oha() -> None:
+    hey = parse(HEY.encode(), "stdin", Options(connections=50))
+    assert under_way(hey)[0] == pytest.approx(1.0) and hey["errors"][0] == 10 and hey["p50_ms"][0] == pytest.approx(4.5)
+    oha = {
+        "summary": {"requestsPerSec": 10_000.0, "average": 0.005, "slowest": 0.03, "fastest": 0.0001, "total": 10.0},
+        "latencyPercentiles": {"p50": 0.0045, "p99": 0.01}, "statusCodeDistribution": {"200": 99_990, "500": 10},
+    }  # fmt: skip
+    same = parse(json.dumps(oha).encode(), "stdin", Options(connections=50))
+    for name in ("rate", "mean_ms", "p50_ms", "p99_ms", "max_ms", "requests", "errors", "connections"):
+        assert same[name][0] == pytest.approx(hey[name][0]), name
+    printed = HEY.replace("secs", "sec").replace("50% in", "50.00% in").replace("99% in", "99.00% in")
+    assert parse(printed.encode(), "stdin")["p99_ms"][0] == pytest.approx(10)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_k6(nested: bool) -> None:
+    metrics: dict[str, Any] = {
+        "http_reqs": {"count": 90_000, "rate": 9_000.0}, "http_req_failed": {"rate": 0.0},
+        "http_req_duration": {"avg": 300.0, "min": 1.0, "med": 280.0, "max": 900.0, "p(90)": 500.0, "p(95)": 600.0},
+        "iterations": {"count": 90_000, "rate": 9_000.0}, "iteration_duration": {"avg": 331.0},
+        "vus_max": {"value": 3000, "min": 3000, "max": 3000},
+    }  # fmt: skip
+    if nested:
+        metrics = {name: {"type": "trend", "contains": "time", "values": values} for name, values in metrics.items()}
+    rows = parse(json.dumps({"metrics": metrics}).encode(), "summary.json")
+    assert list(rows["row"]) == ["requests", "iterations"]
+    assert under_way(rows).tolist()[1] == pytest.approx(9_000 * 0.331 / 3000) and np.isnan(under_way(rows)[0])
+    assert rows["p95_ms"][0] == 600 and found(rows) == []
+
+
+def test_csv_with_other_names_and_without_latencies() -> None:
+    text = b"stack,req/s,c,avg\na,1000,10,10ms\nb,500,10,20\n"
+    options = Options(columns={"rps": "req/s", "connections": "c", "subject": "stack", "latency_mean_ms": "avg"})
+    with pytest.raises(LabError, match="--map rps=NAME"):
+        parse(text, "a.csv")
+    rows = parse(text, "a.csv", options)
+    assert list(rows["subject"]) == ["a", "b"] and under_way(rows)[1] == 1.0
+    with pytest.raises(LabError, match="no column 'nope'"):
+        parse(text, "a.csv", Options(columns={"rps": "nope"}))
+    shark = b"language,mode,version,framework,framework_version,requests_per_second_median,memory_median\nDart,AOT,2.14,Shelf,1,3329,5\nDart,AOT,2.15,Shelf,1,3332,4\n"
+    rows = parse(shark, "web_result.csv")
+    assert rows["rate"].tolist() == [3329, 3332] and "AOT" in rows["subject"][0]
+    assert any(each.startswith("Little's law") for each in audit(rows).not_done)
+
+
+def test_the_published_numbers() -> None:
+    done = audit_files([ROOT / "data" / "published.csv"])
+    text = html(of_published())
+    # 3000 users at 9,254 requests/s: 3000 / 9254 s are 324.2 ms.
+    assert "the mean response is 324 ms" in text
+    assert not any(f.severity is Severity.IMPOSSIBLE for f in done.findings)
+
+
+@pytest.mark.parametrize("text", ["1.71ms", "1710us", "0.00171s", "1710µs"])
+def test_times_with_units(text: str) -> None:
+    assert as_ms(text) == pytest.approx(1.71)
+
+
+# --- our own trials ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["sample", "all"])
+def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
+    rows = rows_of(read_tables(RunFolder(ROOT / "data" / run)))
+    done = audit(rows)
+    assert len(rows) > 100
+    broken = [f for f in done.findings if f.check in HARD and f.severity is Severity.IMPOSSIBLE]
+    assert broken == []
+
+
+# --- hostile files ----------------------------------------------------------------------------------------
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "zeros": lambda: bytes(1000),
+    "deep": lambda: b"[" * 200_000,
+    "deep objects": lambda: b'{"rawData":' * 100_000,
+    "cut off": lambda: b'{"rawData": {"json": ',
+    "wrong types": lambda: b'{"rawData": {"json": {"a": [1, null, "x", []], "b": 7}, "db": []}, "duration": []}',
+    "huge numbers": lambda: b'[{"framework": "a", "rps": 1e999, "connections": ' + b"9" * 4000 + b"}]",
+    "too many digits": lambda: b'[{"framework": "a", "rps": ' + b"9" * 9000 + b"}]",
+    "not a number": lambda: b'[{"framework": "a", "rps": NaN, "avg_latency": "Infinityms", "threads": -Infinity}]',
+    "arena of others": lambda: b'[{"framework": {}, "rps": [], "pipeline": {}, "cpu": [], "threads": "x"}, 3, null]',
+    "metrics of others": lambda: b'{"metrics": [1, {"label": [], "level": {}, "value": "x"}], "frameworks": 3}',
+    "k6 of others": lambda: b'{"metrics": {"http_reqs": 3, "vus_max": [], "iterations": {"rate": {}}}}',
+    "oha of others": lambda: b'{"summary": [], "latencyPercentiles": 1}',
+    "half a wrk": lambda: b"Running 10s test @ x\n    Latency  x y z\nRequests/sec: 1.2.3\n",
+    "a quote without end": lambda: b'framework,rps\n"a,1\n' + b"x," * 100_000,
+    "a zip": lambda: b"PK\x03\x04" + bytes(range(256)) * 10,
+    "letters": "framework,rps\n\x1b[31m<script>alert(1)</script>\u202e,5\n".encode,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_ends_in_a_sentence_or_in_findings(kind: str) -> None:
+    began = time.monotonic()
+    try:
+        done = audit(parse(HOSTILE[kind](), "hostile"))
+    except LabError as error:
+        assert str(error).endswith(".") and "\n" not in str(error)
+    else:
+        assert len(summary(done)) == 3
+        assert all(np.isfinite(done.rows[name].dropna()).all() for name in NUMBERS)
+        text = html(notebook_blocks(done))
+        assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
+    assert time.monotonic() - began < 5
+
+
+def notebook_blocks(done: Audit) -> list[Any]:
+    from runner.present.look.content import Bullets, TextTable
+
+    return [Bullets(summary(done)), TextTable(figures.table(done))]
+
+
+def test_what_is_too_large_is_refused() -> None:
+    with pytest.raises(LabError, match="64 MiB"):
+        parse(bytes(MOST_BYTES + 1), "large")
+    with pytest.raises(LabError, match="--format is one of techempower"):
+        parse(b"{}", "x", format_name="nope")
+    with pytest.raises(LabError, match=r"is none of these: wrk\."):
+        parse(b"{}", "x", format_name="wrk")
+
+
+@pytest.mark.timed
+def test_ten_megabytes_take_seconds() -> None:
+    entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
+    data = {**TECHEMPOWER, "rawData": {f"json{i}": {f"f{j}": entries for j in range(400)} for i in range(32)}}
+    text = json.dumps(data).encode()
+    assert len(text) > 10_000_000
+    began = time.monotonic()
+    assert len(audit(parse(text, "large.json")).rows) == 76_800
+    assert time.monotonic() - began < 15  # 5 s on an idle machine
+
+
+# --- figures, page and command ----------------------------------------------------------------------------
+
+
+def test_the_figures_show_every_row_and_what_is_found() -> None:
+    rows = pd.concat([with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True)
+    done = audit(rows)
+    for make in (figures.little, figures.rates, figures.cpu):
+        chart = make(done)
+        assert len(chart.frame) == 24
+        readable(draw(chart))
+        assert "12 rows" in describe(chart)
+    assert figures.little(done).frame["solid"].sum() == 1 and figures.cpu(done).frame["solid"].sum() == 1
+    nothing = audit(table(framework=["a", "b"], rps=[1, 2]))
+    assert figures.little(nothing).nothing and figures.cpu(nothing).nothing
+
+
+def test_the_command(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(pd.DataFrame(sound()).to_csv(index=False))
+    assert bench(str(file), command="audit")[0] == 0
+    with_row(5, mean_ms=40).rename(columns={"rate": "rps", "subject": "framework"}).drop(
+        columns=["source", "row", "test", "missing"]
+    ).to_csv(file, index=False)
+    code, out, err = bench(str(file), command="audit")
+    assert code == 1 and "impossible" in out and "Little's law" in out and "12 rows of 1 test" in err
+    assert bench(str(file), "--fail-on", "never", command="audit")[0] == 0
+    code, out, _ = bench(str(file), "--json", "--fail-on", "never", command="audit")
+    assert json.loads(out)["counts"]["impossible"] >= 1
+    for wrong in (["--fail-on", "x"], ["--map", "rps"], ["--format", "nope"]):
+        assert bench(str(file), *wrong, command="audit")[0] == 2
+    assert bench(str(tmp_path / "none.csv"), command="audit")[0] == 1
+
+    class Stdin:
+        buffer = io.BytesIO(WRK.encode())
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+    code, _, err = bench("-", command="audit")
+    assert code == 0 and "1 row of 1 test in 1 file" in err
+
+
+def test_the_notebook_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare_lab: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    executed = tmp_path / "out.ipynb"
+    notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, executed)
+    assert notebooks.figures_shown(executed) == ["audit-rates"]
+
+
+def test_formats_are_those_of_the_page() -> None:
+    text = (ROOT / "docs" / "audit.md").read_text()
+    assert all(f"`{each.name}`" in text for each in FORMATS)
