@@ -313,7 +313,10 @@ def test_csv_with_other_names_and_without_latencies() -> None:
     assert list(rows["subject"]) == ["a", "b"] and under_way(rows)[1] == 1.0
     with pytest.raises(LabError, match="no column 'nope'"):
         parse(text, "a.csv", Options(columns={"rps": "nope"}))
-    shark = b"language,mode,version,framework,framework_version,requests_per_second_median,memory_median\nDart,AOT,2.14,Shelf,1,3329,5\nDart,AOT,2.15,Shelf,1,3332,4\n"
+    shark = (
+        b"language,mode,version,framework,framework_version,requests_per_second_median,memory_median\n"
+        b"Dart,AOT,2.14,Shelf,1,3329,5\nDart,AOT,2.15,Shelf,1,3332,4\n"
+    )
     rows = parse(shark, "web_result.csv")
     assert rows["rate"].tolist() == [3329, 3332] and "AOT" in rows["subject"][0]
     assert any(each.startswith("Little's law") for each in audit(rows).not_done)

@@ -8,7 +8,7 @@ import pytest
 from contract_http import RefusedError
 from contract_rules import read_experiment
 
-from runner.contract.experiments import CASES, Case
+from runner.contract.experiments import CASES, ExperimentCase
 from runner.contract.random_experiments import judge, mutations, samples
 
 SAMPLES = samples(20261121, 400)
@@ -48,7 +48,7 @@ def test_the_same_seed_makes_the_same() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_the_judge_agrees_with_the_cases(case: Case) -> None:
+def test_the_judge_agrees_with_the_cases(case: ExperimentCase) -> None:
     judgement = judge(case.body)
     assert judgement == case.expected or "open" in (judgement, case.expected)
 

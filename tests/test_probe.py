@@ -16,7 +16,7 @@ import pytest
 from measured import measured
 
 from runner.digest.probe import (
-    Probe,
+    ProbeSamples,
     late_share,
     probe_percentiles,
     read_probe,
@@ -312,7 +312,7 @@ def samples(latencies_ms, status=200):
     due = np.arange(len(latencies_ms), dtype=np.int64) * 25_000_000
     late = (np.asarray(latencies_ms) * 1e6).astype(np.int64)
     ones = np.ones(len(due), dtype=np.int64)
-    return Probe(due, due, due + late, ones * status, (due == 0).astype(np.int64))
+    return ProbeSamples(due, due, due + late, ones * status, (due == 0).astype(np.int64))
 
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
@@ -347,7 +347,7 @@ def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     due = np.arange(100, dtype=np.int64) * 25_000_000
     one, kept = np.ones(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
     late = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
-    own = Probe(due, late, late + 1_000_000, 200 * one, kept)
+    own = ProbeSamples(due, late, late + 1_000_000, 200 * one, kept)
     assert late_share(own, [Window(0, 2.5, 0, 0)]) == pytest.approx(0.2, abs=0.01)
     assert late_share(own, [Window(0, 1.0, 0, 0)]) == 0.0
     assert late_share(own, [Window(0, 5.0, 0, 0)]) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
@@ -356,14 +356,16 @@ def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
     stuck = np.where(np.arange(100) == 40, int(1.5e9), late + 1_000_000)
     sent = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
     assert (
-        late_share(Probe(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), [Window(0, 2.5, 0, 0)])
+        late_share(
+            ProbeSamples(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), [Window(0, 2.5, 0, 0)]
+        )
         < 0.02
     )
     # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
     due = np.arange(200, dtype=np.int64) * 25_000_000
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
-    assert late_share(Probe(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
+    assert late_share(ProbeSamples(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
 
 
 def test_a_server_that_closes_is_told_from_a_slow_one():
@@ -371,16 +373,16 @@ def test_a_server_that_closes_is_told_from_a_slow_one():
     status, ones = np.full(40, 200), np.ones(40, dtype=np.int64)
     first = (due == 0).astype(np.int64)
     assert reopened_share(None) == 0
-    assert reopened_share(Probe(due, due, due + 1_000_000, status, first)) == 0
-    assert reopened_share(Probe(due, due, due + 1_000_000, status, ones)) == 1
+    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, first)) == 0
+    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, ones)) == 1
     tenth = (np.arange(40) % 10 == 0).astype(np.int64)
-    assert reopened_share(Probe(due, due, due + 1_000_000, status, tenth)) == pytest.approx(3 / 39)
+    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, tenth)) == pytest.approx(3 / 39)
     # None is answered before the last one is sent: each has a connection of its own, and none was closed.
-    assert reopened_share(Probe(due, due, due + 3_000_000_000, status, ones)) == 0
+    assert reopened_share(ProbeSamples(due, due, due + 3_000_000_000, status, ones)) == 0
     # A service of two periods and a half keeps three connections busy.
     three = (np.arange(40) < 3).astype(np.int64)
-    assert reopened_share(Probe(due, due, due + 62_000_000, status, three)) == 0
-    assert reopened_share(Probe(due, due, due + 62_000_000, status, ones)) == 1
+    assert reopened_share(ProbeSamples(due, due, due + 62_000_000, status, three)) == 0
+    assert reopened_share(ProbeSamples(due, due, due + 62_000_000, status, ones)) == 1
 
 
 CLOSED = {"requests": 1000, "opened_pct": 100.0, "probe_reopened_pct": 100.0}

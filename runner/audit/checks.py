@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class Law:
     """A law, the columns that it takes, and what a finding does not prove."""
 
     name: str
@@ -202,7 +202,7 @@ def _ties(rows: pd.DataFrame) -> Iterator[Finding]:
             yield _of_test(
                 TIES, Severity.KNOWING, own,
                 f"no spread is given, and {near} of {len(steps)} neighbouring places are less than 5 % apart (the "
-                f"first two {100 * steps[0]:.2g} %): to rank half of all neighbours, repeats would have to agree within "
+                f"first two {100 * steps[0]:.2g} %): to rank half of all neighbours, repeats must agree within "
                 f"{100 * float(np.median(steps)):.2g} %.",
             )  # fmt: skip
 
@@ -230,8 +230,8 @@ def _busy(rows: pd.DataFrame) -> Iterator[Finding]:
         if full and idle:
             yield _of_test(
                 CPU, Severity.KNOWING, own,
-                f"the ranking mixes {full} rows that used 90 % of their CPUs or more with {idle} that used less than half "
-                "of theirs.",
+                f"the ranking mixes {full} rows that used 90 % of their CPUs or more with {idle} that used less than "
+                "half.",
             )  # fmt: skip
 
 
@@ -280,8 +280,8 @@ def _of_times(row: dict) -> Iterator[Finding]:  # type: ignore[type-arg]
     if row["stdev_ms"] > widest:
         yield _finding(
             TIMES, Severity.IMPOSSIBLE, row,
-            f"a standard deviation of {number(row['stdev_ms'])} ms: with this mean and maximum it is {number(widest)} ms "
-            "at most (Bhatia and Davis).",
+            f"a standard deviation of {number(row['stdev_ms'])} ms: with this mean and maximum it is at "
+            f"most {number(widest)} ms (Bhatia and Davis).",
         )  # fmt: skip
     for name in ("p99_ms", "max_ms"):
         if row[name] in TIMEOUTS_MS:
@@ -306,8 +306,8 @@ def _counts(rows: pd.DataFrame) -> Iterator[Finding]:
         if apart > APART:
             yield _finding(
                 COUNTS, Severity.IMPOSSIBLE if apart > FAR_APART else Severity.SUSPICIOUS, row,
-                f"{number(row['requests'])} requests in {number(row['duration_s'])} s are {number(counted)} a second, and "
-                f"the rate is given as {number(row['rate'])}.",
+                f"{number(row['requests'])} requests in {number(row['duration_s'])} s are {number(counted)} a second, "
+                f"and the rate is given as {number(row['rate'])}.",
             )  # fmt: skip
         if (
             row["elapsed_s"] > 0
@@ -369,8 +369,8 @@ def _missing(rows: pd.DataFrame) -> Iterator[Finding]:
             grave = Severity.SUSPICIOUS if name == "rate" and count < every else Severity.KNOWING
             yield Finding(
                 MISSING, grave, str(source), "", "", "",
-                f"{name} has -1, 0 or nothing in {count:,} of {every:,} rows, first in {row['row']} ({row['subject']}): "
-                "no number to rank or to take a mean of.",
+                f"{name} has -1, 0 or nothing in {count:,} of {every:,} rows, first in {row['row']} "
+                f"({row['subject']}): no number to rank or to take a mean of.",
             )  # fmt: skip
 
 
@@ -402,8 +402,8 @@ def _duplicates(rows: pd.DataFrame) -> Iterator[Finding]:
 
 LITTLE, PLATEAU, TIES, CPU = "Little's law", "one limit for all", "ties", "who was busy"
 TIMES, COUNTS, LEVELS, MISSING, SAME = "percentiles", "counts", "across levels", "missing values", "duplicates"
-CHECKS: Sequence[Check] = (
-    Check(
+CHECKS: Sequence[Law] = (
+    Law(
         LITTLE,
         "In a closed loop requests under way = rate x mean response time (Little 1961), at most connections x depth.",
         (("rate", "mean_ms", "connections"),),
@@ -411,28 +411,28 @@ CHECKS: Sequence[Check] = (
         "histogram that were never sent, which makes the mean larger.",
         _little,
     ),
-    Check(
+    Law(
         PLATEAU,
         "Different programs do not have one rate by chance: a plateau is a generator's, a network's or a harness's.",
         (("rate",),),
         "Which of them it is; equal programs, such as variants of one framework, are equally fast rightly.",
         _plateau,
     ),
-    Check(
+    Law(
         TIES,
         "Two places can be told apart only where they differ by more than repeats of one of them do.",
         (("rate",),),
         "That neighbours are equal: with repeats they might be told apart.",
         _ties,
     ),
-    Check(
+    Law(
         CPU,
         "Utilisation law: a server that has CPU left was not the limit, so that its rate is a lower bound.",
         (("rate", "cpu_pct", "cpu_given_pct"),),
         "What the limit was: a lock, one thread, the network or the generator leave CPU, too.",
         _busy,
     ),
-    Check(
+    Law(
         TIMES,
         "minimum <= p50 <= p90 <= p99 <= maximum; minimum <= mean <= maximum; the variance of values between a and b "
         "with mean m is at most (b - m)(m - a) (Bhatia and Davis 2000).",
@@ -440,7 +440,7 @@ CHECKS: Sequence[Check] = (
         "Which of the numbers is wrong. A mean above p99 is possible where a few requests took very long.",
         _percentiles,
     ),
-    Check(
+    Law(
         COUNTS,
         "Rate = requests / time; nobody uses more CPU than there is; an open load has no more than was offered.",
         (
@@ -452,21 +452,21 @@ CHECKS: Sequence[Check] = (
         "Which count is wrong: a warm-up or a clock of whole seconds makes some of the difference.",
         _counts,
     ),
-    Check(
+    Law(
         LEVELS,
         "With k times the connections the rate grows k times at most, unless each request is answered sooner.",
         (("rate", "connections"),),
         "A fault: a server may collapse under more connections, and a cold first level may be slow.",
         _levels,
     ),
-    Check(
+    Law(
         MISSING,
         "-1, 0 and nothing stand for what was not measured.",
         ((),),
         "That a ranking took them for numbers; that they can be taken for some.",
         _missing,
     ),
-    Check(
+    Law(
         SAME,
         "Measured numbers do not agree to the last digit, and old ones are of another machine or version.",
         (("rate",),),

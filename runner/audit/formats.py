@@ -441,7 +441,8 @@ def _hey(text: str, source: str, options: Options) -> Iterator[Row]:
     yield from _single(
         {
             "rate": _found(r"Requests/sec:\s+([\d.]{1,20})", text), "mean_ms": time("Average"),
-            "min_ms": time("Fastest"), "max_ms": time("Slowest"), "duration_s": time("Total") / 1e3, **_quantiles(text), "load_model": "closed",
+            "min_ms": time("Fastest"), "max_ms": time("Slowest"), "duration_s": time("Total") / 1e3,
+            **_quantiles(text), "load_model": "closed",
             "requests": sum(count for _, count in statuses) or None,
             "errors": sum(count for code, count in statuses if code >= 400),
         },

@@ -120,8 +120,8 @@ def of_published() -> Iterator[Block]:
     ]
     yield Bullets(
         tuple(
-            f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s the "
-            f"mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, whichever the server."
+            f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s "
+            f"the mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
             for row in closed.to_dict("records")
         )
     )

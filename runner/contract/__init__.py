@@ -11,7 +11,14 @@ import secrets
 
 from runner.contract.checking import Rows, Target, check_rows
 from runner.contract.connections import Reading, connection_rows, endurance_rows, pipelining_rows
-from runner.contract.devices import Database, device_rows, insert_row, outage_rows, parallel_rows, rows_without_database
+from runner.contract.devices import (
+    DeviceDatabase,
+    device_rows,
+    insert_row,
+    outage_rows,
+    parallel_rows,
+    rows_without_database,
+)
 from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, counted, counting_rows, endpoint_rows, health_row
 from runner.contract.experiments import MD5_ROW, PUBLISHED_ROW, experiment_rows
 from runner.contract.framing import body_rows, head_rows, smuggling_rows
@@ -30,7 +37,7 @@ def check_contract(
     *,
     resident_bytes: Reading | None = None,
     open_files: Reading | None = None,
-    database: Database | None = None,
+    database: DeviceDatabase | None = None,
     pool_size: int = POOL_SIZE,
     seed: int | None = None,
 ) -> list[Check]:

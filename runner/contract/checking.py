@@ -111,7 +111,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Answer(Response):
+class TimedResponse(Response):
     """One response, with the Unix times before its request was sent and after it had come."""
 
     sent_s: float
@@ -159,7 +159,7 @@ def shorten(data: bytes, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-class Connection:
+class CheckConnection:
     """One TCP connection to the server. Reading raises OSError, or LabError for what is not HTTP."""
 
     def __init__(self, channel: socket.socket, target: Target, timeout_s: float) -> None:
@@ -180,18 +180,18 @@ class Connection:
                 self.channel.sendall(piece)
                 time.sleep(message.pause_s)
 
-    def read(self, within_s: float | None = None) -> Answer:
+    def read(self, within_s: float | None = None) -> TimedResponse:
         """Return the next answer, 1xx ones included; that to HEAD has no body, whatever its headers say."""
         self.channel.settimeout(self._timeout_s if within_s is None else within_s)
         try:
             response = read_response(self.channel, self._reader, head_only=self._to_head, interim=True)
         except ValueError as error:
             raise LabError(f"what came is not HTTP: {error}", 1) from error
-        return Answer(**vars(response), sent_s=self._sent_s, came_s=time.time())
+        return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
-    def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[Answer], bool]:
+    def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[TimedResponse], bool]:
         """Return every answer, and whether the server then closed; after the first, `within_s` of silence end it."""
-        answers: list[Answer] = []
+        answers: list[TimedResponse] = []
         try:
             while True:
                 answers.append(self.read(within_s if answers else None))
@@ -202,7 +202,9 @@ class Connection:
 
 
 @contextmanager
-def connect(target: Target, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None) -> Iterator[Connection]:
+def connect(
+    target: Target, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None
+) -> Iterator[CheckConnection]:
     """Open a connection whose every step may take `timeout_s`, and close it afterwards.
 
     `receive_bytes` is about how much the kernel may take from the server before we read.
@@ -216,10 +218,10 @@ def connect(target: Target, timeout_s: float = TIMEOUT_S, receive_bytes: int | N
         channel.connect((target.host, target.port))
         # Otherwise Nagle's algorithm and delayed acknowledgements add 40 ms to requests sent in pieces.
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield Connection(channel, target, timeout_s)
+        yield CheckConnection(channel, target, timeout_s)
 
 
-def fetch(target: Target, message: Message) -> Answer:
+def fetch(target: Target, message: Message) -> TimedResponse:
     """Send one request over a connection of its own."""
     with connect(target) as connection:
         connection.send(message)
@@ -235,7 +237,7 @@ class Expected:
     """What one answer must be: in words, and as a judge, which may raise LabError."""
 
     words: str
-    holds: Callable[[Answer], bool]
+    holds: Callable[[TimedResponse], bool]
 
 
 def status(*statuses: int) -> Expected:
@@ -288,7 +290,7 @@ class Exchange:
         with connect(target) as connection:
             return self.run(connection)
 
-    def run(self, connection: Connection) -> Result:
+    def run(self, connection: CheckConnection) -> Result:
         """Make the exchange; return whether it went as the row says, and what was compared."""
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
@@ -315,7 +317,7 @@ class Exchange:
         return self.then.run(connection) if isinstance(self.then, Exchange) else usable_or_closed(connection)
 
 
-def usable_or_closed(connection: Connection, unsent: bytes = b"") -> Result:
+def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
     """Send the rest of a body and GET /health: its answer comes, or the connection ends without another one."""
     connection.send(Message((unsent,)) + HEALTH)
     answers, closed = connection.read_to_the_end()
@@ -324,7 +326,7 @@ def usable_or_closed(connection: Connection, unsent: bytes = b"") -> Result:
     return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(answers, closed)}"
 
 
-def shown(answers: list[Answer], closed: bool | None = None) -> str:
+def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
     """Return the answers, and how the connection ended where that is known, for a detail."""
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))

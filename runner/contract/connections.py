@@ -15,7 +15,6 @@ from runner.contract.checking import (
     OK,
     TIMEOUT_S,
     UNKNOWN,
-    Answer,
     End,
     Exchange,
     Expected,
@@ -23,6 +22,7 @@ from runner.contract.checking import (
     Result,
     Rows,
     Target,
+    TimedResponse,
     chunked,
     connect,
     fetch,
@@ -110,7 +110,7 @@ def _health(lines: str, version: str = "HTTP/1.1") -> Message:
     return raw(f"GET /health {version}\r\n{lines}\r\n".encode(), 0, 0)
 
 
-def _is_health(answer: Answer) -> bool:
+def _is_health(answer: TimedResponse) -> bool:
     body = answer.json()
     return answer.status == 200 and isinstance(body, dict) and body.get("status") == "ok"
 

@@ -20,13 +20,13 @@ from runner.contract.checking import (
     MAX_BODY_BYTES,
     TIMEOUT_S,
     UNKNOWN,
-    Answer,
     Exchange,
     Expected,
     Message,
     Result,
     Rows,
     Target,
+    TimedResponse,
     connect,
     error,
     fetch,
@@ -35,7 +35,7 @@ from runner.contract.checking import (
     status,
 )
 from runner.contract.endpoints import DEVICES_ROW, read_stats
-from runner.contract.experiments import PUBLISHED, Case, accepted, case_row, json_cases, rejected, text_cases
+from runner.contract.experiments import PUBLISHED, ExperimentCase, accepted, case_row, json_cases, rejected, text_cases
 from runner.model import LabError, Server
 
 PATH = "/devices"
@@ -55,7 +55,7 @@ VERBATIM = (
 """Strings that must be stored, and come back, as they are."""
 
 
-class Database(Protocol):
+class DeviceDatabase(Protocol):
     """A PostgreSQL with the table of servers/schema.sql, which the server under test writes to and nothing else.
 
     Methods raise LabError where the database does not do what they say.
@@ -82,7 +82,7 @@ def device_body(mac: object = MAC, firmware: object = "check", **more: object) -
     return json.dumps({"mac": mac, "firmware": firmware} | more, ensure_ascii=False).encode()
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[ExperimentCase]:
     for field, other in (("mac", "firmware"), ("firmware", "mac")):
         body = partial(lambda name, value: device_body(**{name: value}), field)
         yield from text_cases(field, field, MAX_CHARS, body)
@@ -114,7 +114,7 @@ def insertion(firmware: str) -> Message:
     return request("POST", PATH, device_body(firmware=firmware))
 
 
-def device_rows(database: Database) -> Rows:
+def device_rows(database: DeviceDatabase) -> Rows:
     """Return rows for single inserts and their rows in the table."""
     row_is_answer, stored = partial(_try_row, database), partial(_is_stored, database)
     compact = Expected(
@@ -149,7 +149,7 @@ def insert_row(firmware: str) -> Exchange:
     return Exchange(insertion(firmware), Expected(words, lambda answer: require_device(answer, sent)))
 
 
-def require_device(answer: Answer, sent: Mapping[str, object]) -> bool:
+def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
     """Return True for a right answer to an insert; raise LabError that says what is wrong with it."""
     body = answer.json()
     if answer.status != 201 or not answer.is_json or not isinstance(body, dict) or list(body) != ANSWERED:
@@ -169,7 +169,7 @@ def require_device(answer: Answer, sent: Mapping[str, object]) -> bool:
     return True
 
 
-def _row_of(answer: Answer) -> tuple[object, ...]:
+def _row_of(answer: TimedResponse) -> tuple[object, ...]:
     """Return the row that a good answer describes, as the database returns it."""
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
@@ -178,11 +178,11 @@ def _row_of(answer: Answer) -> tuple[object, ...]:
     return body["id"], UUID(body["uuid"]), body["mac"], body["firmware"], created_at
 
 
-def _rows(database: Database, firmware: str) -> list[tuple[object, ...]]:
+def _rows(database: DeviceDatabase, firmware: str) -> list[tuple[object, ...]]:
     return [(*row[:4], row[4].astimezone(UTC)) for row in database.rows(firmware)]
 
 
-def _try_row(database: Database, target: Target) -> Result:
+def _try_row(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("row")
     answer = fetch(target, insertion(tag))
     rows = _rows(database, tag)
@@ -190,7 +190,7 @@ def _try_row(database: Database, target: Target) -> Result:
     return rows == [_row_of(answer)], detail
 
 
-def _is_stored(database: Database, case: Case, answer: Answer) -> bool:
+def _is_stored(database: DeviceDatabase, case: ExperimentCase, answer: TimedResponse) -> bool:
     sent, row = json.loads(case.body), _row_of(answer)
     return (sent["mac"], sent["firmware"]) == row[2:4] and row in _rows(database, sent["firmware"])
 
@@ -208,7 +208,7 @@ NO_ANSWER = 0
 """Stands for a status where no answer came."""
 
 
-def parallel_rows(database: Database, pool_size: int) -> Rows:
+def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
     """Return rows for parallel inserts, and for the pool while they run and afterwards."""
     return {
         "pool: size as configured": partial(_try_size, pool_size),
@@ -217,7 +217,7 @@ def parallel_rows(database: Database, pool_size: int) -> Rows:
     }
 
 
-def insert_many(target: Target, firmware: str, times: int, timeout_s: float = TIMEOUT_S) -> list[Answer]:
+def insert_many(target: Target, firmware: str, times: int, timeout_s: float = TIMEOUT_S) -> list[TimedResponse]:
     """Insert one after the other over one kept connection."""
     answers = []
     with connect(target, timeout_s) as connection:
@@ -250,7 +250,7 @@ def _try_size(pool_size: int, target: Target) -> Result:
     return pool["size"] == pool_size, f"expected size {pool_size}; got {pool}"
 
 
-def _try_parallel(database: Database, target: Target) -> Result:
+def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("crowd")
     with ThreadPoolExecutor(CLIENTS) as pool:
         parts = [pool.submit(insert_many, target, tag, INSERTS_EACH, 5 * TIMEOUT_S) for _ in range(CLIENTS)]
@@ -277,7 +277,7 @@ def _try_parallel(database: Database, target: Target) -> Result:
     return ok, f"{len(bodies)} answers with 201, all different; expected the same ids as rows; the table has {rows}"
 
 
-def outage_rows(server: Server, database: Database, pool_size: int) -> Rows:
+def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Rows:
     """Return rows that pause the database under more requests than the pool has connections, then kill it."""
     outage = _Outage(server, database, pool_size)
     return {
@@ -298,7 +298,7 @@ def outage_rows(server: Server, database: Database, pool_size: int) -> Rows:
 class _Outage:
     """One pause of the database, and what was seen meanwhile."""
 
-    def __init__(self, server: Server, database: Database, pool_size: int) -> None:
+    def __init__(self, server: Server, database: DeviceDatabase, pool_size: int) -> None:
         self._server, self._database, self._tag = server, database, new_tag("paused")
         # More than the pool has connections, where that is not too many threads for us.
         self._clients = min(pool_size + 10, MOST_CLIENTS)
@@ -328,7 +328,7 @@ class _Outage:
             f"got {_counts(self._statuses)}, the last after {slowest_s:.2f} s; without an error were {unworded}"
         )
 
-    def _insert(self, target: Target) -> Answer | None:
+    def _insert(self, target: Target) -> TimedResponse | None:
         with suppress(OSError, LabError):
             # Twice the time: a late answer is not the same as none.
             return insert_many(target, self._tag, 1, 2 * ANSWER_WITHIN_S)[0]
@@ -382,7 +382,7 @@ def _try_recovered(target: Target) -> Result:
     return seen[-1] == 201 and set(seen[1:]) <= {201, 503}, detail
 
 
-def _try_restart(database: Database, target: Target) -> Result:
+def _try_restart(database: DeviceDatabase, target: Target) -> Result:
     tag, over = new_tag("killed"), threading.Event()
     with ThreadPoolExecutor(RESTART_CLIENTS) as pool:
         parts = [pool.submit(_insert_until, target, tag, over) for _ in range(RESTART_CLIENTS)]
@@ -408,7 +408,7 @@ def _insert_until(target: Target, firmware: str, over: threading.Event) -> list[
     return statuses
 
 
-def _try_rows(database: Database, target: Target) -> Result:
+def _try_rows(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("after")
     statuses = [fetch(target, insertion(tag)).status for _ in range(20)]
     rows = database.count(tag)

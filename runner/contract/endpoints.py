@@ -10,7 +10,6 @@ from functools import partial
 
 from runner.contract.checking import (
     HEALTH,
-    Answer,
     End,
     Exchange,
     Expected,
@@ -18,6 +17,7 @@ from runner.contract.checking import (
     Result,
     Rows,
     Target,
+    TimedResponse,
     check_rows,
     connect,
     error,
@@ -88,7 +88,7 @@ def health_row(server: Server, nonce: str) -> Exchange:
     return Exchange(HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce}))
 
 
-def _is_count(answer: Answer) -> bool:
+def _is_count(answer: TimedResponse) -> bool:
     body = answer.json()
     number = body.get("message") if isinstance(body, dict) else None
     good = {"code": 200, "message": number}
@@ -108,7 +108,7 @@ def read_stats(target: Target) -> dict[str, object]:
     return body
 
 
-def _is_stats(answer: Answer) -> bool:
+def _is_stats(answer: TimedResponse) -> bool:
     body = answer.json()
     return (
         answer.status == 200

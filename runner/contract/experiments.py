@@ -10,14 +10,14 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from runner.contract.checking import MAX_BODY_BYTES, Answer, Exchange, Expected, Rows, request, same_bytes
+from runner.contract.checking import MAX_BODY_BYTES, Exchange, Expected, Rows, TimedResponse, request, same_bytes
 from runner.model import Server
 
 Ruling = Literal["accepted", "rejected", "open"]
 
 
 @dataclass(frozen=True)
-class Case:
+class ExperimentCase:
     """One body for an endpoint, and what becomes of it: accepted, rejected with 400, or open (either).
 
     A rejected one's error must name `field`.
@@ -29,12 +29,12 @@ class Case:
     field: str | None = None
 
 
-accepted, left_open = partial(Case, "accepted"), partial(Case, "open")
+accepted, left_open = partial(ExperimentCase, "accepted"), partial(ExperimentCase, "open")
 
 
-def rejected(name: str, field: str | None, body: bytes) -> Case:
+def rejected(name: str, field: str | None, body: bytes) -> ExperimentCase:
     """Return a case that must be answered with 400."""
-    return Case("rejected", name, body, field)
+    return ExperimentCase("rejected", name, body, field)
 
 
 WRONG_TYPES: tuple[tuple[str, object], ...] = (
@@ -49,7 +49,7 @@ CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("fo
 """A limit in characters is not one in bytes, nor in UTF-16 units."""
 
 
-def text_cases(name: str, field: str, most: int, body: Callable[[object], bytes]) -> Iterator[Case]:
+def text_cases(name: str, field: str, most: int, body: Callable[[object], bytes]) -> Iterator[ExperimentCase]:
     """Yield what a field of 1 to `most` characters takes and refuses; `body` makes an object with that value."""
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))
@@ -100,7 +100,7 @@ INVALID_VALUES = (
 """Values that JSON does not know, each as the value of an unknown field: ignored, it must still be JSON."""
 
 
-def malformed(body: bytes, text: bytes) -> Iterator[Case]:
+def malformed(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield what must be answered with 400; `text` is a string that `body`, a valid object, contains."""
     bodies = {
         "empty body": b"",
@@ -134,7 +134,7 @@ def malformed(body: bytes, text: bytes) -> Iterator[Case]:
     return (rejected(name, None, broken) for name, broken in bodies.items())
 
 
-def either(body: bytes, text: bytes) -> Iterator[Case]:
+def either(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield what JSON libraries judge differently: accepted or 400, but neither a crash nor a hang nor a 500."""
     bodies = {
         **{f"{levels:,} levels": _nested(body, levels) for levels in (101, 1000, 20_000)},
@@ -154,7 +154,7 @@ def either(body: bytes, text: bytes) -> Iterator[Case]:
     return (left_open(name, made) for name, made in bodies.items())
 
 
-def unusual(body: bytes, text: bytes) -> Iterator[Case]:
+def unusual(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield what is valid JSON, if rarely seen."""
     bodies = {
         "100 levels": _nested(body, 100),
@@ -197,7 +197,7 @@ def _percents(*numbers: str) -> bytes:
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
 
-def json_cases(body: bytes, text: bytes) -> Iterator[Case]:
+def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield what is unusual, malformed or judged differently; `text` is a string that `body`, a valid object, has."""
     return chain(unusual(body, text), malformed(body, text), either(body, text))
 
@@ -230,7 +230,7 @@ VALID_BODIES = {
 NAMES = (*text_cases("name", "name", 200, experiment_body), *text_cases("variant name", "name", 200, _variant_named))
 
 
-def _invalid() -> Iterator[Case]:
+def _invalid() -> Iterator[ExperimentCase]:
     good = {"name": "v", PERCENT: 100}
     yield rejected("no name", "name", b'{"variants":[{"name":"v","allocation_percent":100}]}')
     yield rejected("empty name", "name", experiment_body(""))
@@ -266,14 +266,14 @@ def _invalid() -> Iterator[Case]:
         yield rejected(f"{number} as a percentage", None, _percents(number))
 
 
-VALID_CASES: tuple[Case, ...] = (
+VALID_CASES: tuple[ExperimentCase, ...] = (
     accepted("the published body", PUBLISHED_BODY),
     *(case for case in NAMES if case.expected == "accepted"),
     *(accepted(name, body) for name, body in VALID_BODIES.items()),
     *unusual(PUBLISHED_BODY, b"new_home_page"),
 )
-INVALID_CASES: tuple[Case, ...] = (*(case for case in NAMES if case.expected == "rejected"), *_invalid())
-MALFORMED_CASES: tuple[Case, ...] = (
+INVALID_CASES: tuple[ExperimentCase, ...] = (*(case for case in NAMES if case.expected == "rejected"), *_invalid())
+MALFORMED_CASES: tuple[ExperimentCase, ...] = (
     *malformed(PUBLISHED_BODY, b"new_home_page"),
     rejected("an array of fields instead of an object", None, b'["x",[{"name":"v","allocation_percent":100}]]'),
     *either(PUBLISHED_BODY, b"new_home_page"),
@@ -305,14 +305,16 @@ def experiment_rows(server: Server) -> Rows:
     return rows
 
 
-def case_row(path: str, case: Case, accepts: Callable[[Case, Answer], bool]) -> Exchange:
+def case_row(path: str, case: ExperimentCase, accepts: Callable[[ExperimentCase, TimedResponse], bool]) -> Exchange:
     """Return the row of a case: its status, and that the error names the field, or that `accepts` holds."""
     field = f" naming {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[case.expected]
     return Exchange(request("POST", path, case.body), Expected(words, lambda answer: verdict(case, answer, accepts)))
 
 
-def verdict(case: Case, answer: Answer, accepts: Callable[[Case, Answer], bool]) -> bool:
+def verdict(
+    case: ExperimentCase, answer: TimedResponse, accepts: Callable[[ExperimentCase, TimedResponse], bool]
+) -> bool:
     """Whether an answer is what the case expects."""
     if answer.status == 400:
         return case.expected != "accepted" and answer.error is not None and (case.field or "") in answer.error
@@ -321,7 +323,7 @@ def verdict(case: Case, answer: Answer, accepts: Callable[[Case, Answer], bool])
     return case.expected == "accepted" and answer.is_json and accepts(case, answer)
 
 
-def is_echo(case: Case, answer: Answer) -> bool:
+def is_echo(case: ExperimentCase, answer: TimedResponse) -> bool:
     """Whether the answer is the experiment that was sent."""
     return answer.status == 200 and answer.json() == echo_of(case.body)
 
@@ -332,7 +334,7 @@ def echo_of(body: bytes) -> dict[str, object]:
     return {"name": sent["name"], "variants": [{key: v[key] for key in ("name", PERCENT)} for v in sent["variants"]]}
 
 
-def digests_of(name: str, answer: Answer) -> list[str]:
+def digests_of(name: str, answer: TimedResponse) -> list[str]:
     """Return the MD5 of `NAME-UNIXSECONDS` for each second that the request overlapped.
 
     One second more each way: the server may read a coarser clock than ours.
@@ -341,7 +343,7 @@ def digests_of(name: str, answer: Answer) -> list[str]:
     return [hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() for text in texts]
 
 
-def _is_digest(answer: Answer) -> bool:
+def _is_digest(answer: TimedResponse) -> bool:
     echo = echo_of(PUBLISHED_BODY)
     right = [echo | {"name": digest} for digest in digests_of(str(echo["name"]), answer)]
     return answer.status == 200 and answer.is_json and answer.json() in right

@@ -11,7 +11,6 @@ from runner.contract.checking import (
     OK,
     SILENCE_S,
     UNKNOWN,
-    Answer,
     End,
     Exchange,
     Expected,
@@ -19,6 +18,7 @@ from runner.contract.checking import (
     Result,
     Rows,
     Target,
+    TimedResponse,
     chunked,
     connect,
     raw,
@@ -190,7 +190,7 @@ LENGTH = ("Content-Length", str(len(PUBLISHED_BODY)))
 LARGE_LENGTH = ("Content-Length", str(LARGE_BYTES))
 
 
-def _is_too_large(answer: Answer) -> bool:
+def _is_too_large(answer: TimedResponse) -> bool:
     return answer.status == 417 or (answer.status == 413 and answer.error is not None)
 
 

@@ -10,8 +10,18 @@ from itertools import count, islice, pairwise, zip_longest
 from random import Random
 from typing import Any, NoReturn
 
-from runner.contract.checking import MAX_BODY_BYTES, Answer, Result, Rows, Target, connect, request, shorten
-from runner.contract.experiments import MD5_PATH, PATH, PERCENT, VALID_CASES, Case, Ruling, digests_of, is_echo, verdict
+from runner.contract.checking import MAX_BODY_BYTES, Result, Rows, Target, TimedResponse, connect, request, shorten
+from runner.contract.experiments import (
+    MD5_PATH,
+    PATH,
+    PERCENT,
+    VALID_CASES,
+    ExperimentCase,
+    Ruling,
+    digests_of,
+    is_echo,
+    verdict,
+)
 from runner.model import LabError, Server
 
 SIZE = 250
@@ -41,7 +51,7 @@ def random_rows(server: Server, seed: int, size: int = SIZE) -> Rows:
     return rows
 
 
-Judged = tuple[bytes, Callable[[Answer], str | None]]
+Judged = tuple[bytes, Callable[[TimedResponse], str | None]]
 """A body, and what is wrong with an answer to it."""
 
 
@@ -51,11 +61,11 @@ def _valid(path: str, seed: int, size: int) -> Iterator[Judged]:
 
 
 def _damaged(seed: int, size: int) -> Iterator[Judged]:
-    def fault_of(case: Case, answer: Answer) -> str | None:
+    def fault_of(case: ExperimentCase, answer: TimedResponse) -> str | None:
         return None if verdict(case, answer, is_echo) else f"expected it to be {case.expected}; got {answer.brief}"
 
     for body in mutations(seed, size):
-        yield body, partial(fault_of, Case(judge(body), "", body))
+        yield body, partial(fault_of, ExperimentCase(judge(body), "", body))
 
 
 def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], target: Target) -> Result:
@@ -70,7 +80,7 @@ def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], targ
     return True, f"seed {seed}: {sent} random bodies were answered as they must be"
 
 
-def _difference_of(sample: Sample, answer: Answer, *, is_digest: bool) -> str | None:
+def _difference_of(sample: RandomExperiment, answer: TimedResponse, *, is_digest: bool) -> str | None:
     """Return how an answer differs from the experiment that was sent, if it does."""
     try:
         body = answer.json()
@@ -90,7 +100,7 @@ def _difference_of(sample: Sample, answer: Answer, *, is_digest: bool) -> str | 
 
 
 @dataclass(frozen=True)
-class Sample:
+class RandomExperiment:
     """One body, and the experiment that it means; its numbers are doubles."""
 
     body: bytes
@@ -98,21 +108,21 @@ class Sample:
     variants: tuple[tuple[str, float], ...]
 
 
-def samples(seed: int, size: int) -> list[Sample]:
+def samples(seed: int, size: int) -> list[RandomExperiment]:
     """Return `size` valid bodies of at most 64 KiB; the same seed returns the same."""
     random = Random(seed)  # noqa: S311
     endless = (_sample(random) for _ in count())
     return list(islice((sample for sample in endless if len(sample.body) <= MAX_BODY_BYTES), size))
 
 
-def _sample(random: Random) -> Sample:
+def _sample(random: Random) -> RandomExperiment:
     variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
     longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
     name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
     parts = [(_text(random, random.randint(1, longest)), number) for number in _percents(random, variants)]
     written = [{"name": text, PERCENT: _Number(number)} for text, number in parts]
     body = _written(random, {"name": name, "variants": written}).encode()
-    return Sample(body, name, tuple((text, float(number)) for text, number in parts))
+    return RandomExperiment(body, name, tuple((text, float(number)) for text, number in parts))
 
 
 def _character(random: Random) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
 from runner.digest.k6 import K6Points, digest_k6, read_summary
-from runner.digest.probe import Probe, reopened_share
+from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement
 from runner.model import Check, Trial
@@ -83,7 +83,7 @@ Metrics = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOfTrial:
     """What a generator's raw files say about one load, or about several together."""
 
     metrics: Metrics
@@ -98,8 +98,8 @@ class Load:
 
 
 def read_load(
-    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: Probe | None, *, salvage: bool
-) -> Load:
+    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: ProbeSamples | None, *, salvage: bool
+) -> LoadOfTrial:
     """Read one load of a trial, counted from 1, and hold its invariants; LabError for a missing or corrupt file.
 
     `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its
@@ -110,7 +110,7 @@ def read_load(
     return _wrk_load(run, trial, number, measurement)
 
 
-def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]) -> Load:
+def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
     """Return several slices, by number, as one load, and write their parts of the tables together."""
     parts = [load for _, load in loads]
     sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in parts[0].metrics}
@@ -168,8 +168,8 @@ def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Pa
 
 
 def _k6_load(
-    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: Probe | None, *, salvage: bool
-) -> Load:
+    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: ProbeSamples | None, *, salvage: bool
+) -> LoadOfTrial:
     folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
     of_slice = None if trial.cell.slices is None else number
     tables = _k6_tables(run, trial, of_slice)
@@ -215,10 +215,10 @@ def _k6_load(
         at_once=cell.sockets,
     )
     begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return Load(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
+    return LoadOfTrial(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
 
 
-def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]) -> Metrics:
+def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Put the tables of k6's slices together, each after the one before it; return the percentiles of all requests."""
     if trial.cell.slices is None:
         return {}
@@ -237,7 +237,7 @@ def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]
 # --- wrk --------------------------------------------------------------------------------------------------
 
 
-def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement) -> Load:
+def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement) -> LoadOfTrial:
     of_slice = None if trial.cell.slices is None else number
     result = read_wrk(run.trial(trial.trial_id) / slice_name("wrk.json", of_slice))
     begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
@@ -248,7 +248,9 @@ def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measuremen
         ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
     )
     answered = sent.ok + sent.refused
-    return Load(_wrk_metrics(result), checks, begin_ns, result.duration_s, sent, trial.cell.mode, answered, result)
+    return LoadOfTrial(
+        _wrk_metrics(result), checks, begin_ns, result.duration_s, sent, trial.cell.mode, answered, result
+    )
 
 
 def _wrk_metrics(result: WrkResult) -> Metrics:
@@ -267,7 +269,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
     }
 
 
-def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, Load]]) -> Metrics:
+def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
     result = add_up([load.result for _, load in loads if isinstance(load.result, WrkResult)])
     table = latency_table(trial.trial_id, None, *bucket_counts(*result.raw))

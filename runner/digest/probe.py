@@ -39,7 +39,7 @@ PACKED: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeSamples:
     """Raw samples in the order of their schedule; times in nanoseconds of CLOCK_MONOTONIC."""
 
     scheduled_ns: npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ class Probe:
         """Beside how many loads it was sent."""
         return 1 if self.series is None or not len(self.series) else int(self.series.max()) + 1
 
-    def only(self, load: int) -> Probe:
+    def only(self, load: int) -> ProbeSamples:
         """Return what was sent beside one load, counted from 0."""
         if self.series is None:
             return self
@@ -68,7 +68,7 @@ class Probe:
         return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in PROBE_COLUMNS})
 
 
-def read_probe(raw: Path) -> Probe | None:
+def read_probe(raw: Path) -> ProbeSamples | None:
     """Read probe.parquet; None where the trial has no probe, LabError for a file that cannot be read."""
     if not raw.is_file():
         return None
@@ -77,18 +77,18 @@ def read_probe(raw: Path) -> Probe | None:
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
         series = table["series"].to_numpy() if "series" in table.column_names else None
-        return Probe(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
+        return ProbeSamples(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
 
 
-def late_share(probe: Probe, windows: Sequence[Window]) -> float:
+def late_share(probe: ProbeSamples, windows: Sequence[Window]) -> float:
     """Return the share of what was due within the load that the probe sent late, or not at all, by its fault."""
     late = [_late_share(probe, window.begin_mono_ns, window.seconds) for window in windows]
     return float(np.average(late, weights=[window.seconds for window in windows]))
 
 
-def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
+def _late_share(probe: ProbeSamples, zero_mono_ns: int, end_s: float) -> float:
     """Return the same of one window.
 
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
@@ -103,7 +103,7 @@ def _late_share(probe: Probe, zero_mono_ns: int, end_s: float) -> float:
     return max(0.0, 1 - float(punctual[within].sum()) / due)
 
 
-def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return whether the probe waited for the server at some instants, so that it could send nothing."""
 
     def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -116,7 +116,7 @@ def _held_up(probe: Probe, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray((waiting >= PROBE_CONNECTIONS - 1) | (connecting > 0))
 
 
-def reopened_share(probe: Probe | None) -> float:
+def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of its requests for which the probe had a connection that the server had closed by then.
 
     Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe. Each
@@ -128,7 +128,7 @@ def reopened_share(probe: Probe | None) -> float:
     return float(known.mean()) if len(known) >= ENOUGH["p50"] else 0.0
 
 
-def _reopened(probe: Probe) -> npt.NDArray[np.int64]:
+def _reopened(probe: ProbeSamples) -> npt.NDArray[np.int64]:
     """Return of the requests for which an idle connection would have been there whether one was opened."""
     made = (probe.opened == 1) & (probe.status > 0)
     before = np.cumsum(made) - made
@@ -136,7 +136,7 @@ def _reopened(probe: Probe) -> npt.NDArray[np.int64]:
     return np.asarray(probe.opened[before > under_way])
 
 
-def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
+def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measurement:
     """Return a load's measurement as if the probe had not been there: its requests and connections are not counted."""
     if probe is None:
         return measurement
@@ -156,7 +156,9 @@ def without_probe(measurement: Measurement, probe: Probe | None) -> Measurement:
     return replace(measurement, counters_after=counts)
 
 
-def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window]) -> dict[str, float | int | None]:
+def probe_percentiles(
+    probe: ProbeSamples | None, out: Path, windows: Sequence[Window]
+) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
 
     Columns of the table: `t_s` (when due, since the load's begin, without the pauses between slices), `latency_ms`
@@ -190,7 +192,7 @@ def probe_percentiles(probe: Probe | None, out: Path, windows: Sequence[Window])
     }
 
 
-def _since_begin(probe: Probe, windows: Sequence[Window]) -> tuple[npt.NDArray[Any], ...]:
+def _since_begin(probe: ProbeSamples, windows: Sequence[Window]) -> tuple[npt.NDArray[Any], ...]:
     """Return when samples were due since the load's begin, which samples these are, and which were due within it.
 
     Of one window all samples are returned, of several those within one of them: a slice's time begins where the one

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
-from runner.digest.loads import LeftOut, Load, Metrics, left_out_places, part, read_load, together
-from runner.digest.probe import Probe, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together
+from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
 from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
@@ -64,11 +64,11 @@ class _Seen:
     """All that was read of a trial before it is decided which of its slices count."""
 
     measurement: Measurement
-    loads: tuple[Load, ...]
+    loads: tuple[LoadOfTrial, ...]
     windows: tuple[Window, ...]
     raw: Mapping[str, Counter]
     """Seconds from the first window's begin."""
-    probe: Probe | None
+    probe: ProbeSamples | None
 
 
 def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
@@ -149,7 +149,7 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool)
     return _Seen(measurement, tuple(loads), windows, raw, probe)
 
 
-def _window(measurement: Measurement, load: Load) -> Window:
+def _window(measurement: Measurement, load: LoadOfTrial) -> Window:
     """Return when a load was by the monotonic clock; what is sampled ends with its generator at the latest."""
     # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
     begin_ns = measurement.load_started_mono_ns + load.begin_wall_ns - measurement.load_started_wall_ns
@@ -199,7 +199,7 @@ TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
 
 
-def _checks(seen: _Seen, load: Load) -> tuple[Check, ...]:
+def _checks(seen: _Seen, load: LoadOfTrial) -> tuple[Check, ...]:
     """Return the invariants of all slices: each name once, and what each slice that breaks it says."""
     measurement = seen.measurement
     if not measurement.slices:

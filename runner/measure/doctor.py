@@ -21,7 +21,7 @@ CLOSE_OPENS = 4 * CLOSE_RPS
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the doctor's report; `level` is `ok`, `warning` or `missing` (a campaign cannot run without it)."""
 
     subject: str
@@ -29,7 +29,7 @@ class Finding:
     text: str
 
 
-def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_OPENS) -> list[Finding]:
+def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_OPENS) -> list[Diagnosis]:
     """Return what matters for a campaign of this size, most important first; the sizes are machine.examine's."""
     return [
         *examine_tools(),
@@ -44,34 +44,34 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
     ]
 
 
-def examine_tools() -> list[Finding]:
+def examine_tools() -> list[Diagnosis]:
     """Return which load generators there are, and whether the lab can use them."""
     findings = []
     for name in ("k6", "wrk"):
         tool = find_tool(name)
         if tool is None:
-            findings.append(Finding(name, "missing", f"not installed: {remedy(name)}"))
+            findings.append(Diagnosis(name, "missing", f"not installed: {remedy(name)}"))
         elif tool.unfit is not None:
-            findings.append(Finding(name, "missing", f"{tool.unfit}: {remedy(name)}"))
+            findings.append(Diagnosis(name, "missing", f"{tool.unfit}: {remedy(name)}"))
         else:
-            findings.append(Finding(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})"))
+            findings.append(Diagnosis(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})"))
     return findings
 
 
-def _calibration(server_cpus: int) -> Finding:
+def _calibration(server_cpus: int) -> Diagnosis:
     """Say how fast the generators are, and whether verdicts can use it."""
     try:
         found, generator = load_calibration(), machine.place(server_cpus).generator
     except LabError as error:
-        return Finding("ceilings", "warning", str(error))
+        return Diagnosis("ceilings", "warning", str(error))
     if found is None:
-        return Finding("ceilings", "warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
+        return Diagnosis("ceilings", "warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
     tools = {name: tool.version for name in ("k6", "wrk") if (tool := find_tool(name))}
     if not found.valid_for(machine.facts(), tools, len(generator)):
         text = "of k6 and wrk were found with another machine, tool or number of CPUs: run `bench calibrate` anew"
-        return Finding("ceilings", "warning", text)
+        return Diagnosis("ceilings", "warning", text)
     said = "; ".join(f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in _best(found))
-    return Finding("ceilings", "ok", f"requests/s, found {found.made_at[:10]}: {said}")
+    return Diagnosis("ceilings", "ok", f"requests/s, found {found.made_at[:10]}: {said}")
 
 
 def _best(calibration: Calibration) -> list[Ceiling]:
@@ -83,7 +83,7 @@ def _best(calibration: Calibration) -> list[Ceiling]:
     return list(best.values())
 
 
-def _docker() -> Finding:
+def _docker() -> Diagnosis:
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.docker_engine import connect  # noqa: PLC0415
@@ -91,73 +91,73 @@ def _docker() -> Finding:
     try:
         client = connect()
     except DockerException:
-        return Finding("docker", "warning", "no engine answers: servers will run as plain processes")
+        return Diagnosis("docker", "warning", "no engine answers: servers will run as plain processes")
     version = client.version().get("Version", "unknown")
     client.close()
-    return Finding("docker", "ok", f"engine {version} answers: servers will run as containers")
+    return Diagnosis("docker", "ok", f"engine {version} answers: servers will run as containers")
 
 
-def _postgres() -> Finding:
+def _postgres() -> Diagnosis:
     tool = find_tool("postgres")
     if tool is None:
         text = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
-        return Finding("postgres", "warning", text)
-    return Finding("postgres", "ok", f"{tool.version} (for the process engine; containers have their own)")
+        return Diagnosis("postgres", "warning", text)
+    return Diagnosis("postgres", "ok", f"{tool.version} (for the process engine; containers have their own)")
 
 
-def _toolchains() -> list[Finding]:
+def _toolchains() -> list[Diagnosis]:
     findings = []
     for name in server_names():
         server = load_server(name)
         lacking = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
         if lacking:
             text = "; ".join(f"needs {need}: {remedy(need)}" for need in lacking)
-            findings.append(Finding(f"server {name}", "warning", text))
+            findings.append(Diagnosis(f"server {name}", "warning", text))
         else:
-            findings.append(Finding(f"server {name}", "ok", f"{server.framework} ({server.language})"))
+            findings.append(Diagnosis(f"server {name}", "ok", f"{server.framework} ({server.language})"))
     return findings
 
 
-def _hazards(server_cpus: int, connections: int, opened: int) -> list[Finding]:
+def _hazards(server_cpus: int, connections: int, opened: int) -> list[Diagnosis]:
     try:
         placement = machine.place(server_cpus)
     except LabError as error:
-        return [Finding("cpus", "missing", str(error))]
+        return [Diagnosis("cpus", "missing", str(error))]
     found = machine.examine(placement, connections, opened)
-    return [Finding(hazard.subject, "ok" if hazard.harmless else "warning", hazard.text) for hazard in found]
+    return [Diagnosis(hazard.subject, "ok" if hazard.harmless else "warning", hazard.text) for hazard in found]
 
 
-def _idle() -> Finding:
+def _idle() -> Diagnosis:
     """Say whether idle CPUs can be kept awake; takes a fifth of a second."""
     with idle_cpus() as cpus:
         cpus.ask("polling")
         if cpus.problem is None:
-            return Finding(
+            return Diagnosis(
                 "idle CPUs", "ok", "can be kept awake, and are while a run lasts (--idle system leaves them)"
             )
-        return Finding("idle CPUs", "warning", remedy_of_idle(cpus.problem))
+        return Diagnosis("idle CPUs", "warning", remedy_of_idle(cpus.problem))
 
 
-def _shares() -> Finding:
+def _shares() -> Diagnosis:
     """Say whether the process engine can give a server a share of a core; containers always can."""
     with ledger() as book, cgroups.temporary("doctor", book.add_group) as group:
         if group is not None and group.quota is not None:
-            return Finding("shares", "ok", "of a core can be given to servers, by a CPU quota")
-        return Finding("shares", "warning", cgroups.NO_QUOTA)
+            return Diagnosis("shares", "ok", "of a core can be given to servers, by a CPU quota")
+        return Diagnosis("shares", "warning", cgroups.NO_QUOTA)
 
 
-def _machine() -> list[Finding]:
+def _machine() -> list[Diagnosis]:
     facts: dict[str, Any] = machine.facts()
     group, memory = facts["cgroup_version"], facts["memory_bytes"]
     kind = ", a virtual machine" if facts["hypervisor"] else ""
     return [
-        Finding(
+        Diagnosis(
             "machine",
             "ok",
             f"{facts['cpu_model']}, {facts['cpus']} CPUs, {(memory or 0) / 2**30:.0f} GiB, {facts['os']}, "
             f"Linux {facts['kernel']}{kind}; fingerprint {fingerprint(facts)}",
         ),
-        Finding(
+        Diagnosis(
             "cgroup",
             "ok" if group else "warning",
             f"version {group}" if group else "none: CPU time is read from each process instead",

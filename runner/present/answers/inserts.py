@@ -11,7 +11,7 @@ from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.caveats import warnings_of
 from runner.present.answers.ranking_text import NOTHING, READING, percent
-from runner.present.answers.summary import Answer
+from runner.present.answers.summary import RunAnswer
 from runner.present.figures.pool_sweep import sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of, sealed_trials
@@ -26,7 +26,7 @@ MOSTLY_PCT = 50.0
 """A pool counts as exhausted where every connection was in use in this share of the samples."""
 
 
-def answer(tables: Tables) -> Answer:
+def answer(tables: Tables) -> RunAnswer:
     """Return warnings and findings about a run's inserts as sentences, all computed."""
     whole = summary.summarize(tables)
     table = whole[whole["pool_size"].notna() & (whole["tier"] != CALIBRATION)]
@@ -34,7 +34,7 @@ def answer(tables: Tables) -> Answer:
     sealed = sealed[sealed["tier"] != CALIBRATION]
     if sealed.empty:
         left = captions.plural(int(table["left_out"].sum()), "trial")
-        return Answer(tuple(warnings_of(tables, table)), (f"No number: {left} failed or stopped early.",))
+        return RunAnswer(tuple(warnings_of(tables, table)), (f"No number: {left} failed or stopped early.",))
     findings = [
         *_most(tables, table[table["load_model"] == "closed"]),
         _limits(sealed),
@@ -46,7 +46,7 @@ def answer(tables: Tables) -> Answer:
         " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
     ]
     findings = [READING if any("×" in finding for finding in findings) else "", *findings]
-    return Answer(tuple(warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
+    return RunAnswer(tuple(warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
 
 
 def printable(tables: Tables) -> pd.DataFrame:

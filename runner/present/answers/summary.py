@@ -174,14 +174,14 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RunAnswer:
     """What a run says: warnings first, then a sentence or two per load."""
 
     warnings: tuple[str, ...]
     findings: tuple[str, ...]
 
 
-def answer(tables: Tables) -> Answer:
+def answer(tables: Tables) -> RunAnswer:
     """Return the run's warnings and findings as sentences, all computed from its tables and manifest."""
     table = summarize(tables)
     loads = list(table[table["tier"] != CALIBRATION].groupby("load", sort=False))
@@ -192,7 +192,7 @@ def answer(tables: Tables) -> Answer:
     findings += [sentence for sentence in (tail_error(tables),) if sentence]
     if any("×" in finding for finding in findings):
         findings.insert(0, READING)
-    return Answer(tuple(warnings_of(tables, table)), tuple(findings))
+    return RunAnswer(tuple(warnings_of(tables, table)), tuple(findings))
 
 
 def _open(rows: pd.DataFrame) -> bool:

@@ -20,7 +20,7 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = ("server_cpu_ms_per_request", "rps")
-"""Quantities of which the first with a finding makes the title: the cost of a request is known whatever was the limit."""
+"""Quantities of which the first with a finding makes the title: what a request costs is known under every load."""
 MOST_NAMED = 4
 """Servers that a title names; of more it says how many."""
 TRIAL = (

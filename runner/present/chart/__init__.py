@@ -5,11 +5,11 @@ from runner.present.chart.drawing import DASHED, band, bars, beside, draw, range
 from runner.present.chart.registry import chart, charts, made, registered
 from runner.present.chart.value import (
     Axis,
-    Cell,
     Chart,
     Extreme,
     Facet,
     FacetSizes,
+    ServerLoad,
     Shared,
     by_panel,
     cells,
@@ -23,11 +23,11 @@ from runner.present.chart.value import (
 __all__ = [
     "DASHED",
     "Axis",
-    "Cell",
     "Chart",
     "Extreme",
     "Facet",
     "FacetSizes",
+    "ServerLoad",
     "Shared",
     "band",
     "bars",

@@ -193,7 +193,7 @@ def empty(title: str, about: str, reason: str) -> Chart:
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class ServerLoad:
     """The sealed trials of one server under one load (or one family of loads)."""
 
     panel: str
@@ -201,7 +201,7 @@ class Cell:
     trials: pd.DataFrame
 
 
-def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Cell]:
+def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[ServerLoad]:
     """Return a cell for each value of the column `by` and each server that has sealed trials of it, in that order."""
     sealed = sealed_trials(trials)
     found = []
@@ -210,12 +210,12 @@ def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Cell]:
         for server in identities(tables.trials):
             own = of_panel[of_panel["server"] == server]
             if len(own):
-                found.append(Cell(str(panel), server, own))
+                found.append(ServerLoad(str(panel), server, own))
     return found
 
 
 def points(
-    cell: Cell,
+    cell: ServerLoad,
     series: str,
     x: ArrayLike,
     y: ArrayLike,
@@ -242,7 +242,7 @@ def tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return frame if frame["y"].notna().any() else frame.iloc[:0]
 
 
-def median_points(cell: Cell, column: str, by: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
+def median_points(cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
     """Return the median of a column with minimum and maximum at each value of the column `by`, where any is known."""
     found = [(float(str(x)), spread(own[column]), solid(own)) for x, own in cell.trials.groupby(by)]
     known = [(x, each.median, each.low, each.high, full) for x, each, full in found if each.n]
@@ -250,15 +250,15 @@ def median_points(cell: Cell, column: str, by: str, solid: Callable[[pd.DataFram
     return points(cell, "median", x, y, low, high, full)
 
 
-def median_point(cell: Cell, column: str, *, solid: bool = True) -> pd.DataFrame:
+def median_point(cell: ServerLoad, column: str, *, solid: bool = True) -> pd.DataFrame:
     """Return one point: the median of a column of a cell's trials, with minimum and maximum."""
     found = spread(cell.trials[column])
     return points(cell, "median", [np.nan], [found.median], found.low, found.high, solid)
 
 
-def by_panel(found: Iterable[Cell]) -> dict[str, list[Cell]]:
+def by_panel(found: Iterable[ServerLoad]) -> dict[str, list[ServerLoad]]:
     """Return the cells of each panel."""
-    panels: dict[str, list[Cell]] = {}
+    panels: dict[str, list[ServerLoad]] = {}
     for cell in found:
         panels.setdefault(cell.panel, []).append(cell)
     return panels

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.present.case import Case, probed
-from runner.present.chart import DASHED, Axis, Cell, Chart, chart, empty, points, ridges, seconds_axes
+from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, points, ridges, seconds_axes
 from runner.present.chart.sentences import ends, listing
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
@@ -93,17 +93,21 @@ def _clients(case: Case, histogram: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _ridge(case: Case, client: str, share: pd.Series[float], median: float) -> pd.DataFrame:
     """Return the middles of the bins that have requests, and their shares."""
-    return points(Cell(SHARE, client, case.frame), SHARE, np.exp((share.index + 0.5) * BIN), share, median=median)
+    return points(ServerLoad(SHARE, client, case.frame), SHARE, np.exp((share.index + 0.5) * BIN), share, median=median)
 
 
 def _over_time(case: Case, clients: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
     """Return the generator's median of each second, and each request of the probe."""
     medians = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
-    found = [points(Cell(TIMES, case.tool, case.frame), "median", medians["t_s"], medians["value"], median=math.nan)]
+    found = [
+        points(ServerLoad(TIMES, case.tool, case.frame), "median", medians["t_s"], medians["value"], median=math.nan)
+    ]
     if case.probe is not None and PROBE in clients:
         own = case.probe[case.probe["ok"]]
         median = float(clients[PROBE]["median"].iloc[0])
-        found.append(points(Cell(TIMES, PROBE, case.frame), "request", own["t_s"], own["latency_ms"], median=median))
+        found.append(
+            points(ServerLoad(TIMES, PROBE, case.frame), "request", own["t_s"], own["latency_ms"], median=median)
+        )
     return found
 
 
@@ -199,7 +203,13 @@ def cpu(case: Case) -> Chart:
         title,
         pd.concat(
             [
-                points(Cell(side, called[side], case.frame), "CPU", own["t_s"], own["cpu_pct"], given=case.given(side))
+                points(
+                    ServerLoad(side, called[side], case.frame),
+                    "CPU",
+                    own["t_s"],
+                    own["cpu_pct"],
+                    given=case.given(side),
+                )
                 for side, own in curves.items()
             ],
             ignore_index=True,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, beside, cells, chart, empty, points
+from runner.present.chart import Axis, Chart, Extreme, ServerLoad, Shared, beside, cells, chart, empty, points
 from runner.present.chart.describing import ranked
 from runner.present.chart.sentences import by_value, ends, fit, in_loads, said, scope, unknown
 from runner.present.figures.seconds import bin_width
@@ -86,7 +86,7 @@ def over_time(tables: Tables) -> Chart:
     )
 
 
-def _curves(cell: Cell, samples: Samples, width_s: float) -> list[pd.DataFrame]:
+def _curves(cell: ServerLoad, samples: Samples, width_s: float) -> list[pd.DataFrame]:
     """Return the curves of a cell's trials, the generator's first, and the server's highest second as two points."""
     rows = []
     for subject in ("generator", "server"):
@@ -194,7 +194,7 @@ def peaks(tables: Tables) -> Chart:
     )
 
 
-def _bar(cell: Cell, series: str) -> pd.DataFrame:
+def _bar(cell: ServerLoad, series: str) -> pd.DataFrame:
     found = spread(cell.trials[COLUMNS[series]])
     return points(cell, series, [0.0], [found.median], [found.low], [found.high])
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, chart, empty, points, ridges
+from runner.present.chart import Axis, Chart, Extreme, ServerLoad, Shared, cells, chart, empty, points, ridges
 from runner.present.chart.describing import head, ranked
 from runner.present.chart.sentences import by_value, ends, fit, in_loads, said, scope, unknown
 from runner.present.frames import Tables
@@ -84,7 +84,7 @@ def spectrum(tables: Tables) -> Chart:
     )
 
 
-def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+def _curve(cell: ServerLoad, found: pd.DataFrame) -> pd.DataFrame:
     own = found[(found["load"] == cell.panel) & (found["server"] == cell.server)]
     if own.empty:
         return points(cell, "middle", [], [])
@@ -211,7 +211,7 @@ def density(tables: Tables) -> Chart:
     )
 
 
-def _ridge(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+def _ridge(cell: ServerLoad, found: pd.DataFrame) -> pd.DataFrame:
     own = found[(found["load"] == cell.panel) & (found["server"] == cell.server)].sort_values("ms")
     return points(cell, "share", own["ms"], own["share_pct"], median=cell.trials["latency_p50_ms"].median())
 

@@ -8,11 +8,11 @@ import pandas as pd
 
 from runner.present.chart import (
     Axis,
-    Cell,
     Chart,
     Extreme,
     Facet,
     FacetSizes,
+    ServerLoad,
     bars,
     cells,
     chart,
@@ -95,7 +95,7 @@ def _chart(tables: Tables, column: str, title: str, y: Axis, key: str, extreme: 
     )
 
 
-def _points(cell: Cell, column: str) -> pd.DataFrame:
+def _points(cell: ServerLoad, column: str) -> pd.DataFrame:
     """Return a point for each pool size; p99 only where the number of requests carries one."""
     enough = cell.trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)
     carried = replace(cell, trials=cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough)))

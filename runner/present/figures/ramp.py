@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.chart import Axis, Cell, Chart, Extreme, Facet, by_panel, cells, chart, empty, points, tidy
+from runner.present.chart import Axis, Chart, Extreme, Facet, ServerLoad, by_panel, cells, chart, empty, points, tidy
 from runner.present.chart.sentences import listing, names_or_count
 from runner.present.figures import seconds
 from runner.present.figures.seconds import kept_rps, offered_steps
@@ -24,8 +24,8 @@ SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " 
 Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]
 """Trials and tables -> points, as of `seconds`."""
 NOUNS = {str(limit): limit.noun for limit in Limit}
-Bound = Callable[[Cell], tuple[Floats, Floats]]
-"""Cell -> times and values of the dashed line."""
+Bound = Callable[[ServerLoad], tuple[Floats, Floats]]
+"""Server and load -> times and values of the dashed line."""
 
 
 def has_database(tables: Tables) -> bool:
@@ -66,7 +66,7 @@ def inserts_memory(tables: Tables) -> Chart:
 def pool_in_use(tables: Tables) -> Chart:
     """Return how many connections of each server's pool are in use, with the pool's size."""
 
-    def waited(cell: Cell) -> str:
+    def waited(cell: ServerLoad) -> str:
         most = cell.trials["pool_waiting_max"].max()
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
@@ -96,11 +96,11 @@ def database_cpu(tables: Tables) -> Chart:
 def rows_inserted(tables: Tables) -> Chart:
     """Return the inserts answered so far; the caption says how many rows the database has in the end."""
 
-    def rows(cell: Cell) -> str:
+    def rows(cell: ServerLoad) -> str:
         found = spread(cell.trials["rows_inserted"])
         return f"{found.median:,.0f} rows" if found.n else ""
 
-    def total(cell: Cell) -> tuple[Floats, Floats]:
+    def total(cell: ServerLoad) -> tuple[Floats, Floats]:
         edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
@@ -149,7 +149,7 @@ def static_server_cpu(tables: Tables) -> Chart:
 
 
 def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
-    def kept(cell: Cell) -> str:
+    def kept(cell: ServerLoad) -> str:
         found = spread(kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
@@ -191,20 +191,20 @@ def _cpu(
     )
 
 
-def _offered(cell: Cell) -> tuple[Floats, Floats]:
+def _offered(cell: ServerLoad) -> tuple[Floats, Floats]:
     edges, rates = offered_steps(cell.trials)
     return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
 
 
-def _level(cell: Cell, value: float) -> tuple[Floats, Floats]:
+def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
     edges, _ = offered_steps(cell.trials)
     return edges[[0, -1]], np.array([value, value])
 
 
 def _ramp(
     tables: Tables, title: str, y: Axis, values: Values, bins: str = "", words: str = "", *, database: bool,
-    dashed: str = "", key: str = "", bound: Bound | None = None, note: Callable[[Cell], str] = lambda _: "",
-    remark: Callable[[Sequence[Cell]], str] = lambda _: "",
+    dashed: str = "", key: str = "", bound: Bound | None = None, note: Callable[[ServerLoad], str] = lambda _: "",
+    remark: Callable[[Sequence[ServerLoad]], str] = lambda _: "",
 ) -> Chart:  # fmt: skip
     """Return `values` over time, in `bins` (empty: as `seconds.bin_width` says), with `bound` as a dashed line.
 
@@ -242,7 +242,7 @@ def _ramp(
     )
 
 
-def _facet(cell: Cell, note: str) -> Facet:
+def _facet(cell: ServerLoad, note: str) -> Facet:
     """Return the panel of a cell, with the second and the rate offered from then on at the starts of its steps."""
     edges, rates = offered_steps(cell.trials)
     ticks = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
@@ -254,14 +254,14 @@ def _facet(cell: Cell, note: str) -> Facet:
 # --- what the description says besides --------------------------------------------------------------------
 
 
-def _remark(own: Sequence[Cell], more: str) -> str:
+def _remark(own: Sequence[ServerLoad], more: str) -> str:
     words = [limit_words(cell.trials) for cell in own]
     groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
     limits = listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
     return f"{f'; {more}' if more else ''}; the limit was {limits}"
 
 
-def _kept(own: Sequence[Cell], tables: Tables) -> str:
+def _kept(own: Sequence[ServerLoad], tables: Tables) -> str:
     """Say up to which rate the servers answered what was offered, the highest first."""
     medians = {cell.server: spread(kept_rps(cell.trials, tables.throughput)).median for cell in own}
     _, rates = offered_steps(own[0].trials)
@@ -273,7 +273,7 @@ def _kept(own: Sequence[Cell], tables: Tables) -> str:
     return f"the rate was kept {listing(words)}"
 
 
-def _waited(own: Sequence[Cell]) -> str:
+def _waited(own: Sequence[ServerLoad]) -> str:
     """Say where requests waited for a connection of the pool, and how many at most."""
     most = {cell.server: float(cell.trials["pool_waiting_max"].max()) for cell in own}
     waited = [name for name, count in most.items() if count > 0]
@@ -282,7 +282,7 @@ def _waited(own: Sequence[Cell]) -> str:
     return f"up to {max(most[name] for name in waited):,.0f} requests waited for one, with {names_or_count(waited)}"
 
 
-def _rows(own: Sequence[Cell]) -> str:
+def _rows(own: Sequence[ServerLoad]) -> str:
     """Say whether the database has as many rows as there were answers."""
     words = captions.rows_equal_answers(pd.concat([cell.trials for cell in own]))
     return words.removesuffix(".") or "how many rows the database has is not known"

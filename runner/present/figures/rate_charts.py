@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import OWN_SCRIPT
-from runner.present.chart import Axis, Cell, Chart, Facet, FacetSizes, cells, chart, empty, points, sheet, tidy
+from runner.present.chart import Axis, Chart, Facet, FacetSizes, ServerLoad, cells, chart, empty, points, sheet, tidy
 from runner.present.chart.describing import head
 from runner.present.chart.sentences import Form, by_value, degrees, fit, in_loads, listing, said, scope, within
 from runner.present.figures import objectives, rates
@@ -64,7 +64,7 @@ def latency(tables: Tables) -> Chart:
     )
 
 
-def _curves(cell: Cell, sweep: Sweep) -> list[pd.DataFrame]:
+def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return a sweep's curves; then, as `outcome`, what became of each rate; then, where there is one, the `knee`."""
     table = sweep.outcomes.set_index("rate_rps")
     found = []
@@ -163,7 +163,7 @@ def _apart_in(ax: Axes, low: float, high: float) -> float:
     return style.size_in(ax)[0] * math.log10(high / low) / math.log10(right / left)
 
 
-def _describe_sweeps(sweeps: Mapping[Cell, Sweep], chart: Chart) -> str:
+def _describe_sweeps(sweeps: Mapping[ServerLoad, Sweep], chart: Chart) -> str:
     """Describe p90 at the outermost rates and the knee, and what was sustained."""
     forms: tuple[list[str], list[str], list[str]] = ([], [], [])
     for panel in chart.panels:

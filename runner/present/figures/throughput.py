@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from runner.present.chart import Axis, Cell, Chart, Extreme, Shared, cells, chart, empty, points
+from runner.present.chart import Axis, Chart, Extreme, ServerLoad, Shared, cells, chart, empty, points
 from runner.present.chart.describing import head, ranked
 from runner.present.chart.sentences import ends, fit, in_loads
 from runner.present.chart.sentences import pale as pale_ones
@@ -59,7 +59,7 @@ def over_time(tables: Tables) -> Chart:
     )
 
 
-def _curve(cell: Cell, found: pd.DataFrame) -> pd.DataFrame:
+def _curve(cell: ServerLoad, found: pd.DataFrame) -> pd.DataFrame:
     by_time = found.loc[found["server"] == cell.server].groupby("t_s")["rps"]
     curve = by_time.agg(["median", "min", "max"])
     bound = server_bound(cell.trials)

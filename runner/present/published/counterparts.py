@@ -87,7 +87,7 @@ def opened(connections: int, threads: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class Counterpart:
     """One server under one load of a run: its trials, failed ones too, and who else ran under that load.
 
     `trials` is empty where the server, or the load, is not in the run; `load` then says what was looked for.
@@ -115,11 +115,13 @@ class Cell:
         return ""
 
 
-def cell(trials: pd.DataFrame, server: str, sought: str) -> Cell:
+def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
     """Return a server's trials among those of one load; `sought` names the load where there are none."""
     named = trials["load"].iloc[0] if len(trials) else sought
     trials = trials[~disturbed(trials)]
-    return Cell(server, str(named), trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server})))
+    return Counterpart(
+        server, str(named), trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server}))
+    )
 
 
 def standing_in(server: str, ran: set[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import ABSENT, CLOSE, FILE, Claim, Comparison, Outcome, Part
-from runner.present.published.counterparts import STAND_INS, Cell, cell, without_terms
+from runner.present.published.counterparts import STAND_INS, Counterpart, cell, without_terms
 from runner.present.published.quantities import QUANTITIES, Bar, Rule
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
@@ -120,7 +120,7 @@ class Question:
 
     words: str
     names: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Counterpart, ...]
     samples: tuple[Sample, Sample]
     rule: Rule
     column: str = ""
@@ -202,7 +202,7 @@ def _loads(
     return [(load.removeprefix(f"{own['workload'].min()}, "), own, sought) for load, own in chosen.items()]
 
 
-def _question(tables: Tables, asked: Comparison, load: str, a: Cell, b: Cell) -> Question:
+def _question(tables: Tables, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> Question:
     one_cell = (a.server, a.load) == (b.server, b.load)
     name, other = asked.quantity, asked.against.quantity or asked.quantity
     quantity = QUANTITIES[name]
@@ -280,7 +280,7 @@ def _bars(tables: Tables, question: Question) -> list[Bar]:
     return [bar for each in question.cells if (bar := question.rule(tables, each))]
 
 
-def _name(question: Question, each: Cell) -> str:
+def _name(question: Question, each: Counterpart) -> str:
     """Return what tells the cells of a question apart: the server, or of one server the load."""
     return each.server if len({known.server for known in question.cells}) > 1 else each.load
 

@@ -19,7 +19,7 @@ from runner.present.look import captions, style
 from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.published import counterparts
-from runner.present.published.counterparts import CLOSED, METRICS, Cell, closed, on_most, sizes
+from runner.present.published.counterparts import CLOSED, METRICS, Counterpart, closed, on_most, sizes
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import carried_quantile, spread
 
@@ -96,7 +96,7 @@ def standing_in(tables: Tables, number: Mapping[Any, Any]) -> tuple[str, ...]:
     return counterparts.standing_in(number["server"], set(closed(tables, number["scenario"])["server"]))
 
 
-def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Cell:
+def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
     The same number of connections for wrk, the nearest number of users for k6, on the largest share of a core; where
@@ -143,7 +143,7 @@ ABSENT = {
 """Published metric -> why a sealed cell has no number of it."""
 
 
-def _remarks(tables: Tables, number: Mapping[Any, Any], cell: Cell) -> list[str]:
+def _remarks(tables: Tables, number: Mapping[Any, Any], cell: Counterpart) -> list[str]:
     """Return what makes a published number and ours different things, as phrases."""
     metric, found = str(number["metric"]), _size(number, cell)
     cpus = (tables.manifest.get("placement") or {}).get("server") or []
@@ -158,7 +158,7 @@ def _remarks(tables: Tables, number: Mapping[Any, Any], cell: Cell) -> list[str]
     return found
 
 
-def _size(number: Mapping[Any, Any], cell: Cell) -> list[str]:
+def _size(number: Mapping[Any, Any], cell: Counterpart) -> list[str]:
     size, here = float(number["connections"]), float(sizes(cell.sealed).iloc[0])
     share = float(cell.sealed["share"].iloc[0])
     found = [f"on {share:g} of a core"] if share < 1 else []

@@ -14,7 +14,7 @@ from runner.present.case import given_pct
 from runner.present.figures import seconds
 from runner.present.frames import Tables, did_at_least, limits_of, server_bound
 from runner.present.look import captions, style
-from runner.present.published.counterparts import WINDOWS, Cell, sizes
+from runner.present.published.counterparts import WINDOWS, Counterpart, sizes
 from runner.present.statistics.inference import Sample
 from runner.present.statistics.stats import carried_quantile, spread
 
@@ -31,18 +31,18 @@ class Bar:
     is_floor: bool = False
 
 
-Rule = Callable[[Tables, Cell], Bar | None]
+Rule = Callable[[Tables, Counterpart], Bar | None]
 """Returns None where a quantity of a cell may be compared."""
 
 # --- where a quantity may be compared ---------------------------------------------------------------------
 
 
-def anywhere(_tables: Tables, _cell: Cell) -> Bar | None:
+def anywhere(_tables: Tables, _cell: Counterpart) -> Bar | None:
     """Allow every cell: for what is the server's, whatever was the limit."""
     return None
 
 
-def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
+def at_its_limit(tables: Tables, cell: Counterpart) -> Bar | None:
     """Allow cells whose server was the limit in every trial: only then a rate is the server's.
 
     Where another side was the limit of some, the server can do at least what it did.
@@ -52,7 +52,7 @@ def at_its_limit(tables: Tables, cell: Cell) -> Bar | None:
     return replace(_barred(tables, cell, Limit.SERVER), is_floor=did_at_least(cell.sealed))
 
 
-def unlimited(tables: Tables, cell: Cell) -> Bar | None:
+def unlimited(tables: Tables, cell: Counterpart) -> Bar | None:
     """Allow cells whose rate was kept with nobody at the limit: only then a response time is the server's."""
     return None if limits_of(cell.sealed).eq(Limit.NONE).all() else _barred(tables, cell, Limit.NONE)
 
@@ -60,7 +60,7 @@ def unlimited(tables: Tables, cell: Cell) -> Bar | None:
 def response_time(quantile: float) -> Rule:
     """Return the rule of a percentile: enough requests beyond it; a closed loop at its limit, an open one below it."""
 
-    def rule(tables: Tables, cell: Cell) -> Bar | None:
+    def rule(tables: Tables, cell: Counterpart) -> Bar | None:
         fewest = float(cell.sealed["requests"].min())
         if carried_quantile(fewest) < quantile:
             return Bar("too few requests for the percentile", f"{fewest:,.0f} in the shortest trial")
@@ -69,7 +69,7 @@ def response_time(quantile: float) -> Rule:
     return rule
 
 
-def beyond_a_server(tables: Tables, cell: Cell) -> Bar | None:
+def beyond_a_server(tables: Tables, cell: Counterpart) -> Bar | None:
     """Allow ramps that ended at the server's limit: below it the rows are those that were asked for."""
     if set(limits_of(cell.sealed)) == {Limit.NONE}:
         kept = "the ramp was kept to its end, so that the rows are those that were asked for"
@@ -77,7 +77,7 @@ def beyond_a_server(tables: Tables, cell: Cell) -> Bar | None:
     return at_its_limit(tables, cell)
 
 
-def room_to_rise(_tables: Tables, cell: Cell) -> Bar | None:
+def room_to_rise(_tables: Tables, cell: Counterpart) -> Bar | None:
     """Allow cells whose server never filled its CPUs."""
     if not limits_of(cell.sealed).eq(Limit.SERVER).any():
         return None
@@ -85,12 +85,12 @@ def room_to_rise(_tables: Tables, cell: Cell) -> Bar | None:
     return Bar("its CPUs were full, so that nothing could rise above", f"it used {mean} % of a core (mean)")
 
 
-def is_open(cell: Cell) -> bool:
+def is_open(cell: Counterpart) -> bool:
     """Whether a cell was loaded at offered rates."""
     return bool((cell.sealed["load_model"] == "open").all())
 
 
-def _barred(tables: Tables, cell: Cell, wanted: Limit) -> Bar:
+def _barred(tables: Tables, cell: Counterpart, wanted: Limit) -> Bar:
     others = set(limits_of(cell.sealed)) - {wanted}
     limit = next(limit for limit in Limit if limit in others)
     more = {Limit.SERVER: ", so that its response time is that of a queue", Limit.UNKNOWN: _reason(cell.sealed)}
@@ -104,7 +104,7 @@ def _reason(sealed: pd.DataFrame) -> str:
     return f": {heads.mode().iloc[0]}" if len(heads) else ""
 
 
-def limit_numbers(tables: Tables, cell: Cell) -> str:
+def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     """Say what limited a cell, in numbers: verdicts, CPU of both sides, the probe, and Little's law; medians."""
     sealed, tool = cell.sealed, str(cell.sealed["tool"].iloc[0])
     shares = {"the server": _share(tables, sealed, "server"), tool: _share(tables, sealed, "generator")}
@@ -153,7 +153,7 @@ class Quantity:
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame] | None = None
     value: Callable[[pd.DataFrame], float] = len
 
-    def sample(self, tables: Tables, cell: Cell, column: str) -> Sample:
+    def sample(self, tables: Tables, cell: Counterpart, column: str) -> Sample:
         """Return the values of a cell's sealed trials; empty where the run has none."""
         sealed = cell.sealed
         if self.points is not None:
@@ -163,7 +163,7 @@ class Quantity:
         return in_column(cell, column, self.unit)
 
 
-def in_column(cell: Cell, column: str, unit: float = 1.0) -> Sample:
+def in_column(cell: Counterpart, column: str, unit: float = 1.0) -> Sample:
     """Return a column of a cell's sealed trials, divided by `unit`; empty where the run's tables lack it."""
     if column not in cell.sealed.columns:
         return Sample.of([], [])

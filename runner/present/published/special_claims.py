@@ -14,7 +14,7 @@ from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look import captions, style
 from runner.present.published import counterparts
 from runner.present.published.claims import ABSENT, FAILS, HOLDS, Outcome
-from runner.present.published.counterparts import STAND_INS, WINDOWS, Cell, cell, closed, offered, users
+from runner.present.published.counterparts import STAND_INS, WINDOWS, Counterpart, cell, closed, offered, users
 from runner.present.published.quantities import QUANTITIES, in_column
 from runner.present.statistics.inference import FEWEST, ratio
 from runner.present.statistics.stats import spread
@@ -153,7 +153,7 @@ JUDGES: dict[str, Callable[[Tables], Outcome]] = {
 
 # --- what else was seen -----------------------------------------------------------------------------------
 
-Cells = Sequence[tuple[Cell, ...]]
+Cells = Sequence[tuple[Counterpart, ...]]
 """Those of each ratio that the claim is about."""
 
 
@@ -169,7 +169,7 @@ def cpu_peaks(tables: Tables, cells: Cells) -> list[str]:
     return sentences
 
 
-def _over_windows(each: Cell, words: str, unit: float = 1.0) -> str:
+def _over_windows(each: Counterpart, words: str, unit: float = 1.0) -> str:
     medians = {window: spread(each.sealed[column]).median / unit for window, column in WINDOWS.items()}
     return ", ".join(words.format(style.number(median), window) for window, median in medians.items())
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from runner.present.chart import DASHED, Axis, Cell, Chart, chart, points, seconds_axes
+from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.seconds import FINE_S
@@ -67,7 +67,7 @@ def spikes(view: View) -> Chart:
     names = clients.names(view.case)
     rows = [
         points(
-            Cell(side, names[side], view.case.frame), "CPU", track.end_s, track.cpu_pct, track.baseline_pct,
+            ServerLoad(side, names[side], view.case.frame), "CPU", track.end_s, track.cpu_pct, track.baseline_pct,
             track.baseline_pct, ~_spiking(track),
         )
         for side, track in view.tracks.items()
