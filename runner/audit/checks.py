@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import pdtrc
 
+from runner.model import number
 from runner.present.look.captions import plural
-from runner.present.look.style import number
 
 
 class Severity(StrEnum):
@@ -83,7 +84,7 @@ def audit(rows: pd.DataFrame) -> Audit:
     return Audit(rows, tuple(sorted(found, key=lambda finding: grave.index(finding.severity))), tuple(not_done))
 
 
-def _finding(check: str, severity: Severity, row: pd.Series | dict, says: str) -> Finding:  # type: ignore[type-arg]
+def _finding(check: str, severity: Severity, row: Mapping[Hashable, Any], says: str) -> Finding:
     return Finding(check, severity, row["source"], row["test"], row["subject"], row["row"], says)
 
 
@@ -249,7 +250,7 @@ def _percentiles(rows: pd.DataFrame) -> Iterator[Finding]:
         yield from _of_times(row)
 
 
-def _of_times(row: dict) -> Iterator[Finding]:  # type: ignore[type-arg]
+def _of_times(row: Mapping[Hashable, Any]) -> Iterator[Finding]:
     for name in (*IN_ORDER, "mean_ms", "stdev_ms"):
         if row[name] < 0:
             yield _finding(TIMES, Severity.IMPOSSIBLE, row, f"{_name(name)} is {number(row[name])} ms, below zero.")
@@ -501,3 +502,19 @@ def summary(found: Audit) -> tuple[str, str, str]:
 def captions_of(counts: dict[Severity, int]) -> str:
     """Return `2 impossible, 5 suspicious, 9 worth knowing`."""
     return ", ".join(f"{count:,} {severity}" for severity, count in counts.items())
+
+
+def table(found: Audit, most: int = 200) -> pd.DataFrame:
+    """Return the findings as texts, the gravest first, at most `most` of each severity."""
+    rows = []
+    for severity in Severity:
+        own = [finding for finding in found.findings if finding.severity is severity]
+        rows += [
+            {"severity": str(severity), "check": each.check, "where": each.where or each.source, "numbers": each.says}
+            for each in own[:most]
+        ]
+        if len(own) > most:
+            rows.append(
+                {"severity": str(severity), "check": "", "where": "", "numbers": f"and {len(own) - most:,} more"}
+            )
+    return pd.DataFrame(rows)

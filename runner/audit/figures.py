@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, Audit, Severity, band_of, under_way
+from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, Audit, band_of, under_way
 from runner.present.chart import Chart, empty
 from runner.present.chart.value import COLUMNS, Axis
 from runner.present.look import captions, scales, style
 
+Fill = Callable[[Axes, pd.DataFrame], None]
+"""Sets the scales of a panel, and draws what is behind its rows."""
 PANELS = 6
 """Tests of a figure, those with the most rows first."""
 
@@ -26,7 +30,7 @@ def _named(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(panel=rows["test"] + size)
 
 
-def _chart(title: str, rows: pd.DataFrame, y: str, about: str, key: str, draw: object, words: str) -> Chart:
+def _chart(title: str, rows: pd.DataFrame, y: str, about: str, key: str, fill: Fill, words: str) -> Chart:
     """Return a chart with a point for each row: x is its place, y the column of that name."""
     shown = rows[rows["panel"].isin(panels := _sizes(rows))]
     left = rows["panel"].nunique() - len(panels)
@@ -40,12 +44,12 @@ def _chart(title: str, rows: pd.DataFrame, y: str, about: str, key: str, draw: o
     )  # fmt: skip
     return Chart(
         title, frame, y=Axis(about), caption=f"{words}{more}", key=key, noun="test",
-        draw=lambda chart: _sheet(chart, panels, draw),  # type: ignore[arg-type]
+        draw=lambda chart: _sheet(chart, panels, fill),
         describe=lambda chart: _describe(chart, about),
     )  # fmt: skip
 
 
-def _sheet(chart: Chart, panels: list[str], fill) -> Figure:  # type: ignore[no-untyped-def]
+def _sheet(chart: Chart, panels: list[str], fill: Fill) -> Figure:
     figure, axes = style.canvas(
         chart.title, chart.caption, key=chart.key, rows=len(panels), panel_in=1.6, heading_in=0.36, left_in=0.95,
         right_in=0.3, axis_in=0.6,
@@ -138,19 +142,3 @@ def cpu(found: Audit) -> Chart:
         ax.set_xlabel("requests/s")
 
     return _chart(title, rows, "used", about, "Filled: more than there is.", fill, "A row is one load of a subject.")
-
-
-def table(found: Audit, most: int = 200) -> pd.DataFrame:
-    """Return the findings as texts, the gravest first, at most `most` of each severity."""
-    rows = []
-    for severity in Severity:
-        own = [finding for finding in found.findings if finding.severity is severity]
-        rows += [
-            {"severity": str(severity), "check": each.check, "where": each.where or each.source, "numbers": each.says}
-            for each in own[:most]
-        ]
-        if len(own) > most:
-            rows.append(
-                {"severity": str(severity), "check": "", "where": "", "numbers": f"and {len(own) - most:,} more"}
-            )
-    return pd.DataFrame(rows)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,8 +50,18 @@ class Format:
     rows: Callable[[Any, str, Options], Iterable[Row]]
 
 
+def read_all(paths: Iterable[Path], options: Options | None = None, format_name: str = "") -> pd.DataFrame:
+    """Return the rows of files, put together; LabError as of `read`."""
+    return pd.concat([read(path, options, format_name) for path in paths], ignore_index=True)
+
+
 def read(path: Path, options: Options | None = None, format_name: str = "") -> pd.DataFrame:
-    """Return a file's rows; LabError for one that cannot be read, is too large, or has no known format."""
+    """Return the rows of a file, or of stdin for `-`.
+
+    LabError for one that cannot be read, is too large, or has no known format.
+    """
+    if str(path) == "-":
+        return parse(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin", options, format_name)
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -169,8 +180,12 @@ def _sum(row: Mapping[str, Any], names: Iterable[str]) -> float:
     return sum(known) if known else math.nan
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:
-    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+    yield from (each for each in _list(value) if isinstance(each, dict))
 
 
 # --- boards -----------------------------------------------------------------------------------------------
@@ -180,7 +195,7 @@ BY_QUERIES = {"query": "queryIntervals", "update": "queryIntervals", "cached_que
 
 
 def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Iterator[Row]:
-    levels = [as_number(each) for each in data.get("concurrencyLevels") or [] if as_number(each) > 0]
+    levels = [as_number(each) for each in _list(data.get("concurrencyLevels")) if as_number(each) > 0]
     languages = {str(each.get("name")): each.get("language") for each in _dicts(data.get("testMetadata"))}
     days = data.get("completed") if isinstance(data.get("completed"), dict) else {}
     for name, subjects in data["rawData"].items():
@@ -188,9 +203,9 @@ def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Itera
         if not isinstance(subjects, dict):
             continue
         key = BY_QUERIES.get(test, "pipelineConcurrencyLevels" if test == "plaintext" else "concurrencyLevels")
-        steps = data.get(key) if isinstance(data.get(key), list) else []
+        steps = _list(data.get(key))
         for subject, entries in subjects.items():
-            for place, entry in enumerate(entries if isinstance(entries, list) else ()):
+            for place, entry in enumerate(_list(entries)):
                 step = as_number(steps[place]) if place < len(steps) else math.nan
                 by_queries = test in BY_QUERIES
                 yield {
@@ -327,7 +342,8 @@ def _published(text: str, _source: str, _options: Options) -> Iterator[Row]:
 
 
 def _is_csv(text: str) -> bool:
-    return "," in text.partition("\n")[0] and len(set(_header(text))) > 1
+    looks_like_json = text.lstrip().startswith(("{", "["))
+    return "," in text.partition("\n")[0] and len(set(_header(text))) > 1 and not looks_like_json
 
 
 def _csv(text: str, source: str, options: Options) -> Iterator[Row]:
@@ -351,7 +367,11 @@ def _csv(text: str, source: str, options: Options) -> Iterator[Row]:
     for row in _csv_rows(text):
         found: Row = {ours: row.get(theirs) for ours, theirs in columns.items()}
         more = " ".join(row.get(name) or "" for name in versions)
-        yield {**found, "subject": f"{found.get('subject') or ''} {more}".strip(), "expected": tuple(columns)}
+        yield {
+            **found,
+            "subject": f"{found.get('subject') or ''} {more}".strip(),
+            "expected": tuple(name for name in columns if name in NUMBERS),
+        }
 
 
 # --- one load ---------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from runner.audit import figures
-from runner.audit.checks import CHECKS, Audit, Severity, audit, summary
-from runner.audit.formats import NUMBERS, TEXTS, Options, read
+from runner.audit.checks import CHECKS, Audit, Severity, audit, summary, table
+from runner.audit.formats import NUMBERS, TEXTS, read_all
 from runner.present.case import given_pct
 from runner.present.chart import describe, draw
 from runner.present.frames import Tables, sealed_trials
@@ -23,11 +23,6 @@ from runner.store import lab_root, published_csv
 
 HARD = ("Little's law", "percentiles", "counts")
 """The checks whose laws a measured trial must keep."""
-
-
-def audit_files(paths: list[Path], options: Options | None = None, format_name: str = "") -> Audit:
-    """Return the audit of files, put together; LabError as of `formats.read`."""
-    return audit(pd.concat([read(path, options, format_name) for path in paths], ignore_index=True))
 
 
 def open_audit(files: str, format_name: str = "") -> AuditPage:
@@ -41,7 +36,7 @@ class AuditPage(Page):
     """A page about audited tables."""
 
     def __init__(self, paths: list[Path], format_name: str = "") -> None:
-        self.found = audit_files(paths, format_name=format_name)
+        self.found = audit(read_all(paths, format_name=format_name))
         charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
         super().__init__(
             about=captions.plural(len(paths), "file"),
@@ -57,7 +52,7 @@ class AuditPage(Page):
 
     def _findings(self) -> Iterator[Block]:
         """Yield every finding, the gravest first."""
-        yield TextTable(figures.table(self.found), about="Findings")
+        yield TextTable(table(self.found), about="Findings")
 
     def _drawing(self, name: str) -> tuple[Figure, str] | None:
         chart = self._charts[name](self.found)
@@ -108,12 +103,12 @@ def of_run(tables: Tables) -> Iterator[Block]:
         f"The laws of {laws}, by which `bench audit` reads tables of others: {len(broken)} findings in {trials}."
     )
     shown = Audit(found.rows, tuple(broken), ())
-    yield TextTable(figures.table(shown, most=20), about="Findings in this run")
+    yield TextTable(table(shown, most=20), about="Findings in this run")
 
 
 def of_published() -> Iterator[Block]:
     """Yield what the same laws say of the published numbers."""
-    found = audit_files([published_csv()])
+    found = audit(read_all([published_csv()]))
     yield Bullets(summary(found))
     closed = found.rows[
         (found.rows["load_model"] == "closed") & found.rows["rate"].gt(0) & found.rows["p50_ms"].notna()
@@ -125,7 +120,7 @@ def of_published() -> Iterator[Block]:
             for row in closed.to_dict("records")
         )
     )
-    yield TextTable(figures.table(found), about="Findings in the published numbers")
+    yield TextTable(table(found), about="Findings in the published numbers")
 
 
 def show_of_run(tables: Tables) -> None:

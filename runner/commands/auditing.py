@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -28,10 +27,10 @@ def audit(
     columns: Annotated[
         str, typer.Option("--map", metavar="OURS=THEIRS,...", help="Columns of a CSV, such as rps=req/s,connections=c.")
     ] = "",
-    connections: Annotated[float, typer.Option(min=1, help="Of a load whose output does not say it.")] = math.nan,
+    connections: Annotated[float | None, typer.Option(min=1, help="Of a load whose output does not say it.")] = None,
     depth: Annotated[
-        float, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
-    ] = math.nan,
+        float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
+    ] = None,
     fail_on: Annotated[
         str,
         typer.Option(
@@ -44,10 +43,9 @@ def audit(
     json_: JsonFlag = False,
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
-    from runner.audit import figures
-    from runner.audit.checks import Severity, summary
+    from runner.audit.checks import Severity, summary, table
     from runner.audit.checks import audit as audit_rows
-    from runner.audit.formats import Options
+    from runner.audit.formats import Options, read_all
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -55,7 +53,8 @@ def audit(
     if html is not None and "-" in files:
         raise LabError("--html takes files: save what comes through stdin first.")
     console = Console()
-    found = audit_rows(_rows(files, Options(_mapped(columns), connections, depth), format_))
+    paths = [Path(name) for name in files]
+    found = audit_rows(read_all(paths, Options(_mapped(columns), connections or math.nan, depth or math.nan), format_))
     if json_:
         emit(
             {
@@ -66,31 +65,17 @@ def audit(
         )  # fmt: skip
     else:
         if len(found.findings):
-            console.rows("findings", figures.table(found, most=SHOWN).to_dict("records"))
+            console.rows("findings", table(found, most=SHOWN).to_dict("records"))
         for sentence in summary(found):
             console.note(sentence)
     if html is not None:
         from runner.present.notebook.notebooks import build_audit
 
-        console.note(f"Page:    {build_audit([Path(name) for name in files], Path(html), format_)}")
+        console.note(f"Page:    {build_audit(paths, Path(html), format_)}")
     if any(
         str(finding.severity) in grave[: grave.index(fail_on) + 1] for finding in found.findings if fail_on in grave
     ):
         raise typer.Exit(1)
-
-
-def _rows(files: list[str], options, format_name: str):  # type: ignore[no-untyped-def]
-    import pandas as pd
-
-    from runner.audit.formats import MOST_BYTES, parse, read
-
-    frames = [
-        parse(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin", options, format_name)
-        if name == "-"
-        else read(Path(name), options, format_name)
-        for name in files
-    ]
-    return pd.concat(frames, ignore_index=True)
 
 
 def _mapped(text: str) -> dict[str, str]:

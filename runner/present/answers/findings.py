@@ -20,7 +20,7 @@ from runner.present.look.style import number
 
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 MOST = 5
-RATE, COST, HALF, MOST_OF_ALL = REPORTED
+RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
 MOST_NAMED = 3
 """Servers of which each has its smallest and its largest ratio in a sentence."""

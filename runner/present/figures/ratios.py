@@ -35,15 +35,19 @@ class Reported:
     noun: str
     group: str
     more: bool = False
+    offered: bool = False
+    """Compared at offered rates that nobody was at the limit of."""
     quantile: float = 0.0
-    """Of a response time, which is compared at offered rates that nobody was at the limit of."""
+    """Of a response time."""
 
 
 REPORTED = (
     Reported("rps", "requests/s", "Requests per second", more=True),
     Reported("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
-    Reported("latency_p50_ms", "p50", "Response time of one in two requests", quantile=0.5),
-    Reported("latency_p99_ms", "p99", "Response time of 99 in 100 requests", quantile=0.99),
+    Reported("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
+    Reported("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
+    Reported("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
+    Reported("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
 )
 READING = (
     "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
@@ -134,7 +138,7 @@ def _comparable(tables: Tables, quantity: Reported) -> pd.DataFrame:
     known &= ~trials["server"].isin(tables.copies) & (trials[quantity.column] > 0)
     if quantity.more:
         known &= trials["load_model"].eq("closed")
-    if quantity.quantile:
+    if quantity.offered:
         known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
     chosen: pd.DataFrame = trials[known & ~disturbed(trials)].sort_values(["load_order", "block"])
     return chosen
@@ -167,7 +171,7 @@ def _compared(
         return None, FEW
     if quantity.more:
         return _bounded(base, other, found)
-    if quantity.quantile:
+    if quantity.offered:
         limits = pd.concat([limits_of(base), limits_of(other)])
         if not limits.eq(Limit.NONE).all():
             return None, next(limit for limit in Limit if limit in set(limits) - {Limit.NONE}).why_not
