@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "
 """Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
 _RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
+SLICES = "slices"
+"""One table more, of a run with sessions."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
 LARGEST_JSON = 64 * 2**20
@@ -458,10 +460,10 @@ def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in raw_files(folder)}
 
 
-def export_compact(run: RunFolder, destination: Path) -> None:
+def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None) -> None:
     """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`.
 
-    An exported run that is there is replaced, once the copy is complete; a folder that holds anything else, such as raw
+    `shrink` makes the file of a large table smaller. An exported run that is there is replaced, once the copy is complete; a folder that holds anything else, such as raw
     files, is a LabError.
     """
     if destination.exists() and any(destination.iterdir()):
@@ -473,6 +475,7 @@ def export_compact(run: RunFolder, destination: Path) -> None:
     staged = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
     try:
         _copy_compact(run, staged)
+        shrink(staged / "tables" / "resources.parquet")
         if destination.exists():
             shutil.rmtree(destination)
         staged.rename(destination)
@@ -485,7 +488,7 @@ def _exported(inside: Path) -> bool:
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
     if inside.parts[0] == "tables":
-        return inside.parts[1:2] == ("probe",) or inside.stem in TABLES
+        return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, SLICES)
     return str(inside) in ("run.json", "journal.jsonl", PACKED)
 
 
@@ -493,7 +496,7 @@ def _copy_compact(run: RunFolder, folder: Path) -> None:
     (folder / "tables").mkdir(parents=True)
     for name in ("run.json", "journal.jsonl"):
         shutil.copy(run.path / name, folder / name)
-    for name in TABLES:
+    for name in (*TABLES, *([SLICES] if run.table(SLICES).exists() else [])):
         shutil.copy(run.table(name), folder / "tables")
     if (run.tables / "probe").is_dir():
         shutil.copytree(run.tables / "probe", folder / "tables" / "probe")

@@ -14,10 +14,12 @@ from built import ROOT
 from figure_checks import readable
 
 from runner.audit import figures
-from runner.audit.checks import Audit, Severity, audit, summary, under_way
-from runner.audit.checks import table as table_of
-from runner.audit.formats import FORMATS, MOST_BYTES, NUMBERS, Options, as_ms, parse, read_all
+from runner.audit.checks import Audit, Severity, audit, under_way
+from runner.audit.formats import FORMATS, MOST_BYTES, NUMBERS, parse, read_all
 from runner.audit.page import HARD, of_published, rows_of
+from runner.audit.values import Options, as_ms
+from runner.audit.words import summary
+from runner.audit.words import table as table_of
 from runner.model import LabError
 from runner.present.chart import describe, draw
 from runner.present.frames import read_tables

@@ -57,7 +57,7 @@ def test_two_changes_are_found_in_their_order() -> None:
     values = np.random.default_rng(2).normal(0, 0.01, 30)
     values[10:] += 0.1
     values[20:] -= 0.2
-    assert [place for place, _ in history.changes(values)] == [10, 20]
+    assert [place for place, _ in history.changes(values, 0.01)] == [10, 20]
 
 
 @pytest.mark.parametrize("n", [6, 12, 40])

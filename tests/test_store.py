@@ -3,8 +3,11 @@
 import json
 import lzma
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from runner.digest.tables import shrink
 from runner.model import LabError
 from runner.store import (
     TABLES,
@@ -97,8 +100,24 @@ def make_run(folder, name):
     write_json(folder / "trials" / "t1" / "trial.json", record("t1", of_run=name))
     (folder / "trials" / "t1" / "k6.json.gz").write_text("large")
     for table in TABLES:
-        (folder / "tables" / f"{table}.parquet").write_text(name)
+        pq.write_table(
+            pa.table({"trial_id": [name] * 3, "cpu_pct": [1.0, None, 0.1]}), folder / "tables" / f"{table}.parquet"
+        )
     return RunFolder(folder)
+
+
+def test_an_export_has_every_value_of_every_table_that_of_the_slices_too(tmp_path):
+    run = make_run(tmp_path / "run", "r")
+    export_compact(run, tmp_path / "out", shrink)
+    assert not (tmp_path / "out" / "tables" / "slices.parquet").exists()
+    pq.write_table(pa.table({"slice": [1, 2]}), run.table("slices"))
+    export_compact(run, tmp_path / "out", shrink)
+    for table in (*TABLES, "slices"):
+        assert pq.read_table(RunFolder(tmp_path / "out").table(table)).equals(pq.read_table(run.table(table)))
+    run.table("resources").write_text("no table")
+    with pytest.raises(LabError, match=r"resources\.parquet is damaged"):
+        export_compact(run, tmp_path / "out", shrink)
+    assert (tmp_path / "out" / "run.json").exists()
 
 
 def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):

@@ -220,7 +220,7 @@ def _busy(rows: pd.DataFrame) -> Iterator[Finding]:
     for own in _loads(known.assign(used=known["cpu_pct"] / known["cpu_given_pct"])):
         if len(own) < 2:
             continue
-        first = own.loc[own["rate"].idxmax()].to_dict()
+        first = own.sort_values("rate").iloc[-1].to_dict()
         if first["used"] < HALF_IDLE:
             yield _finding(
                 CPU, Severity.SUSPICIOUS, first,
@@ -389,13 +389,11 @@ def _duplicates(rows: pd.DataFrame) -> Iterator[Finding]:
             said = f"the same numbers to the last digit as {others}: {number(own['rate'].iloc[0])} requests/s."
             yield _finding(SAME, Severity.SUSPICIOUS, own.iloc[0].to_dict(), said)
     days = pd.to_datetime(rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce")
-    for source, own in days.groupby(rows["source"]):
-        old = own[own < own.max() - pd.Timedelta(days=OLD_DAYS)]
+    for source, of_source in days.groupby(rows["source"]):
+        old = of_source[of_source < of_source.max() - pd.Timedelta(days=OLD_DAYS)]
         if len(old):
-            first, last = old.min().date(), own.max().date()
-            said = (
-                f"{len(old):,} of {len(own):,} rows are older than half a year before the newest ({first} and {last})."
-            )
+            first, last = old.min().date(), of_source.max().date()
+            said = f"{len(old):,} of {len(of_source):,} rows are half a year older than the newest ({first}, {last})."
             yield Finding(SAME, Severity.KNOWING, str(source), "", "", "", said)
 
 
@@ -475,46 +473,3 @@ CHECKS: Sequence[Law] = (
         _duplicates,
     ),
 )
-
-
-def summary(found: Audit) -> tuple[str, str, str]:
-    """Return three sentences that a maintainer can paste: what was read and found, the gravest, what was not done."""
-    rows, counts = found.rows, found.counts
-    files, tests = rows["source"].nunique(), rows.groupby("source")["test"].nunique().sum()
-    said = captions_of(counts)
-    first = f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: {said}."
-    kinds = Counter(finding.check for finding in found.findings if finding.severity is Severity.IMPOSSIBLE)
-    kinds = kinds or Counter(finding.check for finding in found.findings if finding.severity is Severity.SUSPICIOUS)
-    if found.findings:
-        gravest = found.findings[0]
-        most = ", ".join(f"{name} {count}" for name, count in kinds.most_common(3))
-        second = (
-            f"Most of the gravest are about {most}; such as {gravest.where}: {gravest.says}" if kinds else gravest.says
-        )
-    else:
-        second = "All numbers that are there go together."
-    missed = (
-        f"Not done for want of columns: {'; '.join(found.not_done)}." if found.not_done else "All checks were done."
-    )
-    return first, second, f"{missed} A finding is about numbers, not about who wrote them."
-
-
-def captions_of(counts: dict[Severity, int]) -> str:
-    """Return `2 impossible, 5 suspicious, 9 worth knowing`."""
-    return ", ".join(f"{count:,} {severity}" for severity, count in counts.items())
-
-
-def table(found: Audit, most: int = 200) -> pd.DataFrame:
-    """Return the findings as texts, the gravest first, at most `most` of each severity."""
-    rows = []
-    for severity in Severity:
-        own = [finding for finding in found.findings if finding.severity is severity]
-        rows += [
-            {"severity": str(severity), "check": each.check, "where": each.where or each.source, "numbers": each.says}
-            for each in own[:most]
-        ]
-        if len(own) > most:
-            rows.append(
-                {"severity": str(severity), "check": "", "where": "", "numbers": f"and {len(own) - most:,} more"}
-            )
-    return pd.DataFrame(rows)

@@ -26,8 +26,8 @@ def _sizes(rows: pd.DataFrame) -> list[str]:
 
 def _named(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with the column `panel`: test and, where there is one number, its connections."""
-    size = rows["connections"].map(lambda count: f", {count:,.0f} connections" if count > 0 else "")
-    return rows.assign(panel=rows["test"] + size)
+    sizes = [f", {count:,.0f} connections" if count > 0 else "" for count in rows["connections"]]
+    return rows.assign(panel=[f"{test}{size}" for test, size in zip(rows["test"], sizes, strict=True)])
 
 
 def _chart(title: str, rows: pd.DataFrame, y: str, about: str, key: str, fill: Fill, words: str) -> Chart:

@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from runner.audit import figures
-from runner.audit.checks import CHECKS, Audit, Severity, audit, summary, table
+from runner.audit.checks import CHECKS, Audit, Severity, audit
 from runner.audit.formats import NUMBERS, TEXTS, read_all
+from runner.audit.words import summary, table
 from runner.present.case import given_pct
 from runner.present.chart import describe, draw
 from runner.present.frames import Tables, sealed_trials

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import JsonFlag, emit
+from runner.commands.options import JsonFlag, emit, records
 from runner.console import Console
 from runner.model import LabError
 
@@ -17,35 +17,35 @@ SHOWN = 15
 """Findings of each severity that a terminal shows."""
 
 
+Files = Annotated[list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin.")]
+FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format, whatever they look like.")]
+Columns = Annotated[
+    str, typer.Option("--map", metavar="OURS=THEIRS,...", help="Columns of a CSV, such as rps=req/s,connections=c.")
+]
+Connections = Annotated[float | None, typer.Option(min=1, help="Of a load whose output does not say it.")]
+Depth = Annotated[float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")]
+FailOn = Annotated[
+    str, typer.Option(help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.")
+]
+Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
+
+
 def audit(
-    files: Annotated[
-        list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha or hey print; `-` is stdin.")
-    ],
-    format_: Annotated[
-        str, typer.Option("--format", help="Read the files as this format, whatever they look like.")
-    ] = "",
-    columns: Annotated[
-        str, typer.Option("--map", metavar="OURS=THEIRS,...", help="Columns of a CSV, such as rps=req/s,connections=c.")
-    ] = "",
-    connections: Annotated[float | None, typer.Option(min=1, help="Of a load whose output does not say it.")] = None,
-    depth: Annotated[
-        float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
-    ] = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on", help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never."
-        ),
-    ] = "impossible",
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")
-    ] = None,
+    files: Files,
+    format_: FormatName = "",
+    columns: Columns = "",
+    connections: Connections = None,
+    depth: Depth = None,
+    fail_on: FailOn = "impossible",
+    html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
-    from runner.audit.checks import Severity, summary, table
+    from runner.audit.checks import Severity
     from runner.audit.checks import audit as audit_rows
-    from runner.audit.formats import Options, read_all
+    from runner.audit.formats import read_all
+    from runner.audit.values import Options
+    from runner.audit.words import summary, table
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -65,7 +65,7 @@ def audit(
         )  # fmt: skip
     else:
         if len(found.findings):
-            console.rows("findings", table(found, most=SHOWN).to_dict("records"))
+            console.rows("findings", records(table(found, most=SHOWN)))
         for sentence in summary(found):
             console.note(sentence)
     if html is not None:

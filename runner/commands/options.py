@@ -31,6 +31,11 @@ def emit(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=ascii_only, default=str) + "\n")
 
 
+def records(frame: Any) -> list[dict[str, Any]]:
+    """Return a pandas table as the rows of a terminal's table."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def engine_name(name: str) -> Any:
     """Return the name of an engine; LabError where there is none of it."""
     if name not in ("auto", "docker", "process"):

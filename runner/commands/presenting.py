@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import JsonFlag, Run, emit
+from runner.commands.options import JsonFlag, Run, emit, records
 from runner.console import Console
 from runner.model import LabError
 from runner.store import find_run
@@ -126,7 +126,7 @@ def history(
     if json_:
         emit({"runs": found.runs, "days": found.days, "courses": [asdict(course) for course in found.courses]})
     else:
-        console.rows("medians by run", table(found).to_dict("records"))
+        console.rows("medians by run", records(table(found)))
         for sentence in findings(found):
             console.note(sentence)
     if page is not None:
@@ -181,12 +181,13 @@ def export(
     ] = "",
 ) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
+    from runner.digest.tables import shrink
     from runner.store import export_compact
 
     if hgrm:
         _write_new(Path(out), _hgrm(run, hgrm))
     else:
-        export_compact(find_run(run), Path(out))
+        export_compact(find_run(run), Path(out), shrink)
     Console().note(f"Exported to {out}")
 
 

@@ -79,11 +79,11 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
     picture = {figure.name: figure for figure in figures}
-    told = [(title, *_beside(blocks, picture.get(name))) for title, name, blocks in _chapters(tables, sealed)]
-    shown = {block.name for _, *blocks in told for block in blocks if isinstance(block, Picture)}
+    told = {title: _beside(blocks, picture.get(name)) for title, name, blocks in _chapters(tables, sealed)}
+    shown = {block.name for blocks in told.values() for block in blocks if isinstance(block, Picture)}
     found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]
     blocks = (
-        *(block for title, *blocks in told if any(blocks) for block in (Heading(title), *blocks)),
+        *(block for title, blocks in told.items() if any(blocks) for block in (Heading(title), *blocks)),
         *([Heading("More figures")] if len(shown) < len(figures) else []),
         *(figure for figure in figures if figure.name not in shown),
         Heading("Tables"),

@@ -38,6 +38,8 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 
 LONGEST = ("report", "published")
 """Notebooks that are begun first, so that the last to end is a short one."""
+Given = Mapping[str, str | float | None]
+"""Parameters of a notebook."""
 LONGEST_CELL_S = 900
 """A cell takes seconds, of the largest runs too: one that takes longer hangs."""
 
@@ -73,9 +75,7 @@ class SavesOnce(NBClientEngine):  # type: ignore[misc]
 papermill_engines.register(SavesOnce.__name__, SavesOnce)
 
 
-def execute(
-    notebook: Path, given: Mapping[str, str | float | None], output: Path, kernel: KernelManager | None = None
-) -> None:
+def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | None = None) -> None:
     """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
 
     It is executed in `kernel`, which goes on, else in a new one in the lab's root. On failure the broken notebook stays
@@ -219,7 +219,12 @@ def build_comparison(
 
     Its figure is in figures/<A>--<B>/ too. LabError as of `compare.compare_runs`.
     """
-    given = {"run_a": short_name(run_a), "run_b": short_name(run_b), "force": force, "fail_above": fail_above_pct}
+    given: Given = {
+        "run_a": short_name(run_a),
+        "run_b": short_name(run_b),
+        "force": force,
+        "fail_above": fail_above_pct,
+    }
     return _page_of_runs("compare", given, html, f"{run_a.run_id} and {run_b.run_id}")
 
 
@@ -230,17 +235,17 @@ def build_history(
 
     LabError as of `history.history`.
     """
-    given = {"runs": ",".join(map(short_name, runs)), "force": force, "fail_above": fail_above_pct}
+    given: Given = {"runs": ",".join(map(short_name, runs)), "force": force, "fail_above": fail_above_pct}
     return _page_of_runs("history", given, html, captions.plural(len(runs), "run"))
 
 
 def build_audit(files: Sequence[Path], html: Path, format_name: str = "") -> Path:
     """Execute the notebook that audits tables of others; write its page to `html`, and it beside it as .ipynb."""
-    given = {"files": ",".join(str(path.resolve()) for path in files), "format_name": format_name}
+    given: Given = {"files": ",".join(str(path.resolve()) for path in files), "format_name": format_name}
     return _page_of_runs("audit", given, html, captions.plural(len(files), "audited table"))
 
 
-def _page_of_runs(notebook: str, given: Mapping[str, str | float | None], html: Path, title: str) -> Path:
+def _page_of_runs(notebook: str, given: Given, html: Path, title: str) -> Path:
     executed = html.with_suffix(".ipynb")
     execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed)
     _forget_machine(executed)

@@ -1,0 +1,87 @@
+"""Values in tables of others: numbers, times and sizes as texts, and what a file does not say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+"""One load of one subject, by the columns of `formats.TEXTS` and `formats.NUMBERS`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a file does not say: `columns` (of a CSV, ours -> theirs), connections and depth of a single load."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    connections: float = math.nan
+    depth: float = math.nan
+
+
+UNITS_MS = {
+    "ns": 1e-6,
+    "us": 1e-3,
+    "µs": 1e-3,
+    "μs": 1e-3,
+    "ms": 1.0,
+    "s": 1e3,
+    "sec": 1e3,
+    "secs": 1e3,
+    "m": 6e4,
+    "h": 3.6e6,
+}
+UNITS_BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
+
+
+def as_number(value: Any) -> float:
+    """Return a finite number; NaN for anything else, a text of digits is read."""
+    if isinstance(value, bool) or value is None:
+        return math.nan
+    try:
+        found = float(value.replace(",", "")) if isinstance(value, str) else float(value)
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        return math.nan
+    return found if math.isfinite(found) else math.nan
+
+
+def measure(value: Any, units: Mapping[str, float], plain: float) -> float:
+    """Return a text such as `1.71ms` in the unit of `units`; a number without a unit times `plain`."""
+    if not isinstance(value, str):
+        return as_number(value) * plain
+    found = MEASURE.fullmatch(value[:64])
+    if not found:
+        return math.nan
+    factor = units.get(found[2], math.nan) if found[2] else plain
+    return as_number(found[1]) * factor
+
+
+def as_ms(value: Any, plain: float = 1.0) -> float:
+    """Return a time in ms; a number without a unit is `plain` ms."""
+    return measure(value, UNITS_MS, plain)
+
+
+def as_bytes(value: Any) -> float:
+    """Return bytes of `3.99GB/s`, `260MiB`."""
+    return measure(
+        value, {f"{prefix}{letter}": factor for prefix, factor in UNITS_BYTES.items() for letter in "bB"}, 1.0
+    )
+
+
+def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
+    """Return the sum of those that are known; NaN where none is."""
+    known = [number for name in names if math.isfinite(number := as_number(row.get(name))) and number >= 0]
+    return sum(known) if known else math.nan
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def dicts_of(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a list."""
+    yield from (each for each in list_of(value) if isinstance(each, dict))
