@@ -25,14 +25,11 @@ RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "
 """Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
 _RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
-SLICES = "slices"
-"""One table more, of a run with sessions."""
+SLICES = "slices"  # one table more, of a run with sessions
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
-LARGEST_JSON = 64 * 2**20
-"""A manifest has some kB, a trial's record some dozen."""
-PACKED = "trials.jsonl.xz"
-"""The records of an exported run, one on each line, in the order of the trials."""
+LARGEST_JSON = 64 * 2**20  # a manifest has some kB, a trial's record some dozen
+PACKED = "trials.jsonl.xz"  # the records of an exported run, a line each, in the order of the trials
 LARGEST_UNPACKED = 256 * 2**20
 """A thousand records have 6 MB."""
 T = TypeVar("T")
@@ -463,8 +460,8 @@ def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None) -> None:
     """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`.
 
-    `shrink` makes the file of a large table smaller. An exported run that is there is replaced, once the copy is complete; a folder that holds anything else, such as raw
-    files, is a LabError.
+    An exported run there is replaced, once the copy is complete; a folder that holds anything else is a LabError.
+    `shrink` makes the file of a large table smaller.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))

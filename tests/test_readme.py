@@ -12,11 +12,10 @@ from runner.cli import app
 from runner.columns import columns, schema_of
 from runner.planning.catalog import load_server, server_names
 from runner.present.case import choose
+from runner.present.figures import ratios
 from runner.present.frames import read_tables
 from runner.present.look.markup import servers_table
 from runner.present.look.style import number
-from runner.present.published import published_ratios
-from runner.present.published.counterparts import read_published
 from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -70,9 +69,14 @@ def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
     row = choose(tables, "").row
     assert f"k6 measures a median of {number(row['latency_p50_ms'])} ms" in text
     assert f"is answered within {number(row['probe_p50_ms'])} ms" in text
-    peaks = [pair for pair in published_ratios.pairs(tables, read_published()) if "over 1 s" in pair.words]
-    assert len(peaks) == 4
-    assert all(1.8 <= round(pair.ours, 1) <= 2.0 and round(pair.published, 2) in (1.88, 1.9) for pair in peaks)
+    found = ratios.frame(tables)
+    hundred = found["load"].str.contains("keep-alive, 100 connections") & found["quantity"].eq("rps")
+    (pair,) = found[hundred & found["server"].eq("gin") & found["base"].eq("axum")].to_dict("records")
+    assert f"with 100 kept connections axum answers {ratios.words(pair)} times as many requests as gin" in text
+    sealed = tables.trials[tables.trials["status"] == "sealed"]
+    counts = sealed[sealed["server"] != "gin-b"].groupby(["load", "server"]).size()
+    assert (counts.min(), counts.max()) == (6, 9)
+    assert f"80 minutes, {len(sealed)} sealed trials, six to nine of each server under each load" in text
 
 
 def test_the_second_committed_run_is_what_the_readme_says() -> None:

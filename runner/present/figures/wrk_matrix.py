@@ -42,7 +42,7 @@ def _matrix(
     title = ratios.finding(tables, column, "wrk") or f"wrk: {quantity} by connections"
     solid = server_bound if hollow else lambda _: True
     trials = tables.sealed("wrk")
-    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
+    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)]
     if trials.empty:
         return empty(title, f"{y.words} by connections", captions.nothing(tables, "wrk"))
     named = with_panels(trials)

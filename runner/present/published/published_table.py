@@ -106,6 +106,8 @@ def counterpart(tables: Tables, number: Mapping[Any, Any], server: str) -> Count
     scenario, mode, size = str(number["scenario"]), str(number["mode"]), float(number["connections"])
     trials = closed(tables, scenario)
     trials = trials[trials["mode"] == mode]
+    if number["metric"] == "cpu_peak":  # under a quota nothing peaks
+        trials = trials[trials["share"] == 1]
     sought = f"{CLOSED.get(scenario, (scenario,))[0]}, {MODES.get(mode, mode)}"
     if math.isnan(size):
         own = trials[trials["server"].eq(server) & is_sealed(trials)]
