@@ -98,12 +98,13 @@ def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
     rows = published_table.rows(sample, read_published())
     assert all(row.n >= 6 for row in rows if row.scenario in ("static", "postgres-insert"))
     own = [row for row in rows if row.scenario == "experiments" and row.server in ("axum", "actix", "echo")]
-    assert own and all(row.n == 6 for row in own)
+    assert own and all(row.n >= 6 for row in own)
     # Under a quota nothing peaks, and with MD5 every load is on a share of a core.
     assert all(row.n == 0 for row in rows if row.scenario == "experiments-md5" and "CPU" in row.metric)
     assert not any("instead of 3,000" in remark for row in own for remark in row.remarks)  # it has the published size
     assert not any("did not run under this load" in remark for row in own for remark in row.remarks)
     trials = sample.trials[sample.trials["status"] == "sealed"]
+    trials = trials[~disturbed(trials)]
     for row in rows:
         if row.n and row.metric == "requests/s":
             cell = trials[trials["server"].eq(row.server) & trials["load"].eq(row.load)]

@@ -79,12 +79,13 @@ def frame(tables: Tables) -> pd.DataFrame:
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which trials of sessions are left out of ratios: those whose session others took CPU time away from.
 
-    What took it is chance, and no server's doing, so the session is left out for all its servers; unless fewer than
-    `FEWEST` of a load would be left.
+    What took it is chance, and no server's doing, so the session is left out for all servers under that load; unless
+    fewer than `FEWEST` would be left of it.
     """
     robbed = limits_of(trials).eq(Limit.UNKNOWN) & trials["verdict_reason"].str.contains(TAKEN, regex=False)
-    out = trials["session"].ne("") & trials["session"].isin(trials.loc[robbed, "session"])
-    left = trials[~out].groupby("load")["session"].nunique()
+    robbed &= is_sealed(trials) & trials["session"].ne("")
+    out: pd.Series[bool] = robbed.groupby([trials["load"], trials["session"]]).transform("any")
+    left = trials[~out & is_sealed(trials)].groupby("load")["session"].nunique()
     return out & trials["load"].map(left).ge(FEWEST)
 
 
