@@ -25,7 +25,8 @@ if ! .venv/bin/python -m pip --version 2> /dev/null; then # none, or one that wa
   }
 fi
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
-uv=(.venv/bin/uv pip install --quiet --python .venv/bin/python)
+# Compiled here, or each program that starts compiles pandas and the like anew where Python may write no bytecode.
+uv=(.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python)
 
 # uv does not read pip's configuration: where that names another index or certificates, they are uv's too.
 configured() { "${pip[@]}" config list | sed -n "s/^[^ ]*\.$1='\(.*\)'$/\1/p" | head -n 1; }
@@ -36,4 +37,5 @@ index=$(configured index-url) cert=$(configured cert)
 "${pip[@]}" install --quiet --require-hashes --no-deps -r setup/uv.txt
 "${uv[@]}" --require-hashes -r requirements.lock
 "${uv[@]}" --no-deps --no-build-isolation --editable .
+.venv/bin/python -m compileall -q runner
 touch "$done"

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import pdtrc
 
+from runner.audit.formats import BELOW
 from runner.model import number
 from runner.present.look.captions import plural
 
@@ -94,6 +95,17 @@ def _of_test(check: str, severity: Severity, rows: pd.DataFrame, says: str) -> F
     return Finding(check, severity, first["source"], f"{first['test']}{size}", "", "", says)
 
 
+def _where(
+    rows: pd.DataFrame,
+    mask: pd.Series[bool],
+    check: str,
+    severity: Severity,
+    says: Callable[[Mapping[Hashable, Any]], str],
+) -> Iterator[Finding]:
+    for row in rows[mask].to_dict("records"):
+        yield _finding(check, severity, row, says(row))
+
+
 LOAD = ["source", "test", "connections", "depth"]
 
 
@@ -106,6 +118,7 @@ def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 MORE, FAR_MORE, FAR_LESS = 1.1, 1.5, 0.5
 """Printed means have three digits and durations are rounded: up to a tenth more than 1 may be that."""
+QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
 def under_way(rows: pd.DataFrame) -> pd.Series[float]:
@@ -113,29 +126,53 @@ def under_way(rows: pd.DataFrame) -> pd.Series[float]:
 
     NaN for open loads, and where one of them is not known.
     """
-    share = rows["rate"] * rows["mean_ms"] / 1000 / (rows["connections"] * rows["depth"])
+    return _share(rows, rows["mean_ms"])
+
+
+def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return what a mean in ms is at least by the quantiles that are known: no value between two is below the lower."""
+    least, above = pd.Series(0.0, rows.index), pd.Series(1.0, rows.index)
+    for name, quantile in reversed(QUANTILES.items()):
+        known = rows[name].notna()
+        least += ((above - quantile) * rows[name]).where(known, 0.0)
+        above = above.mask(known, quantile)
+    return least.where(least > 0)
+
+
+def _share(rows: pd.DataFrame, mean_ms: pd.Series[float]) -> pd.Series[float]:
+    share = rows["rate"] * mean_ms / 1000 / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
 
 
 def _little(rows: pd.DataFrame) -> Iterator[Finding]:
-    known = rows.assign(share=under_way(rows)).dropna(subset="share")
-    for row in known[(known["share"] > MORE) | (known["share"] < FAR_LESS)].to_dict("records"):
-        deep = f" x {row['depth']:g}" if row["depth"] != 1 else ""
-        said = (
-            f"{number(row['rate'])} requests/s x {number(row['mean_ms'])} ms = "
-            f"{number(row['rate'] * row['mean_ms'] / 1000)} under way, on {row['connections']:,.0f}{deep} connections: "
-            f"{row['share']:.3g} of what there is room for"
-        )
-        if row["share"] > FAR_MORE:
-            yield _finding(LITTLE, Severity.IMPOSSIBLE, row, f"{said}. One of the three is not what its column says.")
-        elif row["share"] > MORE:
-            yield _finding(LITTLE, Severity.SUSPICIOUS, row, f"{said}.")
-        elif row["mode"] == "close":
-            yield _finding(LITTLE, Severity.KNOWING, row, f"{said}; connections were made anew meanwhile.")
-        else:
-            yield _finding(
-                LITTLE, Severity.SUSPICIOUS, row, f"{said}: the connections were elsewhere most of the time."
-            )
+    without, least = rows["mean_ms"].isna(), least_mean(rows)
+    said = rows.assign(share=under_way(rows), time=rows["mean_ms"], how="")
+    more = rows.assign(share=_share(rows, least), time=least, how=" (at least, by the percentiles)")
+    less = rows.assign(share=_share(rows, rows["p99_ms"]), time=rows["p99_ms"], how=" (p99)")
+    known = pd.concat(
+        [said, more[without & (more["share"] > MORE)], less[without & (less["share"] < FAR_LESS)]], ignore_index=True
+    )
+    known = known[(known["share"] > MORE) | (known["share"] < FAR_LESS)]
+    known = known[known["share"] > 0].assign(far=lambda own: own["share"].map(math.log).abs())
+    for row in known.sort_values("far", ascending=False).to_dict("records"):
+        yield _of_share(row)
+
+
+def _of_share(row: Mapping[Hashable, Any]) -> Finding:
+    deep = f" x {row['depth']:g}" if row["depth"] != 1 else ""
+    said = (
+        f"{number(row['rate'])} requests/s x {number(row['time'])} ms{row['how']} = "
+        f"{number(row['rate'] * row['time'] / 1000)} under way, on {row['connections']:,.0f}{deep} connections: "
+        f"{row['share']:.3g} of what there is room for"
+    )
+    if row["share"] > MORE:
+        why = "; with wrk the mean is, to which it adds requests that were never sent" if row["tool"] == "wrk" else ""
+        grave = Severity.IMPOSSIBLE if row["share"] > FAR_MORE else Severity.SUSPICIOUS
+        return _finding(LITTLE, grave, row, f"{said}. One of the three is not what its column says{why}.")
+    if row["mode"] == "close":
+        return _finding(LITTLE, Severity.KNOWING, row, f"{said}; connections were made anew meanwhile.")
+    slow = ", or one request in 100 took most of the time" if row["how"] else ""
+    return _finding(LITTLE, Severity.SUSPICIOUS, row, f"{said}: the connections were elsewhere most of the time{slow}.")
 
 
 # --- 2: one limit for all ---------------------------------------------------------------------------------
@@ -157,7 +194,10 @@ def band_of(rates: pd.Series[float]) -> tuple[float, float, int, float]:
     middle = logs[first] + BAND / 2
     near = int(((logs > middle - AROUND / 2) & (logs < middle + AROUND / 2)).sum()) - int(counts[first])
     expected = max(near, 1) * BAND / (AROUND - BAND)
-    chance = min(1.0, logs.size * float(pdtrc(counts[first] - 1, expected)))
+    # scipy.special.pdtrc(count - 1, expected), which takes half a second to import.
+    more = range(int(counts[first]), int(counts[first]) + 1000)
+    tail = sum(math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in more)
+    chance = min(1.0, logs.size * tail)
     last = int(ends[first]) - 1
     return float(np.exp(logs[first])), float(np.exp(logs[last])), int(counts[first]), chance
 
@@ -173,10 +213,13 @@ def _plateau(rows: pd.DataFrame) -> Iterator[Finding]:
         above = int((own["rate"] > high).sum())
         spoken = [language for language in inside["language"].unique() if language]
         kinds = f" in {plural(len(spoken), 'language')}" if spoken else ""
+        bits = 8e-9 * inside["bytes_per_s"].dropna()
+        carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
         yield _of_test(
             PLATEAU, Severity.SUSPICIOUS if above <= len(own) // 10 else Severity.KNOWING, own,
             f"{count} of {len(own)} rates{kinds} lie between {number(low)} and {number(high)} requests/s, within 1 %; "
-            f"{above} are higher. Chance would make such a band once in {number(1 / max(chance, 1e-12))} tables.",
+            f"{above} are higher. Chance would make such a band once in {number(1 / max(chance, 1e-12))} tables."
+            f"{carried}",
         )  # fmt: skip
 
 
@@ -245,49 +288,74 @@ TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_00
 
 
 def _percentiles(rows: pd.DataFrame) -> Iterator[Finding]:
-    times = [*IN_ORDER, "mean_ms", "stdev_ms"]
-    for row in rows[rows[times].notna().sum(axis=1) > 0].to_dict("records"):
-        yield from _of_times(row)
-
-
-def _of_times(row: Mapping[Hashable, Any]) -> Iterator[Finding]:
     for name in (*IN_ORDER, "mean_ms", "stdev_ms"):
-        if row[name] < 0:
-            yield _finding(TIMES, Severity.IMPOSSIBLE, row, f"{_name(name)} is {number(row[name])} ms, below zero.")
-    known = [(name, row[name]) for name in IN_ORDER if row[name] >= 0]
-    for (before, low), (after, high) in pairwise(known):
-        if low > high * ROUNDED:
-            said = f"{_name(before)} {number(low)} ms is above {_name(after)} {number(high)} ms."
-            yield _finding(TIMES, Severity.IMPOSSIBLE, row, said)
-    mean, p99, top, bottom = (row[name] for name in ("mean_ms", "p99_ms", "max_ms", "min_ms"))
-    if mean > top * ROUNDED:
-        yield _finding(
-            TIMES, Severity.IMPOSSIBLE, row, f"the mean {number(mean)} ms is above the maximum {number(top)} ms."
-        )
-    elif mean > p99 * ROUNDED:
-        said = (
-            f"the mean {number(mean)} ms is above p99 {number(p99)} ms: one request in 100 would make most of all time."
-        )
-        yield _finding(TIMES, Severity.SUSPICIOUS, row, said)
-    elif mean == p99 and mean > 0:
-        said = (
-            f"mean and p99 are the same, {number(mean)} ms: one of them stands in for the other, or all took as long."
-        )
-        yield _finding(TIMES, Severity.SUSPICIOUS, row, said)
-    if bottom > mean * ROUNDED:
-        said = f"the minimum {number(bottom)} ms is above the mean {number(mean)} ms."
-        yield _finding(TIMES, Severity.IMPOSSIBLE, row, said)
-    widest = math.sqrt(abs(top * ROUNDED - mean) * abs(mean - (bottom if bottom >= 0 else 0.0))) * ROUNDED
-    if row["stdev_ms"] > widest:
-        yield _finding(
-            TIMES, Severity.IMPOSSIBLE, row,
-            f"a standard deviation of {number(row['stdev_ms'])} ms: with this mean and maximum it is at "
-            f"most {number(widest)} ms (Bhatia and Davis).",
-        )  # fmt: skip
+        said = partial(_ends_in, "ms, below zero", name)
+        yield from _where(rows, rows[name] < 0, TIMES, Severity.IMPOSSIBLE, said)
+    known = rows[list(IN_ORDER)].where(lambda times: times >= 0)
+    before = known.ffill(axis=1).shift(axis=1)
+    for place, name in enumerate(IN_ORDER):
+        said = partial(_out_of_order, IN_ORDER[:place], name)
+        yield from _where(rows, before[name] > known[name] * ROUNDED, TIMES, Severity.IMPOSSIBLE, said)
+    yield from _of_means(rows)
+    yield from _stand_ins(rows)
     for name in ("p99_ms", "max_ms"):
-        if row[name] in TIMEOUTS_MS:
-            said = f"{_name(name)} is {number(row[name])} ms to the digit, which looks like a time-out."
-            yield _finding(TIMES, Severity.KNOWING, row, said)
+        said = partial(_ends_in, "ms to the digit, which looks like a time-out", name)
+        yield from _where(rows, rows[name].isin(TIMEOUTS_MS), TIMES, Severity.KNOWING, said)
+
+
+def _of_means(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield means and standard deviations that cannot belong to the other numbers of their row."""
+    mean, top, bottom = rows["mean_ms"], rows["max_ms"], rows["min_ms"].clip(lower=0)
+    for mask, grave, low, high in (
+        (mean > top * ROUNDED, Severity.IMPOSSIBLE, "mean_ms", "max_ms"),
+        (bottom > mean * ROUNDED, Severity.IMPOSSIBLE, "min_ms", "mean_ms"),
+    ):
+        yield from _where(rows, mask, TIMES, grave, partial(_apart, low, high))
+    yield from _where(
+        rows, (mean > rows["p99_ms"] * ROUNDED) & ~(mean > top * ROUNDED), TIMES, Severity.SUSPICIOUS,
+        lambda row: f"{_apart('mean_ms', 'p99_ms', row)[:-1]}: one request in 100 would make most of all time.",
+    )  # fmt: skip
+    least = least_mean(rows)
+    yield from _where(
+        rows.assign(least=least), mean * ROUNDED < least, TIMES, Severity.IMPOSSIBLE,
+        lambda row: f"the mean is {number(row['mean_ms'])} ms; by the percentiles it is at least "
+        f"{number(row['least'])} ms.",
+    )  # fmt: skip
+    widest = (((top * ROUNDED - mean) * (mean - bottom.fillna(0.0))).abs() * ROUNDED**2).pow(0.5)
+    yield from _where(
+        rows.assign(widest=widest), rows["stdev_ms"] > widest, TIMES, Severity.IMPOSSIBLE,
+        lambda row: f"a standard deviation of {number(row['stdev_ms'])} ms: with this mean and maximum it is at most "
+        f"{number(row['widest'])} ms (Bhatia and Davis).",
+    )  # fmt: skip
+
+
+def _stand_ins(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield where one number seems to stand in for another: once for a test that has it in most of its rows."""
+    for one, other, grave in (
+        ("mean_ms", "p99_ms", Severity.SUSPICIOUS), ("p99_ms", "max_ms", Severity.KNOWING),
+    ):  # fmt: skip
+        same = rows[one].eq(rows[other]) & (rows[one] > 0)
+        said = f"{_name(one)} and {_name(other)} are the same"
+        for _, own in rows[rows[one].notna() & rows[other].notna()].groupby(["source", "test"], sort=False):
+            count = int(same[own.index].sum())
+            if count > max(2, len(own) // 2):
+                says = f"{said} in {count} of {len(own)} rows: one stands in for the other."
+                yield Finding(TIMES, grave, own["source"].iloc[0], own["test"].iloc[0], "", "", says)
+                continue
+            said_of_row = partial(_ends_in, f"ms, as {_name(other)} is: one stands in for the other", one)
+            yield from _where(own, same[own.index], TIMES, grave, said_of_row)
+
+
+def _ends_in(words: str, name: str, row: Mapping[Hashable, Any]) -> str:
+    return f"{_name(name)} is {number(row[name])} {words}."
+
+
+def _out_of_order(earlier: Sequence[str], name: str, row: Mapping[Hashable, Any]) -> str:
+    return _apart(next(each for each in reversed(earlier) if row[each] >= 0), name, row)
+
+
+def _apart(low: str, high: str, row: Mapping[Hashable, Any]) -> str:
+    return f"{_name(low)} {number(row[low])} ms is above {_name(high)} {number(row[high])} ms."
 
 
 def _name(column: str) -> str:
@@ -301,39 +369,43 @@ APART, FAR_APART, WRONG, OVERFULL = 0.05, 0.5, 0.001, 1.01
 
 
 def _counts(rows: pd.DataFrame) -> Iterator[Finding]:
-    for row in rows.to_dict("records"):
-        counted = row["requests"] / row["duration_s"] if row["duration_s"] > 0 else math.nan
-        apart = abs(counted / row["rate"] - 1) if row["rate"] > 0 else math.nan
-        if apart > APART:
-            yield _finding(
-                COUNTS, Severity.IMPOSSIBLE if apart > FAR_APART else Severity.SUSPICIOUS, row,
-                f"{number(row['requests'])} requests in {number(row['duration_s'])} s are {number(counted)} a second, "
-                f"and the rate is given as {number(row['rate'])}.",
-            )  # fmt: skip
-        if (
-            row["elapsed_s"] > 0
-            and row["duration_s"] > 0
-            and abs(row["elapsed_s"] - row["duration_s"]) > max(2.0, APART * row["duration_s"])
-        ):
-            yield _finding(
-                COUNTS, Severity.SUSPICIOUS, row,
-                f"the load is said to have lasted {number(row['duration_s'])} s, its begin and end are "
-                f"{number(row['elapsed_s'])} s apart.",
-            )  # fmt: skip
-        if row["errors"] > WRONG * row["requests"]:
-            yield _finding(
-                COUNTS, Severity.SUSPICIOUS, row,
-                f"{number(row['errors'])} errors beside {number(row['requests'])} requests, "
-                f"{100 * row['errors'] / row['requests']:.2g} %: an error may be quicker than the answer asked for.",
-            )  # fmt: skip
-        if row["cpu_pct"] > OVERFULL * row["cpu_given_pct"]:
-            said = f"{number(row['cpu_pct'])} % of CPU were used, {number(row['cpu_given_pct'])} % are there."
-            yield _finding(COUNTS, Severity.IMPOSSIBLE, row, said)
-        if row["cpu_pct"] < 0:
-            yield _finding(COUNTS, Severity.IMPOSSIBLE, row, f"{number(row['cpu_pct'])} % of CPU is below zero.")
-        if row["rate"] > 1.02 * row["target_rate"]:
-            said = f"{number(row['rate'])} requests/s, where {number(row['target_rate'])} were offered."
-            yield _finding(COUNTS, Severity.SUSPICIOUS, row, said)
+    counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
+    apart = (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
+    for mask, grave in (
+        (apart > FAR_APART, Severity.IMPOSSIBLE), ((apart > APART) & (apart <= FAR_APART), Severity.SUSPICIOUS),
+    ):  # fmt: skip
+        yield from _where(
+            rows.assign(counted=counted), mask, COUNTS, grave,
+            lambda row: f"{number(row['requests'])} requests in {number(row['duration_s'])} s are "
+            f"{number(row['counted'])} a second, and the rate is given as {number(row['rate'])}.",
+        )  # fmt: skip
+    longer = (rows["elapsed_s"] - rows["duration_s"]).abs() > (APART * rows["duration_s"]).clip(lower=2.0)
+    yield from _where(
+        rows, longer & (rows["elapsed_s"] > 0) & (rows["duration_s"] > 0), COUNTS, Severity.SUSPICIOUS,
+        lambda row: f"the load is said to have lasted {number(row['duration_s'])} s, its begin and end are "
+        f"{number(row['elapsed_s'])} s apart.",
+    )  # fmt: skip
+    yield from _where(
+        rows, rows["errors"] > WRONG * rows["requests"], COUNTS, Severity.SUSPICIOUS,
+        lambda row: f"{number(row['errors'])} errors beside {number(row['requests'])} requests, "
+        f"{100 * row['errors'] / row['requests']:.2g} %: an error may be quicker than the answer asked for.",
+    )  # fmt: skip
+    used, given = rows["cpu_pct"], rows["cpu_given_pct"]
+    for mask, grave in (
+        (used > OVERFULL * given, Severity.IMPOSSIBLE),
+        ((used > given) & (used <= OVERFULL * given), Severity.SUSPICIOUS),
+    ):
+        yield from _where(
+            rows, mask, COUNTS, grave,
+            lambda row: f"{row['cpu_pct']:,.5g} % of CPU were used, {row['cpu_given_pct']:,.5g} % are there.",
+        )  # fmt: skip
+    yield from _where(
+        rows, used < 0, COUNTS, Severity.IMPOSSIBLE, lambda row: f"{number(row['cpu_pct'])} % of CPU is below zero."
+    )
+    yield from _where(
+        rows, rows["rate"] > 1.02 * rows["target_rate"], COUNTS, Severity.SUSPICIOUS,
+        lambda row: f"{number(row['rate'])} requests/s, where {number(row['target_rate'])} were offered.",
+    )  # fmt: skip
 
 
 # --- 7: across levels -------------------------------------------------------------------------------------
@@ -343,19 +415,21 @@ FALLS = 0.5
 
 def _levels(rows: pd.DataFrame) -> Iterator[Finding]:
     known = rows[(rows["rate"] > 0) & (rows["connections"] > 0) & (rows["load_model"] != "open")]
-    for _, own in known.groupby(["source", "test", "subject", "mode", "depth"], sort=False, dropna=False):
-        ordered = own.sort_values("connections").drop_duplicates("connections").to_dict("records")
-        for before, after in pairwise(ordered):
-            more, change = after["connections"] / before["connections"], after["rate"] / before["rate"]
-            said = (
-                f"from {before['connections']:,.0f} to {after['connections']:,.0f} connections the rate goes from "
-                f"{number(before['rate'])} to {number(after['rate'])} requests/s"
-            )
-            if change < FALLS:
-                yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}: {change:.2g} times.")
-            elif change > more * MORE:
-                reason = "more than the connections grew, so that each must have been answered sooner"
-                yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}, {reason}.")
+    of_one = ["source", "test", "subject", "mode", "depth"]
+    ordered = known.drop_duplicates([*of_one, "connections"]).sort_values([*of_one, "connections"])
+    for before, after in pairwise(ordered.to_dict("records")):
+        if any(before[name] != after[name] for name in of_one):
+            continue
+        more, change = after["connections"] / before["connections"], after["rate"] / before["rate"]
+        said = (
+            f"from {before['connections']:,.0f} to {after['connections']:,.0f} connections the rate goes from "
+            f"{number(before['rate'])} to {number(after['rate'])} requests/s"
+        )
+        if change < FALLS:
+            yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}: {change:.2g} times.")
+        elif change > more * MORE:
+            reason = "more than the connections grew, so that each must have been answered sooner"
+            yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}, {reason}.")
 
 
 # --- 8: missing values, 9: duplicates ---------------------------------------------------------------------
@@ -367,12 +441,12 @@ def _missing(rows: pd.DataFrame) -> Iterator[Finding]:
         every = int((rows["source"] == source).sum())
         for name, count in counts.most_common():
             row = own[own["missing"].str.split().map(lambda names, name=name: name in names)].iloc[0]
+            where = f"in {count:,} of {every:,} rows, first in {row['row']} ({row['subject']})"
+            says = f"{name} has -1, 0 or nothing {where}: no number to rank or to take a mean of."
             grave = Severity.SUSPICIOUS if name == "rate" and count < every else Severity.KNOWING
-            yield Finding(
-                MISSING, grave, str(source), "", "", "",
-                f"{name} has -1, 0 or nothing in {count:,} of {every:,} rows, first in {row['row']} "
-                f"({row['subject']}): no number to rank or to take a mean of.",
-            )  # fmt: skip
+            if name.endswith(BELOW):
+                says, grave = f"{name.removesuffix(BELOW)} is below zero {where}.", Severity.IMPOSSIBLE
+            yield Finding(MISSING, grave, str(source), "", "", "", says)
 
 
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
@@ -405,7 +479,7 @@ CHECKS: Sequence[Law] = (
     Law(
         LITTLE,
         "In a closed loop requests under way = rate x mean response time (Little 1961), at most connections x depth.",
-        (("rate", "mean_ms", "connections"),),
+        (("rate", "connections", "mean_ms"), *(("rate", "connections", name) for name in QUANTILES)),
         "Which of the three columns is wrong, or whether a server is slow. wrk and wrk2 add requests to their "
         "histogram that were never sent, which makes the mean larger.",
         _little,

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
 MOST_ROWS = 500_000
-TEXTS = ("source", "row", "test", "subject", "language", "mode", "load_model", "day", "missing")
+TEXTS = ("source", "row", "test", "subject", "language", "mode", "load_model", "tool", "day", "missing")
 NUMBERS = (
     *("connections", "depth", "rate", "target_rate", "rate_low", "rate_high"),
     *("mean_ms", "stdev_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"),
@@ -28,6 +29,8 @@ NUMBERS = (
 )
 """Columns of the frame: a row is one load of one subject; a number that is not known is NaN. `depth` is how many
 requests a connection has under way, `missing` names what had a value that stands for none, such as -1."""
+BELOW = "<0"
+"""Ends a name in `missing` whose value is below zero, and not -1."""
 POSITIVE = tuple(name for name in NUMBERS if name not in ("errors", "stdev_ms", "cpu_pct", "min_ms", "target_rate"))
 
 
@@ -92,25 +95,28 @@ def _json(text: str, source: str) -> Any:
 
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as NaN."""
-    found = []
-    for number, row in enumerate(rows):
-        if number >= MOST_ROWS:
-            raise LabError(f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1)
-        values = {name: as_number(row.get(name)) for name in NUMBERS}
-        void = [name for name in POSITIVE if values[name] <= 0] + [
-            name for name in NUMBERS if name not in POSITIVE and values[name] == -1
-        ]
-        void += [name for name in row.get("expected", ()) if name not in void and math.isnan(values[name])]
-        texts = {name: _clean(row.get(name)) for name in TEXTS}
-        texts |= {"source": _clean(source), "row": texts["row"] or str(number + 1)}
-        found.append({**texts, **values, **dict.fromkeys(void, math.nan), "missing": " ".join(void)})
-    frame = pd.DataFrame(found, columns=[*TEXTS, *NUMBERS])
-    return frame.assign(depth=frame["depth"].fillna(1.0)).astype(dict.fromkeys(NUMBERS, float))
+    found = list(islice(rows, MOST_ROWS + 1))
+    if len(found) > MOST_ROWS:
+        raise LabError(f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1)
+    columns = {name: [_clean(row.get(name)) for row in found] for name in TEXTS}
+    columns["source"] = [_clean(source)] * len(found)
+    columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
+    frame = pd.DataFrame(columns, dtype=object)
+    expected = [row.get("expected", ()) for row in found]
+    missing = pd.Series("", frame.index, dtype=object)
+    for name in NUMBERS:
+        said = pd.Series([as_number(row.get(name)) for row in found], frame.index, dtype=float)
+        void = said.eq(-1) | (said.eq(0) if name in POSITIVE else False)
+        void |= said.isna() & pd.Series([name in names for names in expected], frame.index, dtype=bool)
+        below = said.lt(0) & ~void & (name in POSITIVE)
+        missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
+        frame[name] = said.mask(void | below)
+    return frame.assign(missing=missing.str.strip(), depth=frame["depth"].fillna(1.0))
 
 
 def _clean(value: Any) -> str:
     text = "" if value is None else str(value)[:120]
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 # --- boards -----------------------------------------------------------------------------------------------
@@ -146,7 +152,8 @@ def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Itera
 def _of_techempower(entry: Mapping[str, Any], duration_s: float) -> Row:
     requests = as_number(entry.get("totalRequests"))
     return {
-        "mode": "keepalive", "load_model": "closed", "rate": requests / duration_s if duration_s > 0 else math.nan,
+        "mode": "keepalive", "load_model": "closed", "tool": "wrk",
+        "rate": requests / duration_s if duration_s > 0 else math.nan,
         "requests": requests, "duration_s": duration_s, "errors": sum_of(entry, ERRORS),
         "elapsed_s": as_number(entry.get("endTime")) - as_number(entry.get("startTime")),
         "mean_ms": as_ms(entry.get("latencyAvg")), "stdev_ms": as_ms(entry.get("latencyStdev")),
