@@ -25,7 +25,7 @@ POSTGRES = Path(__file__).parent / "postgres"
 SCHEMA = 1
 """Version of the data format. 1 (2026-11): first format."""
 
-Tool = Literal["k6", "wrk"]
+Tool = Literal["k6", "wrk", "vegeta"]
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
 Idle = Literal["polling", "system"]
@@ -275,6 +275,8 @@ class Load:
     step_s: float | None = None
     rates_rps: tuple[float, ...] = ()
     """Arrival rates of a sweep: a cell each."""
+    rates_pct: tuple[float, ...] = ()
+    """The same as percentages of what the slowest server was measured to do in another run; until that is known."""
     objective: str | None = None
     """Of a search from `from_rps` to `to_rps` in `bisections` trials."""
     bisections: int | None = None

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from runner.model import SCHEMA, LabError, State
 
-RAW_FILES = ("k6.json.gz", "k6-summary.json", "wrk.json", "resources.parquet", "probe.parquet")
+OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
+RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")
 """Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
 _RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
@@ -458,10 +459,9 @@ def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None) -> None:
-    """Copy what figures need (manifest, journal, trial records, tables without single requests) to `destination`.
+    """Copy what figures need (manifest, journal, records, tables without single requests), a large table shrunk.
 
     An exported run there is replaced, once the copy is complete; a folder that holds anything else is a LabError.
-    `shrink` makes the file of a large table smaller.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))

@@ -12,7 +12,7 @@ stop() {
 }
 trap stop INT TERM
 
-for part in python k6 system servers; do
+for part in python k6 vegeta system servers; do
   "setup/$part.sh" < /dev/null &
   parts+=($!)
 done

@@ -1,9 +1,14 @@
 """`bench audit`: planted errors of each kind are found, sound tables are silent, hostile files end in one sentence."""
 
+import contextlib
+import http.server
 import io
 import json
+import ssl
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +19,10 @@ from built import ROOT
 from figure_checks import readable
 
 from runner.audit import figures
-from runner.audit.checks import Audit, Severity, audit, under_way
-from runner.audit.formats import FORMATS, MOST_BYTES, NUMBERS, parse, read_all
+from runner.audit.checks import audit, under_way
+from runner.audit.fetching import MOST_BYTES
+from runner.audit.finding import Audit, Severity
+from runner.audit.formats import FORMATS, NUMBERS, parse, read_all
 from runner.audit.page import HARD, of_published, rows_of
 from runner.audit.values import Options, as_ms
 from runner.audit.words import summary
@@ -474,6 +481,79 @@ def test_the_command(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdin", Stdin())
     code, _, err = bench("-", command="audit")
     assert code == 0 and "1 row of 1 test in 1 file" in err
+
+
+class Board(http.server.BaseHTTPRequestHandler):
+    """A board's web server: a table, one that is elsewhere, and one without an end."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/to/"))
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(pd.DataFrame(sound()).to_csv(index=False).encode())
+            while self.path == "/endless":
+                self.wfile.write(bytes(2**20))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a web server with a certificate of its own, which this machine trusts."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Board)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_address_is_fetched_only_by_https_and_when_asked_to(
+    board: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(f"{board}/table.csv", "--fetch", command="audit")[0] == 0
+    assert bench(f"{board}/to/{board}/table.csv", "--fetch", command="audit")[0] == 0
+    for address, *options in (
+        [f"{board}/table.csv"], [board.replace("https", "http"), "--fetch"], ["file:///etc/hostname", "--fetch"],
+    ):  # fmt: skip
+        code, _, err = bench(address, *options, command="audit")
+        assert code == 2 and "only https is fetched, and only with --fetch" in err
+    code, _, err = bench(f"{board}/to/file:///etc/hostname", "--fetch", command="audit")
+    assert code == 1 and "file:///etc/hostname' is not allowed" in err
+    code, _, err = bench(f"{board}/to/{board.replace('https', 'http')}/table.csv", "--fetch", command="audit")
+    assert code == 1 and "which is not https" in err
+    code, _, err = bench(f"{board}/endless", "--fetch", command="audit")
+    assert code == 1 and "more than 64 MiB" in err
+    monkeypatch.delenv("SSL_CERT_FILE")
+    code, _, err = bench(f"{board}/table.csv", "--fetch", command="audit")
+    assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
+
+
+def test_the_page_reads_what_the_command_reads(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
+    file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
+    options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
+    code, out, _ = bench(str(file), *options, command="audit")
+    assert code == 1 and "5 of what there is room for" in " ".join(out.split())
+    text = page.read_text()
+    assert "5 of what there is room for" in text and "<script>alert" not in text and "<b>bold" not in text
+    assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 
 
 def test_the_notebook_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare_lab: Path) -> None:

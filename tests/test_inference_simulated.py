@@ -5,7 +5,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from built import ROOT
 from scipy import stats
 from scipy.special import ndtr
 
@@ -25,6 +27,7 @@ from runner.present.statistics.inference import (
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.significance import drift, holm, mann_whitney_p, within_blocks
 from runner.present.statistics.stats import histogram_quantile
+from runner.store import RunFolder
 
 CAMPAIGNS = 2_000
 NOISE = 0.02
@@ -271,3 +274,54 @@ def test_a_run_that_stops_when_it_knows_finds_what_there_is() -> None:
     first = stats.ttest_1samp(logs[:, : LOOKS[0]], 0, axis=1).pvalue < LOOK_ALPHA
     assert first.mean() > 0.5
     assert (looked_at(logs) < LOOK_ALPHA).mean() > 0.99
+
+
+# --- the lab's own noise: slices of one program under two labels ------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def twins() -> list[np.ndarray]:
+    """Of each load of the committed run: log(gin-b / gin), a row a session, a column a place; requests/s."""
+    run = RunFolder(ROOT / "data" / "sample")
+    trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))
+    rows = slices.merge(trials[["trial_id", "server", "session", "workload", "status"]], on=["trial_id", "session"])
+    rows = rows[rows["server"].isin(["gin", "gin-b"]) & rows["status"].eq("sealed") & rows["kept"]]
+    load = rows["session"].str.partition("-")[2]
+    wide = rows.assign(load=load, log=np.log(rows["rps"])).pivot_table(
+        index=["load", "session"], columns=["place", "server"], values="log"
+    )
+    apart = (wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")).dropna()
+    return [own.to_numpy() for _, own in apart.groupby("load") if len(own) >= 5]
+
+
+def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:
+    """Campaigns (rows) of sessions (columns): the mean log ratio of slices drawn of one load's, with an injected ratio.
+
+    Sessions are drawn, then places in them, and which label is which is tossed for each session: the truth is known.
+    """
+    rng = np.random.default_rng(seed)
+    found = np.empty((CAMPAIGNS, sessions))
+    for campaign in range(CAMPAIGNS):
+        own = twins[rng.integers(len(twins))]
+        rows, places = rng.integers(len(own), size=sessions), rng.integers(own.shape[1], size=(sessions, own.shape[1]))
+        found[campaign] = own[rows[:, None], places].mean(axis=1) * rng.choice([-1, 1], sessions)
+    return found + np.log(injected)
+
+
+@pytest.mark.parametrize("injected", [1.0, 1.05, 1.5, 3.0])
+def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins: list[np.ndarray], injected: float) -> None:
+    assert len(twins) >= 3 and sum(len(own) for own in twins) >= 20
+    for sessions in (6, 12, 20):
+        logs = resampled(twins, injected, sessions, seed=sessions)
+        low, high = paired(logs, np.zeros_like(logs)).interval()
+        assert 93 <= covers(low, high, np.log(injected)) <= 97
+
+
+def test_a_run_that_stops_when_it_knows_seldom_errs_about_resampled_slices(twins: list[np.ndarray]) -> None:
+    """Equal programs are told apart, and faster ones called slower, in at most 5 % of campaigns."""
+    assert (looked_at(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).mean() <= 0.055
+    faster = resampled(twins, 1.1, LOOKS[-1], seed=2)
+    decided = np.stack([stats.ttest_1samp(faster[:, :n], 0, axis=1).pvalue < LOOK_ALPHA for n in LOOKS])
+    first = np.argmax(decided, axis=0)
+    signs = np.array([row[: LOOKS[look]].mean() > 0 for row, look in zip(faster, first, strict=True)])
+    assert decided.any(axis=0).mean() > 0.9 and signs[decided.any(axis=0)].mean() >= 0.995

@@ -10,6 +10,7 @@ from runner.measure import generators
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import plan_trials
+from runner.store import OF_GENERATORS
 
 HEAD = """title = "t"
 servers = ["gin", "axum", "nginx"]
@@ -58,7 +59,7 @@ def test_k6_is_told_to_hold_each_rate(campaign):
     (cell, *_) = cells(campaign(HEAD + RAMP))
     workload = load_workload(cell.workload)
     shot = generators.Shot.of(workload, Path("k6"), 8080, "load")
-    command = generators.measured(cell, shot, {name: Path("folder") / name for name in generators.RAW})
+    command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
     scenario = json.loads(command.env["SCENARIO"])
     assert scenario["executor"] == "ramping-arrival-rate"
     assert scenario["preAllocatedVUs"] == 30
@@ -72,7 +73,7 @@ def test_wrk_sends_the_workloads_body(campaign):
     text = HEAD + '[[load]]\nworkload = "devices-insert"\nconnections = 8\nduration_s = 1\npool_sizes = 4\n'
     (cell, *_) = cells(campaign(text))
     shot = generators.Shot.of(load_workload(cell.workload), Path("wrk"), 8080, "tagged")
-    command = generators.measured(cell, shot, {name: Path("folder") / name for name in generators.RAW})
+    command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
     assert command.env["WRK_METHOD"] == "POST"
     assert json.loads(command.env["WRK_BODY"])["firmware"] == "tagged"
 

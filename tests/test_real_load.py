@@ -46,6 +46,13 @@ connections = 10
 modes = ["keepalive", "close"]
 duration_s = 2
 warmup_s = 0.2
+
+[[load]]
+workload = "experiments-open"
+rates_rps = [300]
+duration_s = 2
+vus = 50
+warmup_s = 0.2
 """
 
 
@@ -62,6 +69,14 @@ def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
         row = known.loc[f"b01-steady-{trial}"]
         assert row["latency_p50_ms"] == pytest.approx(20, abs=3), trial
         assert row["latency_p50_ms"] >= 20
+
+
+def test_vegeta_keeps_the_rate_and_times_the_requests_that_it_sent(known):
+    for server, p50 in (("steady", 20), ("mixed", 2)):
+        row = known.loc[f"b01-{server}-experiments-open-r300"]
+        assert row["latency_p50_ms"] == pytest.approx(p50, abs=3) and row["latency_p50_ms"] >= p50
+        assert row["requests"] == pytest.approx(600, abs=2) and row["rps"] == pytest.approx(300, rel=0.01)
+        assert row["sustained"] and row["failed"] == 0 and row["tool"] == "vegeta"
 
 
 def test_k6_made_every_request(known):

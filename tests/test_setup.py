@@ -10,7 +10,7 @@ import pytest
 import real_lab
 
 SETUP = real_lab.REPOSITORY / "setup"
-PARTS = ("python", "k6", "system", "servers")
+PARTS = ("python", "k6", "vegeta", "system", "servers")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_parts_run_side_by_side_and_one_that_fails_ends_no_other(lab):
         part(lab, name, f"begin {name}; touch {name}.begun; until {others}; do sleep 0.01; done; sleep 0.1; {end}")
     done = run(lab, "all")
     assert done.returncode == 2
-    assert {path.stem for path in lab.glob("*.ended")} == {"python", "system", "servers"}
+    assert {path.stem for path in lab.glob("*.ended")} == {"python", "vegeta", "system", "servers"}
     assert [line for line in done.stderr.splitlines() if line] == [
         "Error: k6 failed: no reason given (see .tools/setup-k6.log)."
     ]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,62 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runner.audit.finding import Audit, Finding, Law, Severity, finding, of_test, where
 from runner.audit.formats import BELOW
 from runner.model import number
 from runner.present.look.captions import plural
-
-
-class Severity(StrEnum):
-    """How sure a finding is, the gravest first."""
-
-    IMPOSSIBLE = "impossible"
-    SUSPICIOUS = "suspicious"
-    KNOWING = "worth knowing"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Where numbers do not go together, and which; `row` is empty where a finding is about a whole test."""
-
-    check: str
-    severity: Severity
-    source: str
-    test: str
-    subject: str
-    row: str
-    says: str
-
-    @property
-    def where(self) -> str:
-        """Subject, test and row, as far as it has them."""
-        return ", ".join(part for part in (self.subject, self.test, self.row) if part)
-
-
-@dataclass(frozen=True)
-class Law:
-    """A law, the columns that it takes, and what a finding does not prove."""
-
-    name: str
-    law: str
-    needs: tuple[tuple[str, ...], ...]
-    """Columns that a row must have together; any of these does."""
-    proves_not: str
-    find: Callable[[pd.DataFrame], Iterator[Finding]]
-
-
-@dataclass(frozen=True, eq=False)
-class Audit:
-    """What was read, what was found, the gravest first, and which checks lacked their columns."""
-
-    rows: pd.DataFrame
-    findings: tuple[Finding, ...]
-    not_done: tuple[str, ...]
-
-    @property
-    def counts(self) -> dict[Severity, int]:
-        """How many findings there are of each severity."""
-        found = Counter(finding.severity for finding in self.findings)
-        return {severity: found[severity] for severity in Severity}
 
 
 def audit(rows: pd.DataFrame) -> Audit:
@@ -83,27 +29,6 @@ def audit(rows: pd.DataFrame) -> Audit:
             not_done.append(f"{check.name} (takes {' or '.join(', '.join(names) for names in check.needs)})")
     grave = list(Severity)
     return Audit(rows, tuple(sorted(found, key=lambda finding: grave.index(finding.severity))), tuple(not_done))
-
-
-def _finding(check: str, severity: Severity, row: Mapping[Hashable, Any], says: str) -> Finding:
-    return Finding(check, severity, row["source"], row["test"], row["subject"], row["row"], says)
-
-
-def _of_test(check: str, severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
-    first = rows.iloc[0]
-    size = f", {first['connections']:,.0f} connections" if rows["connections"].nunique() == 1 else ""
-    return Finding(check, severity, first["source"], f"{first['test']}{size}", "", "", says)
-
-
-def _where(
-    rows: pd.DataFrame,
-    mask: pd.Series[bool],
-    check: str,
-    severity: Severity,
-    says: Callable[[Mapping[Hashable, Any]], str],
-) -> Iterator[Finding]:
-    for row in rows[mask].to_dict("records"):
-        yield _finding(check, severity, row, says(row))
 
 
 LOAD = ["source", "test", "connections", "depth"]
@@ -168,11 +93,11 @@ def _of_share(row: Mapping[Hashable, Any]) -> Finding:
     if row["share"] > MORE:
         why = "; with wrk the mean is, to which it adds requests that were never sent" if row["tool"] == "wrk" else ""
         grave = Severity.IMPOSSIBLE if row["share"] > FAR_MORE else Severity.SUSPICIOUS
-        return _finding(LITTLE, grave, row, f"{said}. One of the three is not what its column says{why}.")
+        return finding(LITTLE, grave, row, f"{said}. One of the three is not what its column says{why}.")
     if row["mode"] == "close":
-        return _finding(LITTLE, Severity.KNOWING, row, f"{said}; connections were made anew meanwhile.")
+        return finding(LITTLE, Severity.KNOWING, row, f"{said}; connections were made anew meanwhile.")
     slow = ", or one request in 100 took most of the time" if row["how"] else ""
-    return _finding(LITTLE, Severity.SUSPICIOUS, row, f"{said}: the connections were elsewhere most of the time{slow}.")
+    return finding(LITTLE, Severity.SUSPICIOUS, row, f"{said}: the connections were elsewhere most of the time{slow}.")
 
 
 # --- 2: one limit for all ---------------------------------------------------------------------------------
@@ -215,7 +140,7 @@ def _plateau(rows: pd.DataFrame) -> Iterator[Finding]:
         kinds = f" in {plural(len(spoken), 'language')}" if spoken else ""
         bits = 8e-9 * inside["bytes_per_s"].dropna()
         carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
-        yield _of_test(
+        yield of_test(
             PLATEAU, Severity.SUSPICIOUS if above <= len(own) // 10 else Severity.KNOWING, own,
             f"{count} of {len(own)} rates{kinds} lie between {number(low)} and {number(high)} requests/s, within 1 %; "
             f"{above} are higher. Chance would make such a band once in {number(1 / max(chance, 1e-12))} tables."
@@ -238,12 +163,12 @@ def _ties(rows: pd.DataFrame) -> Iterator[Finding]:
             ahead, behind = spread["rate_low"].to_numpy()[:-1], spread["rate_high"].to_numpy()[1:]
             if tied := int((ahead <= behind).sum()):
                 said = f"{tied} of {len(spread) - 1} neighbouring places overlap with the spread given: they are ties."
-                yield _of_test(TIES, Severity.KNOWING, own, said)
+                yield of_test(TIES, Severity.KNOWING, own, said)
             continue
         rates = ranked["rate"].to_numpy()
         steps = rates[:-1] / rates[1:] - 1
         if near := int((steps < CLOSE).sum()):
-            yield _of_test(
+            yield of_test(
                 TIES, Severity.KNOWING, own,
                 f"no spread is given, and {near} of {len(steps)} neighbouring places are less than 5 % apart (the "
                 f"first two {100 * steps[0]:.2g} %): to rank half of all neighbours, repeats must agree within "
@@ -265,14 +190,14 @@ def _busy(rows: pd.DataFrame) -> Iterator[Finding]:
             continue
         first = own.sort_values("rate").iloc[-1].to_dict()
         if first["used"] < HALF_IDLE:
-            yield _finding(
+            yield finding(
                 CPU, Severity.SUSPICIOUS, first,
                 f"the highest rate, {number(first['rate'])} requests/s, took {number(first['cpu_pct'])} % of CPU of "
                 f"{number(first['cpu_given_pct'])} % given: the server was not the limit.",
             )  # fmt: skip
         full, idle = int((own["used"] >= BUSY).sum()), int((own["used"] < HALF_IDLE).sum())
         if full and idle:
-            yield _of_test(
+            yield of_test(
                 CPU, Severity.KNOWING, own,
                 f"the ranking mixes {full} rows that used 90 % of their CPUs or more with {idle} that used less than "
                 "half.",
@@ -290,17 +215,17 @@ TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_00
 def _percentiles(rows: pd.DataFrame) -> Iterator[Finding]:
     for name in (*IN_ORDER, "mean_ms", "stdev_ms"):
         said = partial(_ends_in, "ms, below zero", name)
-        yield from _where(rows, rows[name] < 0, TIMES, Severity.IMPOSSIBLE, said)
+        yield from where(rows, rows[name] < 0, TIMES, Severity.IMPOSSIBLE, said)
     known = rows[list(IN_ORDER)].where(lambda times: times >= 0)
     before = known.ffill(axis=1).shift(axis=1)
     for place, name in enumerate(IN_ORDER):
         said = partial(_out_of_order, IN_ORDER[:place], name)
-        yield from _where(rows, before[name] > known[name] * ROUNDED, TIMES, Severity.IMPOSSIBLE, said)
+        yield from where(rows, before[name] > known[name] * ROUNDED, TIMES, Severity.IMPOSSIBLE, said)
     yield from _of_means(rows)
     yield from _stand_ins(rows)
     for name in ("p99_ms", "max_ms"):
         said = partial(_ends_in, "ms to the digit, which looks like a time-out", name)
-        yield from _where(rows, rows[name].isin(TIMEOUTS_MS), TIMES, Severity.KNOWING, said)
+        yield from where(rows, rows[name].isin(TIMEOUTS_MS), TIMES, Severity.KNOWING, said)
 
 
 def _of_means(rows: pd.DataFrame) -> Iterator[Finding]:
@@ -310,19 +235,19 @@ def _of_means(rows: pd.DataFrame) -> Iterator[Finding]:
         (mean > top * ROUNDED, Severity.IMPOSSIBLE, "mean_ms", "max_ms"),
         (bottom > mean * ROUNDED, Severity.IMPOSSIBLE, "min_ms", "mean_ms"),
     ):
-        yield from _where(rows, mask, TIMES, grave, partial(_apart, low, high))
-    yield from _where(
+        yield from where(rows, mask, TIMES, grave, partial(_apart, low, high))
+    yield from where(
         rows, (mean > rows["p99_ms"] * ROUNDED) & ~(mean > top * ROUNDED), TIMES, Severity.SUSPICIOUS,
         lambda row: f"{_apart('mean_ms', 'p99_ms', row)[:-1]}: one request in 100 would make most of all time.",
     )  # fmt: skip
     least = least_mean(rows)
-    yield from _where(
+    yield from where(
         rows.assign(least=least), mean * ROUNDED < least, TIMES, Severity.IMPOSSIBLE,
         lambda row: f"the mean is {number(row['mean_ms'])} ms; by the percentiles it is at least "
         f"{number(row['least'])} ms.",
     )  # fmt: skip
     widest = (((top * ROUNDED - mean) * (mean - bottom.fillna(0.0))).abs() * ROUNDED**2).pow(0.5)
-    yield from _where(
+    yield from where(
         rows.assign(widest=widest), rows["stdev_ms"] > widest, TIMES, Severity.IMPOSSIBLE,
         lambda row: f"a standard deviation of {number(row['stdev_ms'])} ms: with this mean and maximum it is at most "
         f"{number(row['widest'])} ms (Bhatia and Davis).",
@@ -343,7 +268,7 @@ def _stand_ins(rows: pd.DataFrame) -> Iterator[Finding]:
                 yield Finding(TIMES, grave, own["source"].iloc[0], own["test"].iloc[0], "", "", says)
                 continue
             said_of_row = partial(_ends_in, f"ms, as {_name(other)} is: one stands in for the other", one)
-            yield from _where(own, same[own.index], TIMES, grave, said_of_row)
+            yield from where(own, same[own.index], TIMES, grave, said_of_row)
 
 
 def _ends_in(words: str, name: str, row: Mapping[Hashable, Any]) -> str:
@@ -374,18 +299,18 @@ def _counts(rows: pd.DataFrame) -> Iterator[Finding]:
     for mask, grave in (
         (apart > FAR_APART, Severity.IMPOSSIBLE), ((apart > APART) & (apart <= FAR_APART), Severity.SUSPICIOUS),
     ):  # fmt: skip
-        yield from _where(
+        yield from where(
             rows.assign(counted=counted), mask, COUNTS, grave,
             lambda row: f"{number(row['requests'])} requests in {number(row['duration_s'])} s are "
             f"{number(row['counted'])} a second, and the rate is given as {number(row['rate'])}.",
         )  # fmt: skip
     longer = (rows["elapsed_s"] - rows["duration_s"]).abs() > (APART * rows["duration_s"]).clip(lower=2.0)
-    yield from _where(
+    yield from where(
         rows, longer & (rows["elapsed_s"] > 0) & (rows["duration_s"] > 0), COUNTS, Severity.SUSPICIOUS,
         lambda row: f"the load is said to have lasted {number(row['duration_s'])} s, its begin and end are "
         f"{number(row['elapsed_s'])} s apart.",
     )  # fmt: skip
-    yield from _where(
+    yield from where(
         rows, rows["errors"] > WRONG * rows["requests"], COUNTS, Severity.SUSPICIOUS,
         lambda row: f"{number(row['errors'])} errors beside {number(row['requests'])} requests, "
         f"{100 * row['errors'] / row['requests']:.2g} %: an error may be quicker than the answer asked for.",
@@ -395,14 +320,14 @@ def _counts(rows: pd.DataFrame) -> Iterator[Finding]:
         (used > OVERFULL * given, Severity.IMPOSSIBLE),
         ((used > given) & (used <= OVERFULL * given), Severity.SUSPICIOUS),
     ):
-        yield from _where(
+        yield from where(
             rows, mask, COUNTS, grave,
             lambda row: f"{row['cpu_pct']:,.5g} % of CPU were used, {row['cpu_given_pct']:,.5g} % are there.",
         )  # fmt: skip
-    yield from _where(
+    yield from where(
         rows, used < 0, COUNTS, Severity.IMPOSSIBLE, lambda row: f"{number(row['cpu_pct'])} % of CPU is below zero."
     )
-    yield from _where(
+    yield from where(
         rows, rows["rate"] > 1.02 * rows["target_rate"], COUNTS, Severity.SUSPICIOUS,
         lambda row: f"{number(row['rate'])} requests/s, where {number(row['target_rate'])} were offered.",
     )  # fmt: skip
@@ -426,10 +351,10 @@ def _levels(rows: pd.DataFrame) -> Iterator[Finding]:
             f"{number(before['rate'])} to {number(after['rate'])} requests/s"
         )
         if change < FALLS:
-            yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}: {change:.2g} times.")
+            yield finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}: {change:.2g} times.")
         elif change > more * MORE:
             reason = "more than the connections grew, so that each must have been answered sooner"
-            yield _finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}, {reason}.")
+            yield finding(LEVELS, Severity.SUSPICIOUS, after, f"{said}, {reason}.")
 
 
 # --- 8: missing values, 9: duplicates ---------------------------------------------------------------------
@@ -461,7 +386,7 @@ def _duplicates(rows: pd.DataFrame) -> Iterator[Finding]:
         if len(own) > 1 and (len(names) > 1 or own["connections"].nunique() > 1):
             others = ", ".join(f"{row['subject']} ({row['row']})" for row in own.iloc[1:4].to_dict("records"))
             said = f"the same numbers to the last digit as {others}: {number(own['rate'].iloc[0])} requests/s."
-            yield _finding(SAME, Severity.SUSPICIOUS, own.iloc[0].to_dict(), said)
+            yield finding(SAME, Severity.SUSPICIOUS, own.iloc[0].to_dict(), said)
     days = pd.to_datetime(rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce")
     for source, of_source in days.groupby(rows["source"]):
         old = of_source[of_source < of_source.max() - pd.Timedelta(days=OLD_DAYS)]

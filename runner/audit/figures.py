@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, Audit, band_of, under_way
+from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
+from runner.audit.finding import Audit
 from runner.present.chart import Chart, empty
 from runner.present.chart.value import COLUMNS, Axis
 from runner.present.look import captions, scales, style

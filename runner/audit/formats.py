@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from runner.audit import loads
+from runner.audit.fetching import MOST_BYTES, SECURE, fetch
 from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, dicts_of, list_of, measure, sum_of
 from runner.model import LabError
 
-MOST_BYTES = 64 * 2**20
 MOST_ROWS = 500_000
 TEXTS = ("source", "row", "test", "subject", "language", "mode", "load_model", "tool", "day", "missing")
 NUMBERS = (
@@ -44,18 +44,21 @@ class Format:
     rows: Callable[[Any, str, Options], Iterable[Row]]
 
 
-def read_all(paths: Iterable[Path], options: Options | None = None, format_name: str = "") -> pd.DataFrame:
+def read_all(names: Iterable[str | Path], options: Options | None = None, format_name: str = "") -> pd.DataFrame:
     """Return the rows of files, put together; LabError as of `read`."""
-    return pd.concat([read(path, options, format_name) for path in paths], ignore_index=True)
+    return pd.concat([read(name, options, format_name) for name in names], ignore_index=True)
 
 
-def read(path: Path, options: Options | None = None, format_name: str = "") -> pd.DataFrame:
-    """Return the rows of a file, or of stdin for `-`.
+def read(name: str | Path, options: Options | None = None, format_name: str = "") -> pd.DataFrame:
+    """Return the rows of a file, of stdin for `-`, or of what an https address has.
 
     LabError for one that cannot be read, is too large, or has no known format.
     """
-    if str(path) == "-":
+    if str(name) == "-":
         return parse(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin", options, format_name)
+    if str(name).startswith(SECURE):
+        return parse(fetch(str(name)), str(name).rstrip("/").rpartition("/")[2], options, format_name)
+    path = Path(name)
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -76,7 +79,10 @@ def parse(data: bytes, source: str, options: Options | None = None, format_name:
     for each in known:
         subject = content if each.of_json else text
         if subject is not None and each.fits(subject):
-            return _tidy(each.rows(subject, source, options or Options()), source)
+            given = options or Options()
+            found = _tidy(each.rows(subject, source, given), source)
+            found["connections"] = found["connections"].fillna(given.connections)
+            return found.assign(depth=found["depth"].fillna(given.depth).fillna(1.0))
     names = ", ".join(each.name for each in known)
     raise LabError(f"{source} is none of these: {names}. For another CSV name its columns by --map.", exit_code=1)
 
@@ -111,7 +117,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
         below = said.lt(0) & ~void & (name in POSITIVE)
         missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
         frame[name] = said.mask(void | below)
-    return frame.assign(missing=missing.str.strip(), depth=frame["depth"].fillna(1.0))
+    return frame.assign(missing=missing.str.strip())
 
 
 def _clean(value: Any) -> str:

@@ -10,12 +10,11 @@ from typing import Any
 from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, sum_of
 
 
-def _single(row: Row, source: str, options: Options) -> Iterator[Row]:
-    given = {name: getattr(options, name) for name in ("connections", "depth")}
-    yield {"test": source, "subject": source, **row, **{name: v for name, v in given.items() if math.isfinite(v)}}
+def _single(row: Row, source: str) -> Iterator[Row]:
+    yield {"test": source, "subject": source, **row}
 
 
-def k6(data: dict[str, Any], source: str, options: Options) -> Iterator[Row]:
+def k6(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
     """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one at a time."""
     metrics = {str(name): each.get("values", each) for name, each in data["metrics"].items() if isinstance(each, dict)}
 
@@ -36,7 +35,7 @@ def k6(data: dict[str, Any], source: str, options: Options) -> Iterator[Row]:
         ("requests", {**answers, **whole, "connections": None}),
         ("iterations", {"rate": of("iterations", "rate"), "mean_ms": of("iteration_duration", "avg")}),
     ):
-        yield from _single({**shared, **more, "row": test}, source, options)
+        yield from _single({**shared, **more, "row": test}, source)
 
 
 WRK = re.compile(r"^Running (\S{1,20}) test @", re.M)
@@ -55,7 +54,7 @@ def _quantiles(text: str) -> Row:
     return {name: said[share] for share, name in wanted.items() if share in said}
 
 
-def wrk(text: str, source: str, options: Options) -> Iterator[Row]:
+def wrk(text: str, source: str, _options: Options) -> Iterator[Row]:
     """Yield what wrk or wrk2 prints."""
     latency = LATENCY.search(text)
     times = latency.groups() if latency else (None, None, None)
@@ -74,7 +73,7 @@ def wrk(text: str, source: str, options: Options) -> Iterator[Row]:
             "errors": socket + (0 if math.isnan(wrong) else wrong),
             "load_model": "open" if "Thread calibration" in text else "closed", "tool": "wrk",
         },
-        source, options,
+        source,
     )  # fmt: skip
 
 
@@ -83,7 +82,7 @@ def is_hey(text: str) -> bool:
     return "Summary:" in text and "Requests/sec:" in text and "Slowest:" in text
 
 
-def hey(text: str, source: str, options: Options) -> Iterator[Row]:
+def hey(text: str, source: str, _options: Options) -> Iterator[Row]:
     """Yield what hey or oha print."""
 
     def time(name: str) -> float:
@@ -101,11 +100,11 @@ def hey(text: str, source: str, options: Options) -> Iterator[Row]:
             "requests": sum(count for _, count in statuses) or None,
             "errors": sum(count for code, count in statuses if code >= 400),
         },
-        source, options,
+        source,
     )  # fmt: skip
 
 
-def oha(data: dict[str, Any], source: str, options: Options) -> Iterator[Row]:
+def oha(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
     """Yield what oha writes as JSON."""
     summary = data["summary"] if isinstance(data["summary"], dict) else {}
     quantiles, codes = (
@@ -123,5 +122,5 @@ def oha(data: dict[str, Any], source: str, options: Options) -> Iterator[Row]:
             "requests": sum_of(codes, codes), "errors": sum_of(codes, [code for code in codes if str(code) >= "400"]),
             "bytes_per_s": summary.get("sizePerSec"),
         },
-        source, options,
+        source,
     )  # fmt: skip

@@ -11,33 +11,46 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from runner.audit import figures
-from runner.audit.checks import CHECKS, Audit, Severity, audit
+from runner.audit.checks import CHECKS, audit
+from runner.audit.finding import Audit, Severity
 from runner.audit.formats import NUMBERS, TEXTS, read_all
+from runner.audit.values import Options
 from runner.audit.words import summary, table
 from runner.present.case import given_pct
 from runner.present.chart import describe, draw
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import Block, Bullets, Paragraph, TextTable
-from runner.present.notebook.page import TEXT, Page, check_parameters, show
+from runner.present.notebook.page import NUMBER, TEXT, Page, check_parameters, show
 from runner.store import lab_root, published_csv
 
 HARD = ("Little's law", "percentiles", "counts")
 """The checks whose laws a measured trial must keep."""
 
 
-def open_audit(files: str, format_name: str = "") -> AuditPage:
-    """Audit files for a notebook: paths with commas between; relative ones are looked for in the lab's folder, too."""
-    check_parameters(files=(files, TEXT), format_name=(format_name, TEXT))
+def open_audit(
+    files: str, format_name: str = "", columns: str = "", connections: float = 0, depth: float = 0
+) -> AuditPage:
+    """Audit files for a notebook: paths with commas between; relative ones are looked for in the lab's folder, too.
+
+    The others are the options of `bench audit`; 0 where the files say it.
+    """
+    numbers = {"connections": (connections, NUMBER), "depth": (depth, NUMBER)}
+    check_parameters(files=(files, TEXT), format_name=(format_name, TEXT), columns=(columns, TEXT), **numbers)
     paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
-    return AuditPage([path if path.exists() else lab_root() / path for path in paths], format_name)
+    rows = read_all(
+        [path if path.exists() else lab_root() / path for path in paths],
+        Options.of(columns, connections, depth),
+        format_name,
+    )
+    return AuditPage(audit(rows), paths)
 
 
 class AuditPage(Page):
     """A page about audited tables."""
 
-    def __init__(self, paths: list[Path], format_name: str = "") -> None:
-        self.found = audit(read_all(paths, format_name=format_name))
+    def __init__(self, found: Audit, paths: list[Path]) -> None:
+        self.found = found
         charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
         super().__init__(
             about=captions.plural(len(paths), "file"),

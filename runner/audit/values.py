@@ -8,17 +8,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.model import LabError
+
 Row = dict[str, Any]
 """One load of one subject, by the columns of `formats.TEXTS` and `formats.NUMBERS`."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a file does not say: `columns` (of a CSV, ours -> theirs), connections and depth of a single load."""
+    """What a file does not say: `columns` (of a CSV, ours -> theirs), connections and depth."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     connections: float = math.nan
     depth: float = math.nan
+
+    @classmethod
+    def of(cls, columns: str, connections: float | None = None, depth: float | None = None) -> Options:
+        """Return the options with columns named as `rps=a,connections=b`; LabError for anything else."""
+        pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
+        if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
+            raise LabError(f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}.")
+        named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+        return cls(named, connections or math.nan, depth or math.nan)
 
 
 UNITS_MS = {

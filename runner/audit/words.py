@@ -6,7 +6,7 @@ from collections import Counter
 
 import pandas as pd
 
-from runner.audit.checks import Audit, Severity
+from runner.audit.finding import Audit, Severity
 from runner.present.look.captions import plural
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +26,7 @@ Depth = Annotated[float | None, typer.Option(min=1, help="Requests that a connec
 FailOn = Annotated[
     str, typer.Option(help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.")
 ]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Let files be https addresses.")]
 Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
 
 
@@ -38,11 +38,13 @@ def audit(
     depth: Depth = None,
     fail_on: FailOn = "impossible",
     html: Html = None,
+    fetch: Fetch = False,
     json_: JsonFlag = False,
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
-    from runner.audit.checks import Severity
     from runner.audit.checks import audit as audit_rows
+    from runner.audit.fetching import SECURE
+    from runner.audit.finding import Severity
     from runner.audit.formats import read_all
     from runner.audit.values import Options
     from runner.audit.words import summary, table
@@ -50,11 +52,14 @@ def audit(
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
         raise LabError(f"--fail-on is one of {', '.join(grave)}, never, not {fail_on!r}.")
-    if html is not None and "-" in files:
-        raise LabError("--html takes files: save what comes through stdin first.")
+    distant = [name for name in files if "://" in name]
+    if any(not name.startswith(SECURE) for name in distant) or (distant and not fetch):
+        raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
+    if html is not None and ("-" in files or distant):
+        raise LabError("--html takes files: save what comes through stdin, or from an address, first.")
     console = Console()
-    paths = [Path(name) for name in files]
-    found = audit_rows(read_all(paths, Options(_mapped(columns), connections or math.nan, depth or math.nan), format_))
+    options = Options.of(columns, connections, depth)
+    found = audit_rows(read_all(files, options, format_))
     if json_:
         emit(
             {
@@ -71,16 +76,9 @@ def audit(
     if html is not None:
         from runner.present.notebook.notebooks import build_audit
 
-        console.note(f"Page:    {build_audit(paths, Path(html), format_)}")
+        given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
+        console.note(f"Page:    {build_audit(files, Path(html), given)}")
     if any(
         str(finding.severity) in grave[: grave.index(fail_on) + 1] for finding in found.findings if fail_on in grave
     ):
         raise typer.Exit(1)
-
-
-def _mapped(text: str) -> dict[str, str]:
-    """Return `rps=a,connections=b` as names; LabError for anything else."""
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
-        raise LabError(f"--map is such as rps=requests_per_second,connections=clients, not {text!r}.")
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

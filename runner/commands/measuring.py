@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from runner.commands import options
 from runner.commands.options import EngineOption, JsonFlag, emit, engine_name
 from runner.console import Console, TrialProgress
-from runner.model import LabError, number
+from runner.model import Campaign, LabError, Workload, number
 from runner.planning import catalog
 from runner.store import RunFolder, find_run
 
@@ -28,10 +28,8 @@ def run(
     scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
     repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
-    idle: Annotated[
-        str | None,
-        typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
-    ] = None,
+    idle: options.Idle = None,
+    rates_of: options.RatesOf = None,
     budget: options.Budget = None,
     until: options.Until = None,
     resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None,
@@ -49,7 +47,7 @@ def run(
     json_: JsonFlag = False,
 ) -> None:
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
-    from runner.planning.plan import choose, with_idle
+    from runner.planning.plan import choose, with_idle, with_rates
     from runner.running.attempts import RunResult
     from runner.running.campaign import resume_campaign, run_campaign
     from runner.running.user_api import Asked, plan_own
@@ -69,7 +67,7 @@ def run(
             return resume_campaign(begun, report=progress, stopping=_stopping(budget, _begun_until(begun, until)))
         planned = plan_own(asked, repeats, seed) if asked.given else None
         chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
-        chosen = with_idle(chosen, idle)
+        chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
         stopping = _stopping(budget, until)
         return run_campaign(
             chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned, stopping=stopping
@@ -80,6 +78,19 @@ def run(
     _finish(console, outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _capacity(name: str, campaign: Campaign) -> Callable[[Workload], float]:
+    """Return what says what the slowest server of a campaign can do, by an earlier run."""
+    from runner.digest.ceilings import capacity
+
+    run = find_run(name)
+
+    def of(workload: Workload) -> float:
+        loads = [load for load in campaign.loads if load.workload == workload.name]
+        return capacity(run, [name for load in loads for name in load.servers or campaign.servers], workload)
+
+    return of
 
 
 def _stopping(budget: str | None, until: str | None) -> Stopping:

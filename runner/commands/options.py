@@ -16,6 +16,13 @@ EngineOption = Annotated[
 ]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
+Idle = Annotated[
+    str | None,
+    typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
+]
+RatesOf = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Run whose capacities the campaign's rates are shares of.")
+]
 Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
 Until = Annotated[
     str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -11,7 +12,8 @@ import pyarrow.parquet as pq
 
 from runner.calibration import Calibration, Ceiling
 from runner.fingerprint import fingerprint
-from runner.model import LabError
+from runner.limits import Limit
+from runner.model import LabError, Workload
 from runner.store import RunFolder
 
 _Kind = tuple[str, str, str, int]
@@ -42,6 +44,24 @@ def calibrate(run: RunFolder) -> Calibration:
             _ceiling(load, servers) for load, servers in sorted(loads.items(), key=lambda item: str(item[0]))
         ),
     )
+
+
+def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
+    """Return what the slowest of servers can do on a whole core, in requests/s to a workload's path, by a run's trials.
+
+    That is the least of their median rates where they were the limit, each divided by its share of a core. LabError
+    where a server has none.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    for record in run.records():
+        cell = record["cell"]
+        closed = cell["path"] == workload.path and cell["load_model"] == "closed" and cell["mode"] == "keepalive"
+        if closed and record["status"] == "sealed" and record["verdict"] == Limit.SERVER.verdict:
+            found[cell["server"]].append(record["metrics"]["rps"] / cell.get("share", 1.0))
+    missing = [name for name in servers if name not in found]
+    if missing:
+        raise LabError(f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the limit of.")
+    return min(median(found[name]) for name in servers)
 
 
 def _ceiling(load: _Kind, servers: dict[str, list[tuple[float, str]]]) -> Ceiling:

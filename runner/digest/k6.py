@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,8 @@ class K6Points:
     """Requests that opened a connection."""
     mode: str = "keepalive"
     """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
+    late: int = 0
+    """Requests that the generator began later than they were to be."""
     answered_by_end: int = 0
     """Responses received until the load was to end; all of them where that is not known."""
 
@@ -125,13 +128,15 @@ def digest_k6(
     window_s: float | None = None,
     memory_mb: int = 400,
     threads: int = 2,
+    spool_raw: Callable[[Path, Path], Tally] | None = None,
     salvage: bool = False,
 ) -> K6Points:
     """Digest k6's raw points into three Parquet tables, out of core, and return the numbers of the whole load.
 
-    `mode` is the one asked for; by the connections that the load may hold (`held`), `mode_of` says which one it was.
-    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, else the time from asking for a
-    connection to the last byte, max(blocked, connecting + tls) + duration. Every request counts, failed ones too. An
+    `spool_raw` reads the file of another generator in place of k6's. `mode` is the one asked for; by the connections
+    that the load may hold (`held`), `mode_of` says which one it was. `latency_ms` of requests and histogram is
+    http_req_duration with mode `keepalive`, else the time from asking for a connection to the last byte, max(blocked,
+    connecting + tls) + duration. Every request counts, failed ones too. An
     open load lasts `window_s` from its first request's begin. Where the raw file is damaged, LabError (exit code 1)
     names it and the line, and no table is touched; with `salvage` a cut-off end only loses the requests that are not
     complete.
@@ -144,13 +149,15 @@ def digest_k6(
     with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name, ExitStack() as stack:
         spool = Path(name)
         try:
-            tally = spool_points(raw, spool, memory_mb=memory_mb, threads=threads, salvage=salvage)
+            read = spool_raw or partial(spool_points, memory_mb=memory_mb, threads=threads, salvage=salvage)
+            tally = read(raw, spool)
             database = stack.enter_context(_open_spool(spool, memory_mb // 2, threads))
             points = _sum_up(database, tally, mode, held, window_s)
             targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
             _write_tables(database, targets, points, trial_id)
         except DamageError as damage:
-            raise LabError(f"{raw}, line {damage.line}: {damage.reason}.", exit_code=1) from None
+            where = f"{raw}, line {damage.line}" if damage.line else str(raw)
+            raise LabError(f"{where}: {damage.reason}.", exit_code=1) from None
         except duckdb.Error as error:
             why = str(error).splitlines()[0]
             raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
@@ -228,6 +235,7 @@ def _sum_up(
         steady=steady_state(database),
         lines_lost=tally.lost,
         mode=mode,
+        late=tally.late,
         answered_by_end=answered,
         **facts,
     )

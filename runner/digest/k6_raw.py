@@ -106,6 +106,8 @@ class Tally:
     requests: int = 0
     iterations: int = 0
     dropped: int = 0
+    late: int = 0
+    """Requests that the generator began later than they were to be; k6 begins none late."""
     incomplete: int = 0
     """Points of a last request that is not complete."""
     lost: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
 from runner.digest.k6 import K6Points, digest_k6, read_summary
 from runner.digest.probe import ProbeSamples, reopened_share
+from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement
 from runner.model import Check, Trial
@@ -105,9 +107,9 @@ def read_load(
     `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its
     samples may be cut off, and nothing is reconciled.
     """
-    if trial.cell.tool == "k6":
-        return _k6_load(run, trial, number, measurement, probe, salvage=salvage)
-    return _wrk_load(run, trial, number, measurement)
+    if trial.cell.tool == "wrk":
+        return _wrk_load(run, trial, number, measurement)
+    return _sampled_load(run, trial, number, measurement, probe, salvage=salvage)
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
@@ -115,7 +117,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
     parts = [load for _, load in loads]
     sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in parts[0].metrics}
     duration_s = sum(load.duration_s for load in parts)
-    write = _k6_together if trial.cell.tool == "k6" else _wrk_together
+    write = _wrk_together if trial.cell.tool == "wrk" else _samples_together
     metrics = {
         **parts[0].metrics,
         **sums,
@@ -155,7 +157,7 @@ def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
     return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
 
 
-# --- k6 ---------------------------------------------------------------------------------------------------
+# --- k6 and vegeta, which keep every request --------------------------------------------------------------
 
 _K6_TABLES = ("requests", "latency", "throughput")
 
@@ -167,7 +169,11 @@ def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Pa
     return {table: part(run, table, name) for table in _K6_TABLES} | final
 
 
-def _k6_load(
+RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}
+"""Where a generator has its samples."""
+
+
+def _sampled_load(
     run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: ProbeSamples | None, *, salvage: bool
 ) -> LoadOfTrial:
     folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
@@ -176,14 +182,16 @@ def _k6_load(
     for path in tables.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     window_s = None if salvage else reconcile.window_s(cell)
+    by_vegeta = cell.tool == "vegeta"
     points = digest_k6(
-        folder / slice_name("k6.json.gz", of_slice),
+        folder / slice_name(RAW[cell.tool], of_slice),
         *(tables[name] for name in _K6_TABLES),
         trial_id=trial.trial_id,
         mode=cell.mode,
         held=reconcile.may_hold(cell, reopened_share(probe)),
         window_s=window_s,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
+        spool_raw=partial(spool_results, rate_rps=cell.rate_rps or 0.0) if by_vegeta else None,
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
@@ -192,7 +200,7 @@ def _k6_load(
         "requests": points.requests,
         "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
-        "dropped": points.dropped_iterations + reconcile.missed(cell, points),
+        "dropped": points.dropped_iterations + points.late + reconcile.missed(cell, points),
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
@@ -202,10 +210,14 @@ def _k6_load(
     }
     checks: tuple[Check, ...] = ()
     if not salvage:
-        summary = read_summary(folder / slice_name("k6-summary.json", of_slice))
+        name, read, hold = (
+            ("vegeta.json", read_report, reconcile.vegeta_checks) if by_vegeta
+            else ("k6-summary.json", read_summary, reconcile.k6_checks)
+        )  # fmt: skip
+        summary = read(folder / slice_name(name, of_slice))
         if summary.checks:
             metrics |= {"checks": summary.checks, "checks_failed": summary.checks_failed}
-        checks = reconcile.k6_checks(cell, points, summary, measurement)
+        checks = hold(cell, points, summary, measurement)
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed
     sent = reconcile.Sent(
@@ -218,8 +230,8 @@ def _k6_load(
     return LoadOfTrial(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
 
 
-def _k6_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
-    """Put the tables of k6's slices together, each after the one before it; return the percentiles of all requests."""
+def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
+    """Put the tables of slices together, each after the one before it; return the percentiles of all requests."""
     if trial.cell.slices is None:
         return {}
     begins_s, begun_s = [], 0.0

@@ -42,6 +42,8 @@ LATE_S = 0.01
 """How late a timer may be on a busy machine: k6 goes on at its rate until then (seen: 1.5 ms at 2,000 requests/s)."""
 CLOSING = 0.9
 """Share of the probe's requests that found their connection closed, from which on a server closes on everybody."""
+REPORTED = 0.1
+"""vegeta's percentiles are approximations: at the end of a long tail some percent beside those of all requests."""
 BATCH_PER_HOST = 6
 """Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
 CPU_TOLERANCE = 1.02
@@ -90,6 +92,28 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
         *_little(cell, points.steady),
         *_counted_by_server(points.with_status, points.requests, measurement),
         *own_checks(cell, points, measurement),
+    )
+
+
+def vegeta_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> tuple[Check, ...]:
+    """Hold invariants 1, 2, 4 and 5 against a trial of vegeta, whose request is an iteration."""
+    raw, said = points.durations, summary.http_req_duration
+    apart = [
+        f"{name} {ours:.4f} ms raw, {theirs} ms said"
+        for name, within in (
+            ("mean", 1e-6),
+            ("min", 1e-6),
+            ("max", 1e-6),
+            *((f"p{q}", REPORTED) for q in (50, 90, 95, 99)),
+        )
+        for ours, theirs in [(getattr(raw, name), getattr(said, name))]
+        if theirs is None or abs(theirs - ours) > within * ours + ROUNDING_MS
+    ]
+    return (
+        *_iterations(cell, points, summary),
+        _points(points, summary),
+        Check("4 quantiles from raw = quantiles of the report", not apart, "; ".join(apart) or "all equal"),
+        *_counted_by_server(points.with_status, points.requests, measurement),
     )
 
 

@@ -47,7 +47,7 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
 def examine_tools() -> list[Diagnosis]:
     """Return which load generators there are, and whether the lab can use them."""
     findings = []
-    for name in ("k6", "wrk"):
+    for name in ("k6", "wrk", "vegeta"):
         tool = find_tool(name)
         if tool is None:
             findings.append(Diagnosis(name, "missing", f"not installed: {remedy(name)}"))

@@ -1,13 +1,14 @@
-"""What k6, wrk and the probe send, their exact command lines and environments, and a user's k6 script."""
+"""What k6, wrk, vegeta and the probe send, their exact command lines and environments, and a user's k6 script."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -36,8 +37,6 @@ FASTEST_K6_RPS = 15_000
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
-RAW = ("k6.json.gz", "k6-summary.json", "wrk.json")
-"""Raw files that a generator writes."""
 Output = Literal["samples", "summary", "stock"]
 """What k6 writes: every sample, its summary only, or the summary only and with none of the lab's settings."""
 
@@ -51,6 +50,8 @@ class Command:
     timeout_s: float
     interrupt_after_s: float | None = None
     """wrk takes whole seconds only: a shorter load is ended by SIGINT."""
+    after: tuple[tuple[tuple[str, ...], Path], ...] = ()
+    """What turns its results into raw files once the load is over: command lines, and where their output goes."""
 
 
 def wrk_threads(connections: int) -> int:
@@ -86,12 +87,14 @@ class Shot:
 
 
 def measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output = "samples") -> Command:
-    """Return the command of the measured load; its raw files go to `files`, by the names in RAW.
+    """Return the command of the measured load; its raw files go to `files`, by the names in OF_GENERATORS.
 
     `output` is for k6 only.
     """
     if cell.tool == "k6":
         return _k6_measured(cell, shot, files, output)
+    if cell.tool == "vegeta":
+        return _vegeta(cell, shot, files)
     return _wrk(cell, shot, files["wrk.json"], cell.duration_s or 1.0)
 
 
@@ -106,6 +109,8 @@ def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
         }
         argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", str(shot.script))
         return Command(argv, _k6_environment(cell, shot, scenario, folder), cell.warmup_s + 60)
+    if cell.tool == "vegeta":
+        return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
     return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
 
 
@@ -210,6 +215,35 @@ def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     }
     command = (*argv, "-s", str(shot.script), shot.url)
     return Command(command, env, whole_s + WRK_TIMEOUT_S + 30, duration_s if duration_s < 1 else None)
+
+
+def _vegeta(cell: Cell, shot: Shot, files: Mapping[str, Path]) -> Command:
+    """Return an open load of vegeta: its results, which only it can read, become lines of text afterwards."""
+    samples, tool = files["vegeta.csv.gz"], str(shot.tool)
+    results = samples.with_name("vegeta.bin")
+    attack = _attack(shot, cell.rates_rps[0], cell.step_s or 1.0, cell.sockets, results)
+    encode = ((tool, "encode", "-to=csv", str(results)), samples)
+    report = ((tool, "report", "-type=json", str(results)), files["vegeta.json"])
+    return replace(attack, after=(encode, report))
+
+
+def _attack(shot: Shot, rate_rps: float, duration_s: float, connections: int, results: Path) -> Command:
+    target = results.with_suffix(".target.json")
+    sent: dict[str, object] = {"method": shot.method, "url": shot.url}
+    if shot.body:
+        body = base64.b64encode(shot.body.encode()).decode()
+        sent |= {"body": body, "header": {"Content-Type": ["application/json"]}}
+    target.write_text(json.dumps(sent) + "\n", encoding="utf-8")
+    argv = [str(shot.tool), "attack", f"-targets={target}", "-format=json", f"-output={results}"]
+    argv += [f"-rate={rate_rps:.0f}/s", f"-duration={round(1000 * duration_s)}ms", f"-timeout={OPEN_GRACE_S}s"]
+    argv += [
+        f"-max-workers={connections}",
+        f"-connections={connections}",
+        "-http2=false",
+        "-max-body=0",
+        "-redirects=-1",
+    ]
+    return Command(tuple(argv), {"GOGC": "400"}, duration_s + OPEN_GRACE_S + 30)
 
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}

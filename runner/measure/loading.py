@@ -7,6 +7,7 @@ import pyarrow: 0.8 s and 50 MB a trial.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import select
@@ -258,4 +259,21 @@ def generate(bench: Bench, command: generators.Command, log: Path, sampler: Samp
             raise LabError(
                 f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
             ) from None
-        return Loaded(code, *started, time.time_ns(), time.monotonic_ns())
+        loaded = Loaded(code, *started, time.time_ns(), time.monotonic_ns())
+    if code == 0:
+        _write_out(command)
+    return loaded
+
+
+def _write_out(command: generators.Command) -> None:
+    """Turn a generator's results into its raw files; LabError where one cannot be."""
+    for argv, out in command.after:
+        with replacing(out) as temporary, temporary.open("wb") as plain, contextlib.ExitStack() as stack:
+            packed = out.suffix == ".gz"
+            file = stack.enter_context(gzip.GzipFile("", "wb", 1, plain, mtime=0)) if packed else plain
+            done = subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S)
+            file.write(done.stdout)
+        if done.returncode:
+            raise LabError(f"{argv[0]} {argv[1]} failed: {done.stderr.decode(errors='replace')[-200:]}.", exit_code=1)
+    for result in {argv[-1] for argv, _ in command.after}:
+        Path(result).unlink()

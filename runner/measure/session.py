@@ -23,7 +23,7 @@ from runner.measure.loading import Bench, Loaded, Watchers, generate, warm_up, w
 from runner.measure.memory import Kills, kills
 from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Placement, Slice, ended
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
-from runner.store import public, slice_name
+from runner.store import OF_GENERATORS, public, slice_name
 
 TAG = "load"
 """What the rows of the measured load carry as firmware, with the slice's number; the cluster is the trial's own."""
@@ -203,7 +203,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     command = generators.measured(
         _alone(member.cell) if number is None else member.cell.slice(place),
         shot_of(live.workload, tool, running, tag),
-        {name: member.folder / slice_name(name, number) for name in generators.RAW},
+        {name: member.folder / slice_name(name, number) for name in OF_GENERATORS},
         bench.observers.output,
     )
     before = settle(running.port) if server.contract else host_counters()

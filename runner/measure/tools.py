@@ -12,10 +12,11 @@ from pathlib import Path
 from runner.model import LabError, Server
 from runner.store import lab_root, sha256
 
-_VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"]}
+_VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"], "vegeta": ["-version"]}
 _REMEDIES = {
     "k6": "run `make setup`, or install k6 1.8 to 2.x and put it on PATH",
     "wrk": "install it with `apt-get install wrk`",
+    "vegeta": "run `make setup`, or install vegeta 12 and put it on PATH",
     "nginx": "install it with `apt-get install nginx-light`",
     "postgres": "install it with `apt-get install postgresql`",
     "cargo": "install Rust (rustup.rs)",

@@ -86,10 +86,10 @@ def load_workload(name: str) -> Workload:
     _known("workload", name, workload_names())
     top = read_table(PACKAGE / "workloads" / f"{name}.toml")
     top.allow("title", "tool", "script", "load_model", "method", "path", "body", "needs", "database")
-    script = PACKAGE / "workloads" / top.get("script", kinds.text)
+    script = PACKAGE / "workloads" / top.get("script", kinds.text, f"{name}.toml")  # vegeta takes none
     if not script.is_file():
         raise top.error("script", f"{script} does not exist")
-    tool = top.get("tool", kinds.one_of("k6", "wrk"))
+    tool = top.get("tool", kinds.one_of("k6", "wrk", "vegeta"))
     load_model = top.get("load_model", kinds.one_of("closed", "open"))
     if (tool, load_model) not in _SIZES:
         raise top.error("load_model", f"{tool} cannot drive an {load_model} load")
@@ -233,15 +233,17 @@ def _copies(top: Table, servers: tuple[str, ...]) -> tuple[tuple[str, str], ...]
 
 _RAMP = ("vus", "from_rps", "to_rps", "steps", "step_s")
 _SWEEP = ("vus", "rates_rps", "duration_s")
+_SHARES = ("vus", "rates_pct", "duration_s")
 _SEARCH = ("vus", "objective", "from_rps", "to_rps", "bisections", "duration_s")
 _SIZES = {
     ("k6", "closed"): (("vus", "iterations"),),
-    ("k6", "open"): (_SEARCH, _SWEEP, _RAMP),
+    ("k6", "open"): (_SEARCH, _SWEEP, _SHARES, _RAMP),
     ("wrk", "closed"): (("connections", "duration_s"),),
+    ("vegeta", "open"): (_SHARES, _SWEEP),
 }
 """Which sizes a `[[load]]` must give, by tool and load model, and no others.
 
-Of an open load's three kinds a search has an `objective`, a sweep `rates_rps`, and a ramp neither."""
+Of an open load's kinds a search has an `objective`, a sweep `rates_rps` or `rates_pct`, and a ramp none of them."""
 
 
 def _needed(workload: Workload, given: dict[str, Any], *, sliced: bool) -> tuple[str, ...]:
@@ -254,7 +256,7 @@ def _needed(workload: Workload, given: dict[str, Any], *, sliced: bool) -> tuple
 
 def _is_sliced(table: Table, workload: Workload) -> bool:
     """Return whether a load runs in sessions: where the campaign has them, unless the load is a ramp or a search."""
-    rising = workload.load_model == "open" and "rates_rps" not in table.values
+    rising = workload.load_model == "open" and not {"rates_rps", "rates_pct"} & set(table.values)
     sliced = table.get("sessions", kinds.flag, False) and not rising
     for key in _SESSION:
         if key in table.own and not sliced:
@@ -290,6 +292,7 @@ def _load(table: Table, servers: tuple[str, ...]) -> Load:
         steps=table.get("steps", kinds.count, 0) or None,
         step_s=table.get("step_s", kinds.seconds, 0.0) or None,
         rates_rps=table.get("rates_rps", kinds.rates, ()),
+        rates_pct=table.get("rates_pct", kinds.rates, ()),
         objective=table.get("objective", kinds.objective, "") or None,
         bisections=table.get("bisections", kinds.count, 0) or None,
         pool_sizes=table.get("pool_sizes", kinds.counts, ()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
@@ -194,6 +194,26 @@ def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scal
     return chosen
 
 
+def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None) -> Campaign:
+    """Return the campaign with rates for its percentages of what the slowest server can do, which `capacity` says.
+
+    LabError where it has such and nothing says it.
+    """
+    if not any(load.rates_pct for load in campaign.loads):
+        return campaign
+    if capacity is None:
+        raise LabError(
+            f"The rates of campaign {campaign.name} are shares of what the slowest server can do: --rates-of RUN names "
+            "a run that measured it."
+        )
+    loads = []
+    for load in campaign.loads:
+        most = capacity(campaign_workload(campaign, load.workload)) if load.rates_pct else 0.0
+        rates = tuple(float(f"{most * share / 100:.2g}") for share in load.rates_pct)
+        loads.append(replace(load, rates_rps=load.rates_rps or rates, rates_pct=()))
+    return replace(campaign, loads=tuple(loads))
+
+
 def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     """Return the campaign with all loads under one state of idle CPUs; as it is where none is given."""
     if idle is None:
@@ -227,7 +247,7 @@ def estimate_s(trial: Trial) -> float:
     load_s = cell.duration_s if cell.iterations is None else cell.iterations / 7000 + 1.5
     ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0)
     database_s = 1.5 if cell.pool_size is not None else 0.0
-    between_s = (cell.slices or 0) * (1.0 if cell.tool == "k6" else 0.3)
+    between_s = (cell.slices or 0) * (0.3 if cell.tool == "wrk" else 1.0)
     return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0 + between_s
 
 

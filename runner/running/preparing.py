@@ -182,7 +182,7 @@ MEMBER_BYTES = 256 * 2**20
 
 def bytes_of(cell: Cell) -> int:
     """Return about how much a trial leaves on the disk, rather too much; wrk keeps a histogram, no requests."""
-    return BYTES_A_TRIAL + BYTES_A_REQUEST * (k6_iterations(cell) if cell.tool == "k6" else 0)
+    return BYTES_A_TRIAL + BYTES_A_REQUEST * (k6_iterations(cell) if cell.tool != "wrk" else 0)
 
 
 def require_room(trials: Sequence[Trial], folder: Path) -> None:

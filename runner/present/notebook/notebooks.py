@@ -239,9 +239,9 @@ def build_history(
     return _page_of_runs("history", given, html, captions.plural(len(runs), "run"))
 
 
-def build_audit(files: Sequence[Path], html: Path, format_name: str = "") -> Path:
+def build_audit(files: Sequence[str], html: Path, options: Given) -> Path:
     """Execute the notebook that audits tables of others; write its page to `html`, and it beside it as .ipynb."""
-    given: Given = {"files": ",".join(str(path.resolve()) for path in files), "format_name": format_name}
+    given: Given = {**options, "files": ",".join(str(Path(name).resolve()) for name in files)}
     return _page_of_runs("audit", given, html, captions.plural(len(files), "audited table"))
 
 

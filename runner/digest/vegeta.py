@@ -1,0 +1,91 @@
+"""vegeta's results, a line a request, and its report -> what k6's samples and summary are digested to.
+
+Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are paced by the time
+since the attack began, each has its number in that order (`seq`, from 0); `timestamp` is when a worker took it up, and
+`latency` ends with the last byte. A worker that is not there in time takes it up late, so that lateness is the
+generator's; requests still to come when the time is over are not sent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from runner.digest.k6 import K6Summary, TrendStats
+from runner.digest.k6_raw import BATCH, ITERATIONS, REQUESTS, DamageError, Tally, connect, rebatched
+from runner.model import LabError
+from runner.store import read_json
+
+LATE_NS = 10_000_000
+"""A request that is taken up so much later than its turn was not offered in time."""
+UNANSWERED = 1000
+"""k6's error_code for an error of no kind of its own."""
+_COLUMNS = {
+    "timestamp": "BIGINT", "code": "SMALLINT", "latency": "BIGINT", "bytes_out": "BIGINT", "bytes_in": "BIGINT",
+    "error": "VARCHAR", "body": "VARCHAR", "attack": "VARCHAR", "seq": "BIGINT", "method": "VARCHAR",
+    "url": "VARCHAR", "headers": "VARCHAR",
+}  # fmt: skip
+"""Of `vegeta encode --to csv`, in its order; times in nanoseconds."""
+_REQUESTS = f"""
+    SELECT timestamp + latency AS end_ns, latency / 1e6 AS duration_ms,
+           0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
+           0.0::DOUBLE AS sending_ms, latency / 1e6 AS waiting_ms, 0.0::DOUBLE AS receiving_ms,
+           code AS status, (CASE WHEN code = 0 THEN {UNANSWERED} ELSE 0 END)::SMALLINT AS error_code
+    FROM results ORDER BY timestamp + latency
+"""  # noqa: S608 - built of this module's constants only
+_LATE = """
+    SELECT count(*) FILTER (behind_ns - first_ns > $late_ns)
+    FROM (SELECT timestamp - (seq * 1e9 / $rate_rps)::BIGINT AS behind_ns, min(behind_ns) OVER () AS first_ns
+          FROM results)
+"""
+
+
+def spool_results(raw: Path, folder: Path, rate_rps: float, *, memory_mb: int = 400, threads: int = 2) -> Tally:
+    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does; return the counts.
+
+    A request is an iteration. `late` counts those that were taken up more than 10 ms after their turn. DamageError
+    where the file cannot be read as vegeta wrote it.
+    """
+    try:
+        with connect(folder, memory_mb, threads) as connection:
+            connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
+            rows = connection.sql(_REQUESTS).to_arrow_reader(BATCH)
+            with (
+                pq.ParquetWriter(folder / "requests.parquet", REQUESTS, compression="none") as requests,
+                pq.ParquetWriter(folder / "iterations.parquet", ITERATIONS, compression="none") as iterations,
+            ):
+                for batch in rebatched(rows, BATCH):
+                    requests.write_batch(batch.cast(REQUESTS))
+                    ended = batch.select(["end_ns", "duration_ms"]).rename_columns(ITERATIONS.names)
+                    iterations.write_batch(ended.cast(ITERATIONS))
+            (count,) = connection.sql("SELECT count(*) FROM results").fetchall()[0]
+            (late,) = connection.sql(_LATE, params={"late_ns": LATE_NS, "rate_rps": rate_rps}).fetchall()[0]
+    except duckdb.Error as error:
+        raise DamageError(0, str(error).splitlines()[0]) from None
+    if not count:
+        raise DamageError(0, "there is no request in it")
+    tally = Tally(lines=count, requests=count, iterations=count, late=late)
+    tally.points.update({"http_reqs": count, "data_sent": count})
+    return tally
+
+
+def read_report(path: Path) -> K6Summary:
+    """Read what `vegeta report --type json` wrote; LabError (exit code 1) where it is missing, broken or not vegeta's.
+
+    Its percentiles are approximations (a t-digest), its mean, minimum and maximum are exact.
+    """
+    data = read_json(path)
+    try:
+        said, count = data["latencies"], int(data["requests"])
+        times = {name: said[key] / 1e6 for name, key in _TIMES.items()}
+        trend = TrendStats(count=count, p999=None, **times)
+        return K6Summary(count, 0, count, float(data["rate"]), trend, trend.max)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(f"{path} is not a report of vegeta ({type(error).__name__}: {error}).", exit_code=1) from None
+
+
+_TIMES = {
+    "mean": "mean", "min": "min", "max": "max", "p50": "50th", "p90": "90th", "p95": "95th", "p99": "99th",
+}  # fmt: skip

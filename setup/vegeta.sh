@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Finds vegeta, or builds it from its module in setup/vegeta/ as .tools/vegeta.
+# shellcheck source=setup/part.sh
+. "$(dirname "$0")/part.sh"
+
+module=setup/vegeta/go.mod
+if [ ! -e .tools/vegeta ] && command -v vegeta > /dev/null; then exit 0; fi
+[ ! .tools/vegeta -nt "$module" ] || exit 0
+command -v go > /dev/null || fail "vegeta is not installed and Go is not there to build it: install vegeta or Go (go.dev/dl)."
+begin "vegeta into .tools"
+version=$(sed -n 's|^.*tsenart/vegeta/v12 v\([0-9.]*\).*$|\1|p' "$module")
+# As k6 is built, whose cache of the standard library it shares.
+flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= "-ldflags=-s -w -X main.Version=$version")
+(cd setup/vegeta && CGO_ENABLED=0 go build "${flags[@]}" -o ../../.tools/vegeta.new tool)
+mv .tools/vegeta.new .tools/vegeta

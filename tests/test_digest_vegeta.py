@@ -1,0 +1,126 @@
+"""vegeta's results against values that are known beforehand, and against numpy."""
+
+import gzip
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from measured import measured
+
+from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.reconcile import vegeta_checks
+from runner.digest.vegeta import read_report, spool_results
+from runner.measurement import Counters, Measurement
+from runner.model import Cell, LabError
+
+RATE, SECONDS = 1000, 2
+BEGAN_NS = 1_790_000_000_000_000_000
+MS = 1_000_000
+
+
+def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int, int]) -> bytes:
+    """Results in the order in which they ended, as vegeta writes them."""
+    rows = []
+    for seq, latency in enumerate(latencies_ms):
+        at = BEGAN_NS + round(seq * 1e9 / RATE + late_ms.get(seq, 0.0) * MS)
+        code = codes.get(seq, 200)
+        error = "" if code == 200 else f'"{code}, ""refused"""'
+        rows.append((at + latency * MS, f"{at},{code},{round(latency * MS)},10,20,{error},,,{seq},GET,http://x/,QQ=="))
+    return ("\n".join(row for _, row in sorted(rows)) + "\n").encode()
+
+
+def digest(folder: Path, data: bytes) -> K6Points:
+    raw = folder / "vegeta.csv.gz"
+    raw.write_bytes(gzip.compress(data))
+    return digest_k6(
+        raw, *(folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")), trial_id="t",
+        mode="keepalive", scratch=folder, window_s=SECONDS,
+        spool_raw=partial(spool_results, rate_rps=RATE, memory_mb=200, threads=1),
+    )  # fmt: skip
+
+
+def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:
+    ms = np.array(latencies_ms) * MS
+    said = {"total": ms.sum(), "mean": ms.mean(), "min": ms.min(), "max": ms.max()}
+    said |= {f"{q}th": np.percentile(ms, q) * 1.01 for q in (50, 90, 95, 99)}
+    path = folder / "vegeta.json"
+    path.write_text(json.dumps({"latencies": said, "requests": len(ms), "rate": RATE, **changed}))
+    return path
+
+
+def cell(**values: Any) -> Cell:
+    sizes = {"vus": 100, "first_rate_rps": RATE, "rate_rps": RATE, "steps": 1, "step_s": float(SECONDS)}
+    return Cell("axum", "Rust", "axum", "realistic", "static-open", "vegeta", "open", "keepalive", "/x", **sizes)
+
+
+def counting(counted: int) -> Measurement:
+    return measured(counters_after=Counters(counted, 1, 2))
+
+
+def test_every_request_comes_back(tmp_path: Path) -> None:
+    source = random.Random(1)
+    latencies = [round(source.expovariate(0.5), 6) for _ in range(RATE * SECONDS)]
+    points = digest(tmp_path, lines(latencies, {}, {7: 503, 9: 0}))
+    assert (points.requests, points.failed, points.with_status, points.late) == (2000, 2, 1999, 0)
+    for name, q in (("p50", 50), ("p90", 90), ("p99", 99)):
+        assert getattr(points.latency, name) == pytest.approx(np.percentile(latencies, q), rel=1e-9)
+    assert points.latency.mean == pytest.approx(np.mean(latencies), rel=1e-9)
+    assert points.first_start_ns == BEGAN_NS
+    table = pq.read_table(tmp_path / "requests.parquet").to_pydict()
+    assert sorted(table["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
+    assert sum(pq.read_table(tmp_path / "throughput.parquet")["requests"].to_pylist()) == 2000
+    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, latencies)), counting(2000))
+    assert all(check.ok for check in checks), [check for check in checks if not check.ok]
+
+
+def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:
+    latencies = [1.0] * (RATE * SECONDS)
+    assert digest(tmp_path, lines(latencies, {100: 9.9, 200: 10.1, 201: 50}, {})).late == 2
+
+
+@pytest.mark.parametrize(
+    ("counted", "latencies", "changed", "broken"),
+    [
+        (2000, [1.0] * 2000, {"requests": 1999}, {"1", "2"}),
+        (1999, [1.0] * 2000, {}, {"5"}),
+        (2000, [1.0] * 1999 + [3.0], {}, {"4"}),
+    ],
+)
+def test_a_report_or_a_server_that_says_otherwise(
+    tmp_path: Path, counted: int, latencies: list[float], changed: dict[str, Any], broken: set[str]
+) -> None:
+    points = digest(tmp_path, lines([1.0] * 2000, {}, {}))
+    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, latencies, **changed)), counting(counted))
+    assert {check.name[0] for check in checks if not check.ok} == broken
+
+
+def test_fewer_than_asked_were_missed(tmp_path: Path) -> None:
+    points = digest(tmp_path, lines([1.0] * 1500, {}, {}))
+    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, [1.0] * 1500)), counting(1500))
+    assert all(check.ok for check in checks)
+    assert any("500 never begun" in check.detail for check in checks)
+
+
+@pytest.mark.parametrize("data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n"])
+def test_a_damaged_file_is_a_sentence(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
+        digest(tmp_path, data)
+
+
+def test_a_cut_off_file_is_a_sentence(tmp_path: Path) -> None:
+    whole = gzip.compress(lines([1.0] * 2000, {}, {}))
+    raw = tmp_path / "vegeta.csv.gz"
+    raw.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
+        digest_k6(
+            raw, *(tmp_path / name for name in "abc"), trial_id="t", mode="keepalive", scratch=tmp_path,
+            spool_raw=partial(spool_results, rate_rps=RATE, memory_mb=200, threads=1),
+        )  # fmt: skip
+    (tmp_path / "vegeta.json").write_text('{"requests": "many"}')
+    with pytest.raises(LabError, match="is not a report of vegeta"):
+        read_report(tmp_path / "vegeta.json")
