@@ -74,6 +74,10 @@ format: setup ## Format all sources
 bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pandas
 	@$(BIN)/python benchmarks/digest.py
 
+.PHONY: bench-cluster
+bench-cluster: setup ## How much faster two of Dask's workers rebuild tables than one
+	@$(BIN)/python benchmarks/cluster.py
+
 .PHONY: bench-sampler
 bench-sampler: setup ## CPU that the sampler takes, by what it samples
 	@$(BIN)/python benchmarks/sampler.py
@@ -87,13 +91,13 @@ soak: setup ## One trial of ten million iterations: memory flat, counts agree; a
 	@$(BIN)/python benchmarks/soak.py
 
 .PHONY: sample
-sample: setup ## Make the committed runs anew by real ones, data/sample (claims) and data/all (all): three hours
+sample: setup ## Make the committed runs anew by real ones: data/sample (claims), data/all (all), data/seeds (seeds): four hours
 	@set -e; $(BIN)/bench run claims --repeats 20 --until decided --budget 2h; $(BIN)/bench export latest --out data/sample; \
-	  $(BIN)/bench run all; $(BIN)/bench export latest --out data/all; for run in sample all; do $(BIN)/bench report $$run; done
+	  for run in all seeds; do $(BIN)/bench run $$run; $(BIN)/bench export latest --out data/$$run; done; for run in sample all seeds; do $(BIN)/bench report $$run; done
 
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)
-	$(LOCK) --group dev pyproject.toml -o requirements.lock
+	$(LOCK) --group dev --extra cluster pyproject.toml -o requirements.lock
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme

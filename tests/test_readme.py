@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import fault_table
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -41,7 +42,26 @@ def test_the_tables_of_columns_have_not_drifted() -> None:
     assert found.group(1) == printed.output, "run `make readme`"
 
 
-@pytest.mark.parametrize("run", ["sample", "all"])
+def published_size() -> list[str]:
+    """The rows of the README's table about the run at the published size, from its trials."""
+    trials = pd.read_parquet(ROOT / "data" / "seeds" / "tables" / "trials.parquet")
+    trials = trials[trials["status"] == "sealed"]
+    assert trials["iterations"].eq(1_000_000).all() and trials["requests"].eq(1_000_000).all()
+    rows = []
+    for (workload, server), own in trials.groupby(["workload", "server"]):
+        columns = ("rps", "latency_p50_ms", "probe_p50_ms", "server_cpu_ms_per_request")
+        values = [number(float(own[column].median())) for column in columns]
+        rows.append(f"| {server} | {'with' if workload.endswith('md5') else 'without'} | {' | '.join(values)} |")
+        assert len(own) == 3 and own["vus"].eq(3000).all()
+    return rows
+
+
+def test_the_table_of_the_published_size_is_that_of_its_run() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "\n".join(published_size()) in text
+
+
+@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
 def test_the_committed_tables_are_what_the_table_of_columns_says(run: str) -> None:
     folder = ROOT / "data" / run / "tables"
     files = {table: folder / f"{table}.parquet" for table in ("trials", "latency", "throughput", "resources")}

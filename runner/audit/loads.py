@@ -55,15 +55,16 @@ def _quantiles(text: str) -> Row:
 
 
 def wrk(text: str, source: str, _options: Options) -> Iterator[Row]:
-    """Yield what wrk or wrk2 prints."""
+    """Yield what wrk or wrk2 prints; each thread opens connections / threads, rounded down."""
     latency = LATENCY.search(text)
     times = latency.groups() if latency else (None, None, None)
     errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     wrong = as_number(_found(r"Non-2xx or 3xx responses: (\d{1,18})", text))
     socket = sum(map(as_number, errors.groups())) if errors else 0.0
+    opened = re.search(r"([1-9]\d{0,8}) threads and (\d{1,9}) connections", text)
     yield from _single(
         {
-            "connections": _found(r"threads and (\d{1,9}) connections", text),
+            "connections": opened and int(opened[2]) // int(opened[1]) * int(opened[1]),
             "mean_ms": as_ms(times[0]), "stdev_ms": as_ms(times[1]), "max_ms": as_ms(times[2]),
             **_quantiles(text),
             "rate": _found(r"^Requests/sec:\s+([\d.]{1,20})", text),

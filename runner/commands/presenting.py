@@ -19,6 +19,10 @@ def report(
     salvage: Annotated[
         bool, typer.Option("--salvage", help="Keep what is left of damaged k6 samples; their trials count as failed.")
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers, here or elsewhere."),
+    ] = None,
     json_: JsonFlag = False,
 ) -> None:
     """Make tables, figures and HTML of a run, through the notebooks."""
@@ -26,12 +30,18 @@ def report(
 
     console = Console()
     folder = find_run(run)
+    if cluster is not None:
+        from runner.digest.cluster import spread_over
+        from runner.digest.tables import rebuild
+
+        with spread_over(cluster, console.note) as spread:
+            rebuild(folder, salvage=salvage, spread=spread, threads=1)
     with Kernels(at_once()) as kernels:  # they load their modules while this process loads its modules
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import text_rows
         from runner.present.notebook.notebooks import build_report
 
-        ensure_tables(folder, console.note, salvage=salvage)
+        ensure_tables(folder, console.note, salvage=salvage and cluster is None)
         console.note("Executing the notebooks …")
         made = build_report(folder, console.note, kernels)
     if json_:

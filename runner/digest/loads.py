@@ -100,7 +100,14 @@ class LoadOfTrial:
 
 
 def read_load(
-    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: ProbeSamples | None, *, salvage: bool
+    run: RunFolder,
+    trial: Trial,
+    number: int,
+    measurement: Measurement,
+    probe: ProbeSamples | None,
+    *,
+    salvage: bool,
+    threads: int = 2,
 ) -> LoadOfTrial:
     """Read one load of a trial, counted from 1, and hold its invariants; LabError for a missing or corrupt file.
 
@@ -109,7 +116,7 @@ def read_load(
     """
     if trial.cell.tool == "wrk":
         return _wrk_load(run, trial, number, measurement)
-    return _sampled_load(run, trial, number, measurement, probe, salvage=salvage)
+    return _sampled_load(run, trial, number, measurement, probe, salvage=salvage, threads=threads)
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
@@ -174,7 +181,14 @@ RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}
 
 
 def _sampled_load(
-    run: RunFolder, trial: Trial, number: int, measurement: Measurement, probe: ProbeSamples | None, *, salvage: bool
+    run: RunFolder,
+    trial: Trial,
+    number: int,
+    measurement: Measurement,
+    probe: ProbeSamples | None,
+    *,
+    salvage: bool,
+    threads: int,
 ) -> LoadOfTrial:
     folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
     of_slice = None if trial.cell.slices is None else number
@@ -190,6 +204,7 @@ def _sampled_load(
         mode=cell.mode,
         held=reconcile.may_hold(cell, reopened_share(probe)),
         window_s=window_s,
+        threads=threads,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
         spool_raw=partial(spool_results, rate_rps=cell.rate_rps or 0.0) if by_vegeta else None,
         salvage=salvage,

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ def verify_sealed(run: RunFolder) -> None:
             _verify_raw(run, record)
 
 
+Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
+"""Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
+
+
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
     """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be salvaged."""
     if salvage or not have_tables(run):
@@ -148,24 +153,33 @@ def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool =
         rebuild(run, salvage=salvage)
 
 
-def rebuild(run: RunFolder, *, salvage: bool = False) -> None:
+def rebuild(run: RunFolder, *, salvage: bool = False, spread: Spread = map, threads: int = 2) -> None:
     """Digest every trial again from its raw files, which must be the sealed ones, and write the tables anew.
 
     LabError where a raw file is missing or changed, or where the metrics come out differently than when sealed. With
-    `salvage` what is left of damaged k6 samples goes into the tables; its trial counts as failed.
+    `salvage` what is left of damaged k6 samples goes into the tables; its trial counts as failed. `spread` may give the
+    sessions to other processes, with as many `threads` each.
     """
-    salvaged = {}
-    for session in _sessions(run.records()):
-        whole = [record for record in session if not (salvage and _damaged(run, record))]
-        for record in session:
-            if record not in whole:
-                salvaged[record["trial_id"]] = _salvage(run, record)
-        for record in whole:
-            _verify_raw(run, record)
-        for record, digest in zip(whole, _again(run, whole), strict=True):
-            if digest is not None and not _redefined(record, digest):
-                _require_same(record, digest)
+    again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
+    salvaged: dict[str, dict[str, Any]] = {}
+    for found in spread(again, _sessions(run.records())):
+        salvaged |= found
     build_tables(run, salvaged)
+
+
+def _rebuild_session(
+    path: Path, session: Sequence[dict[str, Any]], *, salvage: bool, threads: int
+) -> dict[str, dict[str, Any]]:
+    """Write the parts of the tables of a session's trials anew; return the records of those that were salvaged."""
+    run = RunFolder(path)
+    whole = [record for record in session if not (salvage and _damaged(run, record))]
+    salvaged = {record["trial_id"]: _salvage(run, record) for record in session if record not in whole}
+    for record in whole:
+        _verify_raw(run, record)
+    for record, digest in zip(whole, _again(run, whole, threads=threads), strict=True):
+        if digest is not None and not _redefined(record, digest):
+            _require_same(record, digest)
+    return salvaged
 
 
 def _require_same(record: dict[str, Any], digest: Digest) -> None:
@@ -225,13 +239,15 @@ def _decoded(record: dict[str, Any]) -> tuple[Trial, Measurement]:
     return decode(Trial, trial, said), decode(Measurement, record["measurement"], said)
 
 
-def _again(run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False) -> list[Digest | None]:
+def _again(
+    run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False, threads: int = 2
+) -> list[Digest | None]:
     """Digest the trials of a session anew; None for one that had failed to digest before and does so again."""
     digests: list[Digest | None] = []
     name = records[0]["trial_id"] if records else ""
     try:
         measured = dict(_decoded(record) for record in records)
-        found = digest_session(run, measured, salvage=salvage)
+        found = digest_session(run, measured, salvage=salvage, threads=threads)
         for trial, record in zip(measured, records, strict=True):
             each = found[trial]
             if isinstance(each, LabError) and (record["metrics"] or salvage):

@@ -80,7 +80,7 @@ def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salv
 
 
 def digest_session(
-    run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False
+    run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False, threads: int = 2
 ) -> dict[Trial, Digest | LabError]:
     """Write the parts of the tables of a session's trials, or of a single one; return what they say.
 
@@ -91,7 +91,7 @@ def digest_session(
     seen: dict[Trial, _Seen] = {}
     for trial, measurement in measured.items():
         try:
-            seen[trial] = _read(run, trial, measurement, salvage)
+            seen[trial] = _read(run, trial, measurement, salvage, threads)
         except LabError as error:
             found[trial] = error
     left_out = left_out_places([_takers(each, trial.cell) for trial, each in seen.items()])
@@ -132,7 +132,7 @@ def _takers(seen: _Seen, cell: Cell) -> list[str]:
     return taken
 
 
-def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool) -> _Seen:
+def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int) -> _Seen:
     """Digest the generator's files of each slice, and read those of sampler and probe."""
     folder = run.trial(trial.trial_id)
     if measurement.generator_exit != 0 and not salvage:
@@ -143,7 +143,8 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool)
     loads = []
     for number, each in enumerate(measurement.loads, start=1):
         beside = probe and probe.only(number - 1)
-        loads.append(read_load(run, trial, number, without_probe(each, beside), beside, salvage=salvage))
+        by_itself = without_probe(each, beside)
+        loads.append(read_load(run, trial, number, by_itself, beside, salvage=salvage, threads=threads))
     windows = tuple(_window(each, load) for each, load in zip(measurement.loads, loads, strict=True))
     raw = read_usage(folder / "resources.parquet", measurement, windows)
     return _Seen(measurement, tuple(loads), windows, raw, probe)

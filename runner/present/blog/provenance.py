@@ -23,7 +23,7 @@ NESTED = {
         *("cpu_model", "cpus", "smt_siblings", "memory_bytes", "kernel", "os", "hypervisor", "governor", "turbo"),
         *("cgroup_version", "clock_source"),
     ),
-    "tools": ("k6", "wrk", "nginx", "python"),
+    "tools": ("k6", "wrk", "vegeta", "nginx", "python"),
     "placement": ("server", "generator", "database", "disjoint", "database_shared"),
     "database": ("version", "image"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -299,13 +300,23 @@ def ratios(tables: Tables) -> Chart:
             groups[head] = [
                 _row(str(load), pairs.to_dict("records"), looks) for load, pairs in of_base.groupby("load", sort=False)
             ]
-    text = "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead."
+    text = (
+        "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead. "
+        "Loads: so many kept or closed connections, N users of k6, or requests/s offered; on a core, or a part of one."
+    )
     trials = tables.trials[tables.trials["load"].isin(known["load"])]
     return forest.forest(
         title, captions.caption(tables, trials, text),
         "A mark for each other server, in its colour. Hollow: the interval reaches 1.",
         groups, "ratio", lambda _: _describe(known),
     )  # fmt: skip
+
+
+BRIEFLY = (
+    (r", \d+ slices?$", ""), (r"\bkeep-alive, ([\d,]+) connections?", r"kept \1"),
+    (r"\bclose, ([\d,]+) connections?", r"closed \1"), (r" requests/s offered", "/s"), (r" of a core\b", " core"),
+)  # fmt: skip
+"""How a load is called where there is little room, so that its label has a line or two."""
 
 
 def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> forest.ForestRow:
@@ -315,6 +326,8 @@ def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> 
         low, high = (end if 0 < end < math.inf else pair["ratio"] for end in (pair["low"], pair["high"]))
         open_end = pair["low"] <= 1 <= pair["high"]
         marks.append(forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=open_end))
+    for long, short in BRIEFLY:
+        load = re.sub(long, short, load)
     return forest.ForestRow(load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks))
 
 

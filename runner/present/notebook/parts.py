@@ -49,8 +49,8 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _of_tool(tool: str, rows: pd.DataFrame) -> list[TextTable]:
-    if tool == "k6":
-        return [TextTable(summary.printable(rows), "Loads with k6, median of the trials", name="k6-loads")]
+    if tool != "wrk":
+        return [TextTable(summary.printable(rows), f"Loads with {tool}, median of the trials", name=f"{tool}-loads")]
     rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
     return [
         TextTable(rates, f"Requests/s with {tool}, median of the trials", name=f"{tool}-requests"),

@@ -1,0 +1,82 @@
+"""Rebuild a run's tables by many processes, on this machine or others: Dask's workers, an optional extra.
+
+Digesting a session depends on its raw files only, and each table appears at once: a worker may die, and its task runs
+again on another. The folder of the run must be the same one for all of them, as on a shared file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from runner.digest.tables import Spread
+from runner.model import LabError
+
+WORKER_BYTES = 2**30
+"""Memory of a worker: DuckDB takes 400 MB at most, Python with its libraries 200 MB."""
+LOST_WORKERS = 3
+"""How often a task may lose its worker before it counts as at fault itself."""
+
+
+def _optional(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def spread_over(address: str, say: Callable[[str], None], *, workers: int | None = None) -> Iterator[Spread]:
+    """Give what has a function called with each item by Dask's workers: `local`, or those of a scheduler's address.
+
+    `local` starts `workers` processes, one for each CPU that this one may use, reached by TLS with keys of the moment.
+    For a scheduler's (tcp://host:port, tls://host:port) keys are as Dask's configuration says. LabError where Dask is
+    not installed, or nobody answers.
+    """
+    try:
+        dask, distributed = _optional("dask"), _optional("distributed")
+    except ImportError:
+        raise LabError("--cluster needs Dask: pip install '.[cluster]'.") from None
+    dask.config.set({"distributed.scheduler.allowed-failures": LOST_WORKERS})
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with contextlib.ExitStack() as stack:
+        try:
+            if address == "local":
+                cluster = distributed.LocalCluster(
+                    n_workers=workers or len(os.sched_getaffinity(0)), threads_per_worker=1, memory_limit=WORKER_BYTES,
+                    host="127.0.0.1", dashboard_address=None, security=True, silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+                client = stack.enter_context(distributed.Client(stack.enter_context(cluster)))
+            else:
+                client = stack.enter_context(distributed.Client(address, timeout="10s"))
+        except (OSError, ValueError, TypeError) as error:
+            raise LabError(f"There is no Dask scheduler at {address}: {error}.", exit_code=1) from None
+        yield partial(_spread, client, say)
+
+
+def _spread(
+    client: Any, say: Callable[[str], None], function: Callable[[Any], dict[str, Any]], items: Iterable[Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a function returns for each item as they are done; LabError of the first that fails."""
+    distributed = _optional("distributed")
+    futures = client.map(partial(_guarded, function), list(items), pure=False)
+    for done, future in enumerate(distributed.as_completed(futures), start=1):
+        try:
+            found, problem = future.result()
+        except distributed.KilledWorker as error:
+            raise LabError(f"A task lost its worker {LOST_WORKERS + 1} times: {error}.", exit_code=1) from None
+        if problem is not None:
+            client.cancel(futures)
+            raise LabError(*problem)
+        say(f"[{done}/{len(futures)}] sessions and trials rebuilt")
+        yield found
+
+
+def _guarded(function: Callable[[Any], dict[str, Any]], item: Any) -> tuple[dict[str, Any], tuple[str, int] | None]:
+    """Call a function in a worker; an error of ours comes back as its words and exit code."""
+    try:
+        return function(item), None
+    except LabError as error:
+        return {}, (str(error), error.exit_code)

@@ -1,0 +1,95 @@
+"""Tables rebuilt by Dask's workers are those of one process, whatever becomes of the workers."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+cloudpickle = pytest.importorskip("cloudpickle", reason="the extra `cluster` is not installed")
+from distributed import LocalCluster  # noqa: E402
+
+from runner.digest.cluster import spread_over  # noqa: E402
+from runner.digest.tables import rebuild  # noqa: E402
+from runner.model import LabError  # noqa: E402
+from runner.store import RunFolder, sha256  # noqa: E402
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.load
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def tables(run: RunFolder) -> dict[str, str]:
+    found = [path for path in sorted(run.tables.rglob("*.parquet")) if "parts" not in path.parts]
+    return {str(path.relative_to(run.tables)): sha256(path) for path in found}
+
+
+@pytest.fixture
+def copied(finished: tuple[Path, Any], tmp_path: Path) -> RunFolder:
+    """A copy of a finished run, with tables as one process rebuilds them."""
+    run = RunFolder(Path(shutil.copytree(finished[1]["path"], tmp_path / "copy")))
+    rebuild(run)
+    return run
+
+
+def test_the_tables_are_those_of_one_process_byte_by_byte(copied: RunFolder) -> None:
+    serial, said = tables(copied), []
+    shutil.rmtree(copied.tables)
+    with spread_over("local", said.append) as spread:
+        rebuild(copied, spread=spread, threads=1)
+    assert tables(copied) == serial and len(serial) > 4
+    assert said[-1] == "[10/10] sessions and trials rebuilt"
+
+
+def test_workers_of_a_scheduler_elsewhere_do_it_too_and_a_changed_file_is_refused(copied: RunFolder) -> None:
+    serial = tables(copied)
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        with spread_over(cluster.scheduler_address, silent) as spread:
+            rebuild(copied, spread=spread, threads=1)
+        assert tables(copied) == serial
+        raw = next(copied.path.glob("trials/*/k6.json.gz"))
+        raw.write_bytes(raw.read_bytes()[:-1] + b"!")
+        with spread_over(cluster.scheduler_address, silent) as spread, pytest.raises(LabError, match="SHA-256 differs"):
+            rebuild(copied, spread=spread, threads=1)
+    assert tables(copied) == serial
+
+
+def die_once(folder: Path, item: int) -> dict[str, Any]:
+    """End the worker at the first call for an item."""
+    marker = folder / str(item)
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.01)
+    return {str(item): os.getpid()}
+
+
+def test_a_task_whose_worker_dies_runs_again_on_another(tmp_path: Path) -> None:
+    with spread_over("local", silent) as spread:
+        found = list(spread(partial(die_once, tmp_path), [1, 2]))
+    assert sorted(name for each in found for name in each) == ["1", "2"]
+
+
+def die(item: int) -> dict[str, Any]:
+    """End the worker."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def test_a_task_that_ends_every_worker_is_a_sentence() -> None:
+    with spread_over("local", silent) as spread, pytest.raises(LabError, match="lost its worker 4 times"):
+        list(spread(die, [1]))
+
+
+def test_no_scheduler_there_is_a_sentence(bench: Any, copied: RunFolder) -> None:
+    for address in ("tcp://127.0.0.1:9", "no address"):
+        code, _, err = bench(str(copied.path), "--cluster", address, command="report")
+        assert code == 1 and f"There is no Dask scheduler at {address}" in err and "Traceback" not in err
