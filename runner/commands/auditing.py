@@ -42,6 +42,7 @@ def audit(
     json_: JsonFlag = False,
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
+    from runner.audit.checks import CHECKS
     from runner.audit.checks import audit as audit_rows
     from runner.audit.fetching import SECURE
     from runner.audit.finding import Severity
@@ -66,6 +67,7 @@ def audit(
                 "rows": len(found.rows), "summary": summary(found), "not_done": found.not_done,
                 "counts": {str(name): count for name, count in found.counts.items()},
                 "findings": [asdict(finding) for finding in found.findings],
+                "laws": {check.name: {"law": check.law, "proves_not": check.proves_not} for check in CHECKS},
             }
         )  # fmt: skip
     else:
@@ -73,6 +75,9 @@ def audit(
             console.rows("findings", records(table(found, most=SHOWN)))
         for sentence in summary(found):
             console.note(sentence)
+        for check in CHECKS:
+            if any(finding.check == check.name for finding in found.findings):
+                console.note(f"What {check.name} does not prove: {check.proves_not}")
     if html is not None:
         from runner.present.notebook.notebooks import build_audit
 
