@@ -20,7 +20,7 @@ from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
 from runner.measurement import Measurement
-from runner.model import Check, Trial
+from runner.model import Cell, Check, Trial
 from runner.store import RunFolder, replacing, slice_name
 
 
@@ -206,7 +206,7 @@ def _sampled_load(
         window_s=window_s,
         threads=threads,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
-        spool_raw=partial(spool_results, rate_rps=cell.rate_rps or 0.0) if by_vegeta else None,
+        spool_raw=partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads) if by_vegeta else None,
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
@@ -225,14 +225,8 @@ def _sampled_load(
     }
     checks: tuple[Check, ...] = ()
     if not salvage:
-        name, read, hold = (
-            ("vegeta.json", read_report, reconcile.vegeta_checks) if by_vegeta
-            else ("k6-summary.json", read_summary, reconcile.k6_checks)
-        )  # fmt: skip
-        summary = read(folder / slice_name(name, of_slice))
-        if summary.checks:
-            metrics |= {"checks": summary.checks, "checks_failed": summary.checks_failed}
-        checks = hold(cell, points, summary, measurement)
+        said, checks = _reconciled(folder, of_slice, cell, points, measurement)
+        metrics |= said
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed
     sent = reconcile.Sent(
@@ -243,6 +237,19 @@ def _sampled_load(
     )
     begin_ns, answered = points.first_start_ns, points.answered_by_end
     return LoadOfTrial(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
+
+
+def _reconciled(
+    folder: Path, of_slice: int | None, cell: Cell, points: K6Points, measurement: Measurement
+) -> tuple[Metrics, tuple[Check, ...]]:
+    """Return the script's checks, where it has any, and the invariants, held against what the generator summed up."""
+    name, read, hold = (
+        ("vegeta.json", read_report, reconcile.vegeta_checks) if cell.tool == "vegeta"
+        else ("k6-summary.json", read_summary, reconcile.k6_checks)
+    )  # fmt: skip
+    summary = read(folder / slice_name(name, of_slice))
+    said = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+    return said, hold(cell, points, summary, measurement)
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
