@@ -544,7 +544,9 @@ def test_an_address_is_fetched_only_by_https_and_when_asked_to(
     assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
 
 
-def test_the_page_reads_what_the_command_reads(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_reads_what_the_command_reads(
+    tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch, bare_lab: Path
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
     file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
