@@ -52,7 +52,7 @@ def _chart(title: str, rows: pd.DataFrame, y: str, about: str, key: str, fill: F
 
 def _sheet(chart: Chart, panels: list[str], fill: Fill) -> Figure:
     figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=len(panels), panel_in=1.6, heading_in=0.36, left_in=0.95,
+        chart.title, chart.caption, key=chart.key, rows=len(panels), panel_in=1.8, heading_in=0.36, left_in=1.2,
         right_in=0.3, axis_in=0.6,
     )  # fmt: skip
     for ax, panel in zip(axes, panels, strict=True):
@@ -126,7 +126,7 @@ def rates(found: Audit) -> Chart:
 
 def cpu(found: Audit) -> Chart:
     """Return the CPU that was used, of what was given, against the rate."""
-    title, about = "CPU used, of what was given, against the rate", "% of the CPU given"
+    title, about = "CPU used, of what was given, against the rate", "% of CPU given"
     rows = _named(
         found.rows[(found.rows["cpu_given_pct"] > 0) & (found.rows["cpu_pct"] >= 0) & (found.rows["rate"] > 0)]
     )
