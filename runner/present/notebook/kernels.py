@@ -8,8 +8,10 @@ import contextlib
 import os
 import queue
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
@@ -36,11 +38,18 @@ def at_once() -> int:
 class Kernels:
     """A few kernels, each with one notebook at a time. They load modules while others still work.
 
-    Leaving the context ends them, at once where an exception leaves it.
+    Leaving the context ends them, at once where an exception leaves it. They listen on sockets in a folder of this
+    user's: of two processes that look for free ports at the same time, one would speak to the other's kernel.
     """
 
     def __init__(self, count: int) -> None:
-        self._all: list[KernelManager] = [AsyncKernelManager(kernel_name=KERNEL) for _ in range(count)]
+        self._folder = tempfile.TemporaryDirectory(prefix="bench-kernels-", ignore_cleanup_errors=True)
+        self._all: list[KernelManager] = [
+            AsyncKernelManager(
+                kernel_name=KERNEL, transport="ipc", connection_file=str(Path(self._folder.name, f"{number}.json"))
+            )
+            for number in range(count)
+        ]
         self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient, str]] = queue.SimpleQueue()
         """Each with the request that it has to answer before its next notebook: to load, or to forget the last one."""
 
@@ -69,6 +78,7 @@ class Kernels:
                 run_sync(kernel.finish_shutdown)(PATIENCE_S, 0.01)  # type: ignore[arg-type]
         for kernel in self._all:
             run_sync(kernel.shutdown_kernel)(now=True)  # type: ignore[arg-type]
+        self._folder.cleanup()
 
     def _settle(self) -> None:
         """Wait until no kernel works any more: one that is asked to end in mid-work says so with a traceback."""
