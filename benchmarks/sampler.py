@@ -22,10 +22,13 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from runner.measure import instruments
+from runner.measure.instruments import Sampler
 from runner.measure.leftovers import Ledger, ledger
-from runner.measure.loading import Sampler, instrument, write_rows
+from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
+from runner.measure.sites import Clock
 from runner.model import Subject
 
 THREADS = 8
@@ -112,15 +115,15 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
-        sampler = stack.enter_context(instrument(Sampler, hz, cpus[:1], book))
+        sampler = Sampler(stack.enter_context(instruments.started("sampler", hz, cpus[:1], book)))
         for subject, processes in kind.processes:
             pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
             sampler.add(subject, pid)
             if subject == "server" and kind.stats:
-                sampler.poll(subject, port)
+                sampler.poll(subject, "127.0.0.1", port)
         time.sleep(seconds)
         rows = sampler.stop()
-        write_rows(rows, {name: name for name in set(rows["subject"].to_pylist())}, out)
+        write_rows([(rows, {name: name for name in set(rows["subject"])}, Clock())], out)
     return out
 
 

@@ -80,14 +80,14 @@ class Calibration:
         return max(neighbours, key=attrgetter("rps_max")) if all(one.known for one in neighbours) else None
 
 
-def save_calibration(calibration: Calibration) -> None:
-    """Write the machine's calibration; the one before is replaced."""
-    write_json(calibration_file(), asdict(calibration))
+def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
+    """Write the calibration of this machine, or of several hosts; the one before is replaced."""
+    write_json(calibration_file(of_hosts=of_hosts), asdict(calibration))
 
 
-def load_calibration() -> Calibration | None:
-    """Return the machine's calibration; None where there is none, LabError where the file is damaged."""
-    path = calibration_file()
+def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
+    """Return the calibration; None where there is none, LabError where the file is damaged."""
+    path = calibration_file(of_hosts=of_hosts)
     if not path.is_file():
         return None
     return calibration_from(read_json(path), f"{path} is no calibration, make it anew with `bench calibrate`")

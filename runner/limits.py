@@ -45,6 +45,8 @@ class Limit(StrEnum):
     DATABASE = ("database", "database-bound", "D",
                 "the rate is that of the database, or of the pool of connections to it")
     POOL = "pool", "database-bound", "P", "the rate is that of the pool of connections to the database"
+    NETWORK = ("network", "network-bound", "N",
+               "the network between the hosts was full: the rate is what it carries")
     SERVER = ("server", "server-bound", "S",
               "the server used up its CPUs while the generator had room: the rate is what the server can do with them")
     NONE = ("none", "offered", "",

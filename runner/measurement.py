@@ -31,21 +31,28 @@ class Placement:
     server: tuple[int, ...]
     generator: tuple[int, ...]
     database: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """On which machine the three are, by numbers that mean nothing else; empty where all are on this one."""
+
+    def _named(self, role: int) -> set[tuple[str, int]]:
+        """Return the CPUs of the server, the generator or the database, each with its machine."""
+        host = self.hosts[role] if self.hosts else ""
+        return {(host, cpu) for cpu in (self.server, self.generator, self.database)[role]}
 
     @property
     def disjoint(self) -> bool:
         """Whether server and generator share no CPU."""
-        return not set(self.server) & set(self.generator)
+        return not self._named(0) & self._named(1)
 
     @property
     def cpus(self) -> int:
         """How many CPUs all of them have together."""
-        return len({*self.server, *self.generator, *self.database})
+        return len(self._named(0) | self._named(1) | self._named(2))
 
     @property
     def database_shared(self) -> bool:
         """Whether the database shares CPUs with the generator."""
-        return bool(set(self.database) & set(self.generator))
+        return bool(self._named(2) & self._named(1))
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,57 @@ class DatabaseUse:
     after: DatabaseCounters
 
 
+@dataclass(frozen=True)
+class GeneratorHost:
+    """One generator's host: the CPUs that the generator has there, all of them, and which machine of the run it is."""
+
+    cpus: int
+    host_cpus: int
+    machine: str
+    """As Placement.hosts has it."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """What was between the hosts of a load: clocks, and the network of the server's host."""
+
+    clock_error_ns: int
+    """The largest by which a host's clock, as it was converted to the runner's, may be wrong."""
+    clock_moved_ns: int
+    """By how much one moved against the runner's over the load, at most."""
+    received_bytes: int
+    sent_bytes: int
+    segments: int
+    retransmitted: int
+    transfer_bytes_s: float
+    """What the slowest of the networks to the generators carried in a transfer before the run."""
+    generators: tuple[GeneratorHost, ...]
+
+    def share(self, seconds: float) -> float:
+        """Return how much of that a load of so many seconds used, in its busier direction."""
+        return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a further generator did of a load: wall times by its host's clock, monotonic ones by the runner's."""
+
+    number: int
+    """Of the generator, from 2."""
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+
+    def behind_ns(self, first: LoadFacts) -> int:
+        """Return what this generator's wall clock lacks to be the first generator's."""
+        mono = self.load_started_mono_ns - first.load_started_mono_ns
+        return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts:
     """Facts of one load: of a whole trial, or of one slice of it.
@@ -103,6 +161,10 @@ class LoadFacts:
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
+    parts: tuple[Part, ...] = ()
+    """The load's parts by further generators; all else that names a generator is of the first."""
+    between: Between | None = None
+    """None where all are on one machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -245,6 +245,43 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Share:
+    """One generator's part of a load: the `number`-th of `count`, both from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def all(cls, count: int) -> tuple[Share, ...]:
+        """Return the parts of a load by so many generators."""
+        return tuple(cls(number, count) for number in range(1, count + 1))
+
+    def of(self, cell: Cell) -> Cell:
+        """Return the cell of this part: what cannot be divided goes to the first generators, one each.
+
+        So k6 divides users and iterations by its execution segments (lib/execution_segment.go).
+        """
+        if self.count == 1:
+            return cell
+        if cell.tool == "vegeta":
+            raise LabError("vegeta runs on one generator only: name one in the hosts file.")
+        if (cell.connections or cell.vus or 0) < self.count:
+            raise LabError(f"{cell.cell_id} has fewer connections than there are generators ({self.count}).")
+        rates = [None if rate is None else rate / self.count for rate in (cell.first_rate_rps, cell.rate_rps)]
+        return replace(
+            cell,
+            connections=self._part(cell.connections),
+            vus=self._part(cell.vus),
+            iterations=self._part(cell.iterations),
+            first_rate_rps=rates[0],
+            rate_rps=rates[1],
+        )
+
+    def _part(self, whole: int | None) -> int | None:
+        return None if whole is None else whole // self.count + (self.number <= whole % self.count)
+
+
+@dataclass(frozen=True)
 class Trial:
     """One execution of a cell in a fresh server. `order` counts from 1 over the whole run."""
 

@@ -23,8 +23,8 @@ from runner.model import SCHEMA, LabError, State
 
 OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
 RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")
-"""Names of a trial's raw files; those of a slice have its number before the ending (`slice_name`)."""
-_RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?\.", 1) for name in RAW_FILES))
+"""Names of a trial's raw files; those of a slice have its number before the ending (`raw_name`)."""
+_RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # one table more, of a run with sessions
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -53,10 +53,14 @@ def lab_root() -> Path:
     )
 
 
-def slice_name(name: str, number: int | None) -> str:
-    """Return the name of a slice's raw file, `k6-03.json.gz` for the third; the plain one without a number."""
-    stem, dot, ending = name.partition(".")
-    return name if number is None else f"{stem}-{number:02d}{dot}{ending}"
+def raw_name(name: str, number: int | None, generator: int = 1) -> str:
+    """Return the name of a raw file of a slice and of a generator: `k6-03.g2.json.gz` for the third of the second.
+
+    Without a number of the slice, and of the first generator, it is the plain one.
+    """
+    stem, _, ending = name.partition(".")
+    of_slice = "" if number is None else f"-{number:02d}"
+    return f"{stem}{of_slice}{'' if generator == 1 else f'.g{generator}'}.{ending}"
 
 
 def raw_files(folder: Path) -> list[Path]:
@@ -423,9 +427,9 @@ def published_csv() -> Path:
     return lab_root() / "data" / "published.csv"
 
 
-def calibration_file() -> Path:
-    """Path of what `bench calibrate` found on this machine."""
-    return lab_root() / "data" / "calibration.json"
+def calibration_file(*, of_hosts: bool = False) -> Path:
+    """Path of what `bench calibrate` found on this machine, or on several hosts."""
+    return lab_root() / "data" / ("calibration-hosts.json" if of_hosts else "calibration.json")
 
 
 def overhead_file() -> Path:

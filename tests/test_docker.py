@@ -14,8 +14,9 @@ import pytest
 import real_lab
 from docker.errors import DockerException
 
+from runner.measure.connecting import connect
 from runner.measure.database import serving
-from runner.measure.docker_engine import LABEL, connect
+from runner.measure.docker_engine import LABEL
 from runner.measure.engine import Handed, wait_ready
 from runner.measure.inspection import inspect
 from runner.measure.lab import open_lab

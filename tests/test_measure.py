@@ -14,6 +14,8 @@ import pytest
 from built import bare_lab
 
 from runner.digest.resources import read_counters
+from runner.measure import instruments
+from runner.measure.instruments import Sampler
 from runner.measure.lab import open_lab
 from runner.measure.leftovers import (
     dead_ledgers,
@@ -26,11 +28,12 @@ from runner.measure.leftovers import (
     start_ticks,
     sweep_temporary,
 )
-from runner.measure.loading import Sampler, instrument, write_rows
+from runner.measure.loading import write_rows
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import Memory
 from runner.measure.sampler import StatsPoll
+from runner.measure.sites import Clock
 from runner.measure.subjects import HostSubject, ProcessSubject
 from runner.model import LabError
 
@@ -73,13 +76,13 @@ def test_a_known_duty_cycle_comes_back(root):
     with (
         ledger() as book,
         start([sys.executable, "-c", DUTY.format(seconds=3)], book, root) as process,
-        instrument(Sampler, 20, place(1).generator, book) as sampler,
+        instruments.started("sampler", 20, place(1).generator, book) as ask,
     ):
-        sampler.add("server", process.pid)
+        Sampler(ask).add("server", process.pid)
         begin = time.monotonic_ns()
         process.release()
         process.popen.wait(timeout=30)
-        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
+        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
     # The process's own account (CLOCK_PROCESS_CPUTIME_ID) is the independent truth, whatever else the machine does.
     said_s = float((root / "log").read_text())
     counter = read_counters(root / "r.parquet", begin)["server"]
@@ -308,7 +311,7 @@ def test_stats_are_polled_without_ever_waiting():
     """A server that answers late, and in pieces: the poll takes what is there and asks anew only after an answer."""
     body = b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},"pool":null}'
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        poll = StatsPoll(listener.getsockname()[1])
+        poll = StatsPoll(*listener.getsockname())
         channel, _ = listener.accept()
         with channel:
             channel.settimeout(2)

@@ -16,7 +16,7 @@ import real_lab
 from docker.errors import DockerException
 from own_api import CLOSED, free_port, run
 
-from runner.measure.docker_engine import connect
+from runner.measure.connecting import connect
 from runner.measure.tools import find_program, find_tool
 
 pytestmark = [

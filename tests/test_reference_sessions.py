@@ -8,7 +8,8 @@ import pytest
 import real_lab
 from scipy.special import stdtrit
 
-from runner.measure.docker_engine import TROUBLE, connect
+from runner.measure.connecting import connect
+from runner.measure.docker_engine import TROUBLE
 from runner.measure.idle import DEVICE
 from runner.measure.tools import find_tool
 from runner.present.statistics.inference import Sample, ratio

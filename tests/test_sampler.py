@@ -11,12 +11,14 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from runner.measure import cgroups, procfs
+from runner.measure import cgroups, instruments, procfs
+from runner.measure.instruments import Sampler
 from runner.measure.leftovers import ledger
-from runner.measure.loading import Sampler, instrument, write_rows
+from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
+from runner.measure.sites import Clock
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 from runner.model import LabError
 
@@ -276,12 +278,12 @@ def rows_of(path, subject):
 
 @pytest.mark.timed
 def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
-    with ledger() as book, instrument(Sampler, 20, place(1).generator, book) as sampler:
+    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
         with running(BUSY) as server:
-            sampler.add("server", server.pid)
+            Sampler(ask).add("server", server.pid)
             time.sleep(1.0)
         time.sleep(0.5)
-        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
+        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
     host, server = rows_of(root / "r.parquet", "host"), rows_of(root / "r.parquet", "server")
     assert len(host) >= len(server) + 7
     used = [row["cpu_ns"] for row in server]
@@ -296,9 +298,9 @@ def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
 def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(root):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with ledger() as book, instrument(Sampler, 20, place(1).generator, book) as sampler:
-        sampler.add("server", ended.pid)
-        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
+    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
+        Sampler(ask).add("server", ended.pid)
+        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
     assert rows_of(root / "r.parquet", "server") == []
     assert rows_of(root / "r.parquet", "host")
 
@@ -310,12 +312,12 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
         ledger() as book,
         running(FAMILY.format(children=20), lines=21) as database,
         running(BUSY) as server,
-        instrument(Sampler, 20, place(1).generator, book) as sampler,
+        instruments.started("sampler", 20, place(1).generator, book) as ask,
     ):
-        sampler.add("server", server.pid)
-        sampler.add("database", database.pid)
+        Sampler(ask).add("server", server.pid)
+        Sampler(ask).add("database", database.pid)
         time.sleep(3)
-        write_rows(sampler.stop(), SUBJECTS, root / "r.parquet")
+        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
     own = [row for row in rows_of(root / "r.parquet", "sampler") if row["tick"] >= 10]
     used = (own[-1]["cpu_ns"] - own[0]["cpu_ns"]) / (own[-1]["mono_ns"] - own[0]["mono_ns"])
     assert used <= 0.02

@@ -8,18 +8,19 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import EngineOption, JsonFlag, Servers, emit, engine_name
+from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit, engine_name, hosts_of
 from runner.console import Console
 from runner.model import LabError
 from runner.planning import catalog
 from runner.store import find_run
 
 
-def doctor(json_: JsonFlag = False) -> None:
-    """Say what this machine has, what a campaign would use, and what is missing."""
-    from runner.measure.doctor import examine
+def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
+    """Say what this machine, or each host, has, what a campaign would use, and what is missing."""
+    from runner.measure.doctor import examine, examine_hosts
 
-    findings = examine()
+    fleet = hosts_of(hosts)
+    findings = examine() if fleet is None else examine_hosts(fleet, Console().note)
     if json_:
         emit([asdict(finding) for finding in findings])
     else:
@@ -94,13 +95,15 @@ def build(servers: Servers = None, json_: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
-def check(servers: Servers = None, engine: EngineOption = "auto", json_: JsonFlag = False) -> None:
+def check(
+    servers: Servers = None, engine: EngineOption = "auto", hosts: HostsFile = None, json_: JsonFlag = False
+) -> None:
     """Hold started servers against the HTTP contract, without load."""
     from runner.measure.inspection import inspect_all
 
     chosen = [catalog.load_server(name) for name in servers or catalog.server_names()]
     console = Console()
-    inspections = inspect_all(chosen, engine_name(engine), console.note)
+    inspections = inspect_all(chosen, engine_name(engine), console.note, hosts_of(hosts))
     if json_:
         emit([asdict(inspection) for inspection in inspections])
     else:
@@ -115,12 +118,13 @@ def check(servers: Servers = None, engine: EngineOption = "auto", json_: JsonFla
         raise typer.Exit(1)
 
 
-def clean(json_: JsonFlag = False) -> None:
-    """Remove what runs that died have left: processes, containers, control groups, temporary files."""
+def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
+    """Remove what runs that died have left, here and on every host: processes, containers, control groups, files."""
     from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over
 
-    removed, left = clean_up_all(), left_over()
+    removed = clean_up_all(hosts_of(hosts))
+    left = left_over()
     if json_:
         emit(removed)
     elif removed or not left:

@@ -28,6 +28,7 @@ def run(
     scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
     repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
+    hosts: options.HostsFile = None,
     idle: options.Idle = None,
     rates_of: options.RatesOf = None,
     budget: options.Budget = None,
@@ -59,19 +60,24 @@ def run(
     asked = Asked(
         urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
     )
+    fleet = options.hosts_of(hosts)
+    if fleet is not None and (asked.given or engine == "process"):
+        raise LabError("--hosts goes with a campaign, whose servers run as containers: leave it out for an API's own.")
     _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
 
     def measured(progress: TrialProgress) -> RunResult:
         if resume is not None:
             begun = find_run(resume)
-            return resume_campaign(begun, report=progress, stopping=_stopping(budget, _begun_until(begun, until)))
+            stopping = _stopping(budget, _begun_until(begun, until))
+            return resume_campaign(begun, report=progress, stopping=stopping, hosts=fleet)
         planned = plan_own(asked, repeats, seed) if asked.given else None
         chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
         chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
         stopping = _stopping(budget, until)
         return run_campaign(
-            chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned, stopping=stopping
-        )
+            chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned, stopping=stopping,
+            hosts=fleet,
+        )  # fmt: skip
 
     with TrialProgress(console) as progress:
         outcome = measured(progress)
@@ -151,16 +157,19 @@ def calibrate(
     engine: EngineOption = "auto",
     scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
     repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each load.")] = None,
+    hosts: options.HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Find how fast k6 and wrk are on this machine; verdicts use it from then on."""
+    """Find how fast k6 and wrk are on this machine, or on the hosts together; verdicts use it from then on."""
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine
 
     console = Console()
     chosen = choose(catalog.load_campaign("calibrate"), [], repeats, scale)
     with TrialProgress(console) as progress:
-        found = calibrate_machine(chosen, engine=engine_name(engine), scale=scale, report=progress)
+        found = calibrate_machine(
+            chosen, engine=engine_name(engine), scale=scale, report=progress, hosts=options.hosts_of(hosts)
+        )
     if json_:
         emit(asdict(found))
         return

@@ -23,6 +23,10 @@ Idle = Annotated[
 RatesOf = Annotated[
     str | None, typer.Option(metavar="RUN", help="Run whose capacities the campaign's rates are shares of.")
 ]
+HostsFile = Annotated[
+    str | None,
+    typer.Option("--hosts", metavar="FILE", help="Use the hosts of this file, not this machine (docs/fleet.md)."),
+]
 Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
 Until = Annotated[
     str | None,
@@ -41,6 +45,13 @@ def emit(value: Any) -> None:
 def records(frame: Any) -> list[dict[str, Any]]:
     """Return a pandas table as the rows of a terminal's table."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def hosts_of(path: str | None) -> Any:
+    """Return what a hosts file says; None without one."""
+    from runner.planning.hosts import read_hosts
+
+    return None if path is None else read_hosts(path)
 
 
 def engine_name(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -39,11 +39,17 @@ def calibrate(run: RunFolder) -> Calibration:
         made_at=manifest["started_at"],
         fingerprint=fingerprint(manifest["machine"]),
         tools={name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")},
-        generator_cpus=len(manifest["placement"]["generator"]),
+        generator_cpus=_generator_cpus(manifest),
         ceilings=tuple(
             _ceiling(load, servers) for load, servers in sorted(loads.items(), key=lambda item: str(item[0]))
         ),
     )
+
+
+def _generator_cpus(manifest: Mapping[str, Any]) -> int:
+    """Return how many CPUs all generators had together."""
+    hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
+    return sum(len(host["cpus_used"]) for host in hosts) or len(manifest["placement"]["generator"])
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:

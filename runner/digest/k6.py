@@ -11,21 +11,32 @@ connecting ends.
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import BATCH, DamageError, Tally, connect, rebatched, spool_points
+from runner.digest.k6_raw import (
+    BATCH,
+    ITERATIONS,
+    REQUESTS,
+    DamageError,
+    Tally,
+    connect,
+    rebatched,
+    spool_points,
+)
 from runner.model import LabError
 from runner.store import read_json, replacing
 
@@ -162,6 +173,61 @@ def digest_k6(
             why = str(error).splitlines()[0]
             raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
     return points
+
+
+def spool_side_by_side(
+    raw: Path,
+    folder: Path,
+    further: Sequence[tuple[Path, int]],
+    *,
+    memory_mb: int = 400,
+    threads: int = 2,
+    salvage: bool = False,
+) -> Tally:
+    """Spool the raw files of several generators as one, as k6_raw.spool_points does; return the sums of their counts.
+
+    `further` has each other file with the nanoseconds that its wall clock lacks to be that of `raw`.
+    """
+    whole = Tally()
+    with ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="none"))
+            for name, schema in (("requests", REQUESTS), ("iterations", ITERATIONS))
+        }
+        for number, (path, behind_ns) in enumerate([(raw, 0), *further]):
+            part = folder / f"part-{number}"
+            part.mkdir()
+            try:
+                tally = spool_points(path, part, memory_mb=memory_mb, threads=threads, salvage=salvage)
+            except DamageError as damage:
+                raise DamageError(damage.line, f"{path.name}: {damage.reason}", cut=damage.cut) from None
+            for count in fields(Tally):
+                setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
+            for name, writer in writers.items():
+                for batch in pq.ParquetFile(part / f"{name}.parquet").iter_batches(BATCH):
+                    ends = pc.add(batch["end_ns"], behind_ns)
+                    writer.write_batch(batch.set_column(0, "end_ns", ends))
+            shutil.rmtree(part)
+    return whole
+
+
+def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
+    """Return the summaries of several generators as one: counts add up, means by their counts; no percentiles."""
+    trends = [(each.http_req_duration, each.requests) for each in summaries if each.http_req_duration is not None]
+    count = sum(each for _, each in trends)
+    whole = None
+    if trends:
+        mean = sum(trend.mean * each for trend, each in trends) / count
+        least, most = min(trend.min for trend, _ in trends), max(trend.max for trend, _ in trends)
+        whole = replace(trends[0][0], count=count, mean=mean, min=least, max=most)
+    names = ("iterations", "dropped", "requests", "checks", "checks_failed")
+    longest = [each.iteration_max_ms for each in summaries if each.iteration_max_ms is not None]
+    return K6Summary(
+        **{name: sum(getattr(each, name) for each in summaries) for name in names},
+        rps=None,
+        http_req_duration=whole,
+        iteration_max_ms=max(longest, default=None),
+    )
 
 
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:

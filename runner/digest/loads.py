@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +16,13 @@ import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
-from runner.digest.k6 import K6Points, digest_k6, read_summary
+from runner.digest.k6 import K6Points, K6Summary, digest_k6, read_summary, spool_side_by_side, sum_up
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
-from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk
-from runner.measurement import Measurement
-from runner.model import Cell, Check, Trial
-from runner.store import RunFolder, replacing, slice_name
+from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
+from runner.measurement import Counters, Measurement
+from runner.model import Cell, Check, Share, Trial
+from runner.store import RunFolder, raw_name, replacing
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -196,9 +197,15 @@ def _sampled_load(
     for path in tables.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     window_s = None if salvage else reconcile.window_s(cell)
-    by_vegeta = cell.tool == "vegeta"
+    spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads) if cell.tool == "vegeta" else None
+    further = [
+        (folder / raw_name(RAW[cell.tool], of_slice, part.number), part.behind_ns(measurement))
+        for part in measurement.parts
+    ]
+    if further:
+        spool = partial(spool_side_by_side, further=further, threads=threads, salvage=salvage)
     points = digest_k6(
-        folder / slice_name(RAW[cell.tool], of_slice),
+        folder / raw_name(RAW[cell.tool], of_slice),
         *(tables[name] for name in _K6_TABLES),
         trial_id=trial.trial_id,
         mode=cell.mode,
@@ -206,7 +213,7 @@ def _sampled_load(
         window_s=window_s,
         threads=threads,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
-        spool_raw=partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads) if by_vegeta else None,
+        spool_raw=spool,
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
@@ -226,6 +233,7 @@ def _sampled_load(
     checks: tuple[Check, ...] = ()
     if not salvage:
         said, checks = _reconciled(folder, of_slice, cell, points, measurement)
+        checks += _parts_of_k6(run, trial, of_slice, cell, measurement, threads)
         metrics |= said
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed
@@ -247,9 +255,44 @@ def _reconciled(
         ("vegeta.json", read_report, reconcile.vegeta_checks) if cell.tool == "vegeta"
         else ("k6-summary.json", read_summary, reconcile.k6_checks)
     )  # fmt: skip
-    summary = read(folder / slice_name(name, of_slice))
-    said = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
-    return said, hold(cell, points, summary, measurement)
+    numbers = (1, *(part.number for part in measurement.parts))
+    summaries = [read(folder / raw_name(name, of_slice, number)) for number in numbers]
+    if len(summaries) > 1:
+        summary = sum_up(summaries)
+        return _said(summary), reconcile.k6_checks(cell, points, summary, measurement, EXACT_SUMS)
+    summary = summaries[0]
+    return _said(summary), hold(cell, points, summary, measurement)
+
+
+UNCOUNTED = Counters(None, None, None)
+EXACT_SUMS = ("mean", "min", "max")
+"""What several generators' summaries say together; percentiles cannot be had of theirs."""
+
+
+def _said(summary: K6Summary) -> Metrics:
+    return {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+
+
+def _parts_of_k6(
+    run: RunFolder, trial: Trial, of_slice: int | None, cell: Cell, measurement: Measurement, threads: int
+) -> tuple[Check, ...]:
+    """Hold k6's invariants for each generator's part by itself; nothing where there is one generator."""
+    if not measurement.parts:
+        return ()
+    folder, checks = run.trial(trial.trial_id), []
+    uncounted = replace(measurement, counters_before=UNCOUNTED, counters_after=UNCOUNTED)
+    for share in Share.all(len(measurement.parts) + 1):
+        path, of_part = folder / raw_name(RAW["k6"], of_slice, share.number), share.of(cell)
+        with tempfile.TemporaryDirectory(dir=run.tables / "parts") as name:
+            tables = [Path(name, f"{table}.parquet") for table in _K6_TABLES]
+            points = digest_k6(
+                path, *tables, trial_id=trial.trial_id, mode=cell.mode, held=None, scratch=Path(name), threads=threads,
+                window_s=reconcile.window_s(cell),
+            )  # fmt: skip
+        summary = read_summary(folder / raw_name("k6-summary.json", of_slice, share.number))
+        found = reconcile.k6_checks(of_part, points, summary, uncounted)
+        checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
+    return (*checks, reconcile.begun_together(measurement), *reconcile.between(measurement))
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
@@ -273,9 +316,14 @@ def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, L
 
 def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement) -> LoadOfTrial:
     of_slice = None if trial.cell.slices is None else number
-    result = read_wrk(run.trial(trial.trial_id) / slice_name("wrk.json", of_slice))
+    folder = run.trial(trial.trial_id)
+    numbers = (1, *(part.number for part in measurement.parts))
+    results = [read_wrk(folder / raw_name("wrk.json", of_slice, each)) for each in numbers]
+    result = side_by_side(results)
     begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
-    checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement)
+    checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement, results)
+    if measurement.parts:
+        checks += (reconcile.begun_together(measurement), *reconcile.between(measurement))
     refused = result.errors["status"]
     # When wrk stops, each connection may have one request under way.
     sent = reconcile.Sent(

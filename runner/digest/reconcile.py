@@ -47,6 +47,7 @@ BATCH_PER_HOST = 6
 CPU_TOLERANCE = 1.02
 """The kernel books CPU time at its ticks: over a short load up to two of them may fall outside."""
 
+STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js: iterations of a script that threw an error."""
 
@@ -71,8 +72,14 @@ def _added(measurement: Measurement, name: str) -> int | None:
     return None if before is None or after is None else int(after - before)
 
 
-def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariants 1 to 5 against a k6 trial."""
+def k6_checks(
+    cell: Cell,
+    points: K6Points,
+    summary: K6Summary,
+    measurement: Measurement,
+    statistics: Sequence[str] = STATISTICS,
+) -> tuple[Check, ...]:
+    """Hold invariants 1 to 5 against a k6 trial; of its summary those `statistics` are exact."""
     return (
         *_iterations(cell, points, summary),
         _points(points, summary),
@@ -86,7 +93,7 @@ def k6_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Mea
             points.iterations < points.script_runs or points.durations.max <= points.iteration_max_ms + ROUNDING_MS,
             f"request {points.durations.max:.3f} ms, iteration {points.iteration_max_ms:.3f} ms",
         ),
-        _quantiles(points, summary),
+        _quantiles(points, summary, statistics),
         *_little(cell, points.steady),
         *_counted_by_server(points.with_status, points.requests, measurement),
         *own_checks(cell, points, measurement),
@@ -178,9 +185,6 @@ def _points(points: K6Points, summary: K6Summary) -> Check:
         not odd and marked <= summary.requests and summary.requests > 0,
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
-
-
-STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
 
 
 def _quantiles(points: K6Points, summary: K6Summary, names: Sequence[str] = STATISTICS) -> Check:
@@ -330,8 +334,13 @@ def clock(measurement: Measurement) -> Check:
     return Check(CLOCK, abs(stepped_s) <= 0.05 + 0.001 * mono_ns / 1e9, f"it was stepped by {stepped_s:.3f} s")
 
 
-def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariants 5 and 7 against a wrk trial; when it stops, each connection may have one request under way."""
+def wrk_checks(
+    cell: Cell, result: WrkResult, measurement: Measurement, parts: Sequence[WrkResult] = ()
+) -> tuple[Check, ...]:
+    """Hold invariants 5 and 7 against a wrk trial; when it stops, each connection may have one request under way.
+
+    `parts` are the results of its generators.
+    """
     measured, counted = int(result.raw[1].sum()), _added(measurement, "requests")
     errors = {name: count for name, count in result.errors.items() if count}
     checks = [
@@ -343,7 +352,8 @@ def wrk_checks(cell: Cell, result: WrkResult, measurement: Measurement) -> tuple
         Check("7 every error counter is 0", not errors, ", ".join(f"{v} {k}" for k, v in errors.items()) or "all 0"),
         Check(
             "7 connections as asked",
-            result.connections == cell.connections and result.connections % result.threads == 0,
+            result.connections == cell.connections
+            and not any(each.connections % each.threads for each in parts or [result]),
             f"{cell.connections} asked, {result.connections} opened by {result.threads} threads",
         ),
         _connections_check(cell, result, measurement),
@@ -368,12 +378,40 @@ def _connections_check(cell: Cell, result: WrkResult, measurement: Measurement) 
     accepted, source, allowed = _added(measurement, "connections"), "the server", OWN_CONNECTIONS
     if accepted is None:
         accepted, source, allowed = _added(measurement, "passive_opens"), "the kernel", OWN_CONNECTIONS + STRANGERS
+    allowed += len(measurement.parts)  # each wrk connects once to see whether the address answers
     name = f"7 {cell.mode} mode proven by accepted connections"
     if accepted is None:
         return Check(name, False, "neither the server nor the kernel counts accepted connections")
     least, more = (result.requests, result.connections) if cell.mode == "close" else (result.connections, 0)
     ok = least <= accepted <= least + more + allowed
     return Check(name, ok, f"{source} accepted {accepted}, for {result.requests} requests on {result.connections}")
+
+
+TOGETHER = 0.9
+"""Share of the longest generator's time in which all must have loaded."""
+MOVED_NS = 5_000_000
+"""By how much two hosts' clocks may move against each other over a load: seconds are aligned by them, no latency."""
+
+
+def begun_together(measurement: Measurement) -> Check:
+    """Hold a load by several generators to the time that they had in common."""
+    runs = [(part.load_started_mono_ns, part.load_ended_mono_ns) for part in measurement.parts]
+    runs.append((measurement.load_started_mono_ns, measurement.load_ended_mono_ns))
+    common = min(end for _, end in runs) - max(begin for begin, _ in runs)
+    longest = max(end - begin for begin, end in runs)
+    apart_ms = (max(begin for begin, _ in runs) - min(begin for begin, _ in runs)) / 1e6
+    detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
+    return Check("11 the generators loaded at the same time", common >= TOGETHER * longest, detail)
+
+
+def between(measurement: Measurement) -> tuple[Check, ...]:
+    """Hold the hosts' clocks against each other; nothing on one machine."""
+    hosts = measurement.between
+    if hosts is None:
+        return ()
+    ok = hosts.clock_moved_ns <= MOVED_NS + 2 * hosts.clock_error_ns
+    detail = f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
+    return (Check("11 the hosts' clocks kept their distance", ok, detail),)
 
 
 def resource_checks(measurement: Measurement, metrics: Metrics, has_server: bool) -> tuple[Check, ...]:

@@ -161,7 +161,7 @@ def _piece(counter: Counter, window: Window, zero_mono_ns: int, subject: str) ->
         (at - zero_mono_ns) / 1e9 for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
     )
     # A slice's generator is another process than the one before, and counts from 0.
-    low = started - (MARGIN_S / 5 if subject == "generator" else MARGIN_S)
+    low = started - (MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S)
     near = (counter.t_s >= low) & (counter.t_s <= ended + MARGIN_S)
     if not near.any():
         return None

@@ -15,13 +15,22 @@ from runner.digest import reconcile
 from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, since, stitched
-from runner.digest.usage import evidence, measure_usage, others_pct, others_share, read_usage, used
+from runner.digest.usage import (
+    elsewhere,
+    evidence,
+    measure_usage,
+    others_pct,
+    others_share,
+    read_hosts,
+    read_usage,
+    used,
+)
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
 from runner.measurement import Measurement, ended
 from runner.model import OWN, Cell, Check, LabError, Trial
 from runner.planning.search import Objective
-from runner.store import RunFolder, last_line, replacing
+from runner.store import RunFolder, last_line, raw_name, replacing
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,9 @@ def _others_pct(seen: _Seen, cell: Cell, counters: Mapping[str, Counter], lasted
     if cell.workload in OWN:
         return None
     probe_pct = 100 * (seen.probe.cpu_share or 0.0) if seen.probe else 0.0
-    return others_pct(counters, lasted_s, probe_pct, limited=_limited(cell))
+    without = elsewhere(seen.measurement)
+    probe_pct = 0.0 if "generator" in without else probe_pct  # the probe is beside the first generator, or further
+    return others_pct(counters, lasted_s, probe_pct, limited=_limited(cell), without=without)
 
 
 def _takers(seen: _Seen, cell: Cell) -> list[str]:
@@ -135,6 +146,13 @@ def _takers(seen: _Seen, cell: Cell) -> list[str]:
 def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int) -> _Seen:
     """Digest the generator's files of each slice, and read those of sampler and probe."""
     folder = run.trial(trial.trial_id)
+    for further in measurement.parts:
+        if further.generator_exit != 0 and not salvage:
+            said = last_line(folder / raw_name("generator.log", None, further.number))
+            raise LabError(
+                f"{trial.cell.tool} of generator {further.number} ended with exit code {further.generator_exit}{said}.",
+                exit_code=1,
+            )
     if measurement.generator_exit != 0 and not salvage:
         said = last_line(folder / "generator.log")
         died = "" if measurement.died is None else f"the server {ended(measurement.died)} under load, and "
@@ -146,7 +164,7 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool,
         by_itself = without_probe(each, beside)
         loads.append(read_load(run, trial, number, by_itself, beside, salvage=salvage, threads=threads))
     windows = tuple(_window(each, load) for each, load in zip(measurement.loads, loads, strict=True))
-    raw = read_usage(folder / "resources.parquet", measurement, windows)
+    raw = read_usage(folder / "resources.parquet", measurement, windows) | read_hosts(folder, measurement, windows)
     return _Seen(measurement, tuple(loads), windows, raw, probe)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,62 @@ def read_usage(path: Path, measurement: Measurement, windows: Sequence[Window]) 
     return raw
 
 
+def read_hosts(folder: Path, measurement: Measurement, windows: Sequence[Window]) -> dict[str, Counter]:
+    """Read what was sampled on the hosts of generators: `generator 2`, and `host 1`, `sampler 1` and so on of each."""
+    found: dict[str, Counter] = {}
+    for number in range(1, len(measurement.parts) + 2):
+        path = folder / f"resources.g{number}.parquet"
+        if path.is_file():
+            counters = read_counters(path, windows[0].begin_mono_ns)
+            first = {"generator"} if number == 1 else set()
+            found |= {f"{name} {number}": counter for name, counter in counters.items() if name not in first}
+    return found
+
+
+def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, end_s: float) -> Metrics:
+    """Return the CPU use of the busiest of several generators, its CPUs, and the share that was stolen from one."""
+    if measurement.between is None:
+        return {}
+    hosts = measurement.between.generators
+    names = ["generator", *(f"generator {part.number}" for part in measurement.parts)]
+
+    def busy(number: int) -> float:
+        return counters[names[number]].mean_pct(0.0, end_s) / hosts[number].cpus
+
+    stolen = [
+        counters[f"host {number}"].between(0.0, end_s, "steal_s") / end_s / host.host_cpus
+        for number, host in enumerate(hosts, start=1)
+        if f"host {number}" in counters
+    ]
+    most = max(range(len(names)), key=busy)
+    busiest = counters[names[most]]
+    return {
+        "generator_cpu_mean_pct": busiest.mean_pct(0.0, end_s),
+        "generator_cpu_peak_1s_pct": busiest.peak_pct(0.0, end_s, 1.0),
+        "generator_cpus": hosts[most].cpus,
+        "generators_stolen_share": max(stolen, default=0.0),
+        "network_share": max(
+            each.between.share((each.load_ended_mono_ns - each.load_started_mono_ns) / 1e9)
+            for each in measurement.loads
+            if each.between is not None
+        ),
+    }
+
+
+def elsewhere(measurement: Measurement) -> set[str]:
+    """Return the subjects that were sampled on other machines than the server's, or are such machines."""
+    hosts = measurement.between
+    if hosts is None:
+        return set()
+    own, generator, database = measurement.placement.hosts
+    found = {f"host {number}" for number in range(1, len(hosts.generators) + 1)}
+    found |= {"generator"} if generator != own else set()
+    found |= {"database"} if database != own else set()
+    for number, host in enumerate(hosts.generators, start=1):
+        found |= {f"generator {number}", f"sampler {number}"} if host.machine != own else set()
+    return found
+
+
 def measure_usage(
     raw: Mapping[str, Counter], out: Path, measurement: Measurement, windows: Sequence[Window], requests: int
 ) -> Usage:
@@ -55,6 +111,7 @@ def measure_usage(
     with replacing(out) as temporary:
         pq.write_table(rates(out.stem, counters), temporary, compression="zstd")
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
+    metrics |= _of_generators(counters, measurement, end_s)
     if "database" in counters and "server" in counters:
         metrics |= _database(counters["database"], counters["server"], measurement, end_s, requests)
     checks = (
@@ -96,16 +153,21 @@ def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
 
 
 def others_pct(
-    counters: Mapping[str, Counter], end_s: float, probe_pct: float, *, limited: bool = False
+    counters: Mapping[str, Counter],
+    end_s: float,
+    probe_pct: float,
+    *,
+    limited: bool = False,
+    without: Collection[str] = (),
 ) -> float | None:
     """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
 
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
     which ticks cannot measure. Interrupts are left out: some kernels book what the trial's connections cost there,
     and to no program (CONFIG_IRQ_TIME_ACCOUNTING). Where a quota limits the server or the database (`limited`), ticks
-    are not used: its periods may keep step with them.
+    are not used: its periods may keep step with them. Subjects of other machines are left out (`without`).
     """
-    used_pct = {subject: counter.mean_pct(0.0, end_s) for subject, counter in counters.items()}
+    used_pct = {name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in without}
     ran_pct, interrupts_pct = (
         100 * counters["host"].between(0.0, end_s, name) / end_s for name in ("ran_s", "interrupts_s")
     )
@@ -155,7 +217,8 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     placement = measurement.placement
     mean, peak = metrics["generator_cpu_mean_pct"] or 0.0, metrics["generator_cpu_peak_1s_pct"]
     peak = mean if peak is None or math.isnan(peak) else peak
-    full = 100 * min(len(placement.generator), int(metrics.get("threads") or len(placement.generator)))
+    cpus = int(metrics.get("generator_cpus") or len(placement.generator))
+    full = 100 * min(cpus, int(metrics.get("threads") or cpus))
     # A ramp's mean rate says nothing of how near its last step came.
     ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
     requests, checks = metrics.get("requests") or 0, metrics.get("checks") or 0
@@ -171,7 +234,10 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         # A server on a share of a core waits for its next period, which the probe may meet and the load not.
         waits=tuple(_waits(metrics)) if cell.share == 1 and saw_the_same(cell, mode, metrics) else (),
         throttled_share=(metrics.get("server_throttled_pct") or 0.0) / 100,
-        stolen_share=(metrics.get("host_steal_pct") or 0.0) / (100 * measurement.cpus),
+        stolen_share=max(
+            (metrics.get("host_steal_pct") or 0.0) / (100 * measurement.cpus),
+            metrics.get("generators_stolen_share") or 0.0,
+        ),
         others_share=others_share(measurement, metrics.get("others_cpu_mean_pct")),
         ceiling_share=(metrics["rps"] or 0.0) / ceiling_rps if ceiling_rps else None,
         failed_share=(metrics.get("failed") or 0) / requests if requests else 0.0,
@@ -183,6 +249,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         probing=None if scripted else probing_of(metrics),
         connecting_share=0.0 if mode == "keepalive" else (metrics.get("opened_pct") or 0.0) / 100,
         ended_late_s=metrics.get("ended_late_s") or 0.0,
+        network_share=metrics.get("network_share") or 0.0,
     )
 
 

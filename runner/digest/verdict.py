@@ -21,6 +21,9 @@ NEAR_CEILING = 0.90
 """A rate above this share of what the generator reached against the fastest server may be the generator's,"""
 HARDLY_IDLE = 0.60
 """where the generator also used this share of its CPUs: a calibration may have met a slow moment of the machine."""
+NETWORK_FULL = 0.80
+"""Share of a measured transfer's bytes per second from which on the network is the limit: headers, acknowledgements and
+the way of a packet take the rest."""
 FAILED = 0.001
 """Above this share of failed requests a rate is one of errors."""
 STOLEN = 0.05
@@ -93,6 +96,8 @@ class Evidence:
     """How the probe fared; None where there was none, or where it is no witness."""
     connecting_share: float = 0.0
     """Of the requests whose response time has the making of a connection in it."""
+    network_share: float = 0.0
+    """What went over the network between the hosts, as a share of what it carried in a transfer."""
     ended_late_s: float = 0.0
     """How long after the end of an open load its last answer came."""
 
@@ -248,6 +253,8 @@ def _parallel(evidence: Evidence) -> Verdict:
         return Verdict(Limit.UNKNOWN, why)
     if evidence.saturated or evidence.crowded:
         return Verdict(Limit.SERVER if evidence.saturated else Limit.GENERATOR, "")
+    if evidence.network_share >= NETWORK_FULL:
+        return Verdict(Limit.NETWORK, "the network between the hosts was full")
     return stored or _unlimited(evidence)
 
 
@@ -292,6 +299,8 @@ def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
     """Return why a limit that is there cannot be named, or means nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
+    if evidence.network_share >= NETWORK_FULL and (evidence.saturated or evidence.crowded or stored):
+        return "the network between the hosts was full, and a side was busy"
     database = evidence.database
     if evidence.crowded and stored and database and (database.limited or not database.shared):
         return "generator and database were both busy"
@@ -381,6 +390,8 @@ def _said(evidence: Evidence) -> str:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
     if evidence.ended_late_s > LATE_S:
         parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
+    if evidence.network_share > 0:
+        parts.append(f"network {100 * evidence.network_share:.0f} % of what it carries")
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [takers(evidence.stolen_share, evidence.others_share)])])

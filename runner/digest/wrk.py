@@ -124,6 +124,25 @@ def add_up(results: Sequence[WrkResult]) -> WrkResult:
     )
 
 
+def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
+    """Return the results of several generators at the same time as one: counts, histograms and rates add up.
+
+    The duration is what makes the rate the sum of all rates; threads are the first one's.
+    """
+    if len(results) == 1:
+        return results[0]
+    rate = sum(result.requests / result.duration_s for result in results)
+    duration_s = sum(result.requests for result in results) / rate if rate else results[0].duration_s
+    begun_ns = results[0].ended_wall_ns - round(1e9 * results[0].duration_s)
+    return replace(
+        add_up(results),
+        ended_wall_ns=begun_ns + round(1e9 * duration_s),
+        duration_s=duration_s,
+        connections=sum(result.connections for result in results),
+        threads=results[0].threads,
+    )
+
+
 def _sum(histograms: Sequence[Histogram]) -> Histogram:
     values, places = np.unique(np.concatenate([values for values, _ in histograms]), return_inverse=True)
     counts = np.zeros(len(values), dtype=np.int64)

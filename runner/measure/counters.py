@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.measure.engine import get_json
+from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
 
@@ -28,31 +28,31 @@ def passive_opens() -> int | None:
     return int(dict(zip(lines[0][1:], lines[1][1:], strict=True))["PassiveOpens"])
 
 
-def settle(port: int) -> Counters:
+def settle(running: Running, counted: Callable[[], Counters]) -> Counters:
     """Return the counters once the server has finished what the warm-up left in its queues, or after SETTLE_S.
 
     wrk stops with a request under way on every connection: counted into the load, they would be strangers.
     """
     deadline = time.monotonic() + SETTLE_S
-    now = read_counters(port)
+    now = read_counters(running, counted)
     while time.monotonic() < deadline:
         time.sleep(0.05)
-        before, now = now, read_counters(port)
+        before, now = now, read_counters(running, counted)
         quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1
         if quiet and now.requests == before.requests:
             break
     return now
 
 
-def read_counters(port: int) -> Counters:
-    """Read the counters now; asking for them is itself one connection, and no counted request.
+def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
+    """Read the server's counters now, beside those that the kernel has `counted`; to ask is itself one connection.
 
     Any server is asked: one that keeps no counter answers something without it.
     """
-    stats = get_json(port, "/stats", timeout_s=10.0) or {}
+    stats = get_json(running.port, "/stats", timeout_s=10.0, address=running.address) or {}
     requests, connections = stats.get("requests"), stats.get("connections")
     return replace(
-        host_counters(),
+        counted(),
         requests=requests if isinstance(requests, int) else None,
         connections=connections if isinstance(connections, int) else None,
     )

@@ -55,7 +55,7 @@ class Database:
     @property
     def url(self) -> str:
         """Where it is, with the password."""
-        return f"postgres://lab:{self.password}@127.0.0.1:{self.running.port}/lab"
+        return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> Handed:
         """Return by what a server under test finds it."""
@@ -98,7 +98,7 @@ class Database:
 
     def _ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         try:
-            with _connect(self.running.port, self.password) as connection:
+            with _connect(self.running, self.password) as connection:
                 return connection.execute(query, parameters).fetchall()
         except psycopg.Error as error:
             raise LabError(f"PostgreSQL does not answer the lab: {_sentence(error)}.", exit_code=1) from None
@@ -142,10 +142,10 @@ def scram_verifier(password: str) -> str:
     return f"SCRAM-SHA-256${ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
 
-def _connect(port: int, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tuple[Any, ...]]:
     return psycopg.connect(
-        host="127.0.0.1",
-        port=port,
+        host=running.address,
+        port=running.port,
         user="lab",
         password=password,
         dbname="lab",
@@ -164,7 +164,7 @@ def _connected(
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
-            connection = _connect(running.port, password)
+            connection = _connect(running, password)
             break
         except psycopg.OperationalError as error:
             reason = _sentence(error)

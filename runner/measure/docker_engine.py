@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import resource
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
@@ -18,13 +20,11 @@ from docker.utils.build import tar
 from requests.exceptions import RequestException
 
 from runner.measure.cgroups import PERIOD_US
-from runner.measure.engine import Handed, Running, RunningDatabase, free_port
+from runner.measure.engine import LOOPBACK, Handed, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger, identity, lives, scratch, write_secrets
 from runner.measure.tools import find_program
 from runner.model import POSTGRES, CannotGoOnError, LabError, Server
 
-if TYPE_CHECKING:
-    from docker import DockerClient
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
@@ -44,7 +44,7 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     """
     binary = server.artifact is None or (server.folder / server.artifact).is_file()
     with contextlib.nullcontext() if binary else _placeholder(server):
-        return _build(
+        return build_image(
             client,
             server.name,
             context=_shared_context(server) if server.shared else _context(server.folder, ()),
@@ -57,12 +57,13 @@ def ensure_image(client: DockerClient, server: Server) -> str:
 def ensure_database_image(client: DockerClient) -> str:
     """Build PostgreSQL's image, on the official one or, where that cannot be had, a Debian base; return its id."""
     official = {} if _pulled(client, OFFICIAL_POSTGRES) else {"BASE": debian_base(client)}
-    return _build(client, DATABASE, _context(POSTGRES, ()), "Dockerfile", "", official)
+    return build_image(client, DATABASE, _context(POSTGRES, ()), "Dockerfile", "", official)
 
 
-def _build(
+def build_image(
     client: DockerClient, name: str, context: IO[bytes], dockerfile: str, target: str, arguments: dict[str, str]
 ) -> str:
+    """Build an image of a packed context (Docker's cache makes an unchanged one cheap) and return its id."""
     try:
         with context:
             image, _ = client.images.build(
@@ -175,17 +176,6 @@ TROUBLE = (DockerException, RequestException)
 """What docker-py raises: its errors, and those of the HTTP client below it."""
 
 
-def connect() -> DockerClient:
-    """Return a client of the Docker engine; DockerException where none answers."""
-    client = docker.from_env(timeout=60)
-    try:
-        client.ping()
-    except DockerException:
-        client.close()
-        raise
-    return client
-
-
 def sweep(client: DockerClient) -> list[str]:
     """Remove the lab's containers whose runner is dead, and no other; return what was removed, in words."""
     removed = []
@@ -197,52 +187,78 @@ def sweep(client: DockerClient) -> list[str]:
     return removed
 
 
+class Remote(Protocol):
+    """Another host, as the engine there needs it."""
+
+    role: str
+    engine: tuple[str, str]
+    """How the engine is reached, and the folder of its certificates, for who cleans up."""
+    address: str
+    clients: tuple[str, ...]
+    """Addresses that may connect to a database, as networks of one: `10.0.0.1/32`."""
+
+    def free_port(self) -> int:
+        """Return a port of the address that was free a moment ago."""
+
+    def load(self, make: Callable[[DockerClient], str]) -> str:
+        """Have an image made where images are made, and return its id once it is there."""
+
+    def watch(self, pid: int) -> None:
+        """Have a container's process ended there if this runner is gone."""
+
+
 class DockerEngine:
     """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy."""
 
     name = "docker"
 
-    def __init__(self, client: DockerClient, ledger: Ledger, reason: str) -> None:
+    def __init__(self, client: DockerClient, ledger: Ledger, reason: str, remote: Remote | None = None) -> None:
         self.reason = reason
         self._client = client
         self._ledger = ledger
+        self._remote = remote
+        self._address = remote.address if remote else LOOPBACK
         self._images: dict[str, str] = {}
 
     def prepare(self, server: Server) -> str | None:
         """Build the server's image; return its id (a sha256 digest)."""
-        self._images[server.name] = ensure_image(self._client, server)
-        return self._images[server.name]
+        return self._made(server.name, lambda client: ensure_image(client, server))
+
+    def _made(self, name: str, make: Callable[[DockerClient], str]) -> str:
+        self._images[name] = make(self._client) if self._remote is None else self._remote.load(make)
+        return self._images[name]
+
+    def _port(self) -> int:
+        return free_port() if self._remote is None else self._remote.free_port()
 
     @contextlib.contextmanager
     def started(self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path) -> Iterator[Running]:
         """Run the server's image read-only, without capabilities or privileges, as nobody, on `cpus`."""
-        port = free_port()
+        port = self._port()
         image = self._images[server.name]
-        env = {**handed.environment, "ADDR": f"127.0.0.1:{port}"} | ({} if server.contract else {"PORT": str(port)})
-        with (
-            scratch(self._ledger) as folder,
-            self._container(
-                server.name, image, cpus, env, log, write_secrets(folder, handed.secrets, NOBODY)
-            ) as container,
-        ):
+        env = {**handed.environment, "ADDR": f"{self._address}:{port}"}
+        env |= {} if server.contract else {"PORT": str(port)}
+        with self._container(server.name, image, cpus, env, log, handed.secrets) as container:
             yield Running(
                 int(container.attrs["State"]["Pid"]),
                 port,
                 lambda: _logged_exit(container, log),
                 lambda: _stop(container),
                 limit=lambda cores: _limit(container, cores),
+                address=self._address,
             )
 
     def prepare_database(self) -> str | None:
         """Build PostgreSQL's image; return its id (a sha256 digest)."""
-        self._images[DATABASE] = ensure_database_image(self._client)
-        return self._images[DATABASE]
+        return self._made(DATABASE, ensure_database_image)
 
     @contextlib.contextmanager
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
         """Run PostgreSQL's image like a server's; its cluster lies in a volume that goes with the container."""
-        port = free_port()
+        port = self._port()
         env = {"PGPORT": str(port), "LAB_VERIFIER": verifier}
+        if self._remote is not None:
+            env |= {"LAB_ADDRESS": self._address, "LAB_CLIENTS": " ".join(self._remote.clients)}
         with self._container(DATABASE, self._images[DATABASE], cpus, env, log) as container:
 
             def restart() -> None:
@@ -259,6 +275,7 @@ class DockerEngine:
                 container.unpause,
                 restart,
                 limit=lambda cores: _limit(container, cores),
+                address=self._address,
             )
 
     @contextlib.contextmanager
@@ -269,20 +286,42 @@ class DockerEngine:
         cpus: tuple[int, ...],
         env: dict[str, str],
         log: Path,
-        secrets: Mapping[str, Path] = MappingProxyType({}),
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Container]:
         inside = {variable: f"{SECRETS}/{variable}" for variable in secrets}
-        mounts = [
-            docker.types.Mount(inside[variable], str(path), type="bind", read_only=True)
-            for variable, path in secrets.items()
-        ]
+        with contextlib.ExitStack() as stack:
+            mounts = []
+            if secrets and self._remote is None:
+                paths = write_secrets(stack.enter_context(scratch(self._ledger)), secrets, NOBODY)
+                mounts = [
+                    docker.types.Mount(inside[variable], str(path), type="bind", read_only=True)
+                    for variable, path in paths.items()
+                ]
+            elif secrets:  # a volume that goes with the container: no file of this machine is there
+                mounts = [docker.types.Mount(SECRETS, None, type="volume")]
+            yield from self._run(name, image, cpus, {**env, **inside}, mounts, log, secrets)
+
+    def _run(
+        self,
+        name: str,
+        image: str,
+        cpus: tuple[int, ...],
+        env: dict[str, str],
+        mounts: list[docker.types.Mount],
+        log: Path,
+        secrets: Mapping[str, str],
+    ) -> Iterator[Container]:
         try:
-            container = self._create(name, image, cpus, {**env, **inside}, mounts)
+            container = self._create(name, image, cpus, env, mounts)
         except TROUBLE as error:
             raise self._failure(f"Docker could not create a container of {name}", error) from None
         try:
+            if secrets and self._remote is not None:
+                container.put_archive(SECRETS, _packed(secrets))
             container.start()
             container.reload()
+            if self._remote is not None:
+                self._remote.watch(int(container.attrs["State"]["Pid"]))
             yield container
         except TROUBLE as error:
             raise self._failure(f"The Docker engine failed with {name}", error) from None
@@ -296,7 +335,8 @@ class DockerEngine:
         try:
             self._client.ping()
         except TROUBLE:
-            return CannotGoOnError("The Docker engine has gone: start it again.")
+            whose = f" of the {self._remote.role}" if self._remote else ""
+            return CannotGoOnError(f"The Docker engine{whose} has gone: start it again.")
         reason = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
         return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
 
@@ -304,7 +344,8 @@ class DockerEngine:
         self, name: str, image: str, cpus: tuple[int, ...], env: dict[str, str], mounts: list[docker.types.Mount]
     ) -> Container:
         # An engine that was started like this runner cannot give more than the runner itself may have.
-        files = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        here = OPEN_FILES if self._remote else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = min(OPEN_FILES, here)
         container = self._client.containers.create(
             image,
             name=f"bench-{name}-{token_hex(4)}",
@@ -325,8 +366,19 @@ class DockerEngine:
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
             detach=True,
         )
-        self._ledger.add("container", id=container.id)
+        self._ledger.add("container", id=container.id, **({"engine": self._remote.engine} if self._remote else {}))
         return container
+
+
+def _packed(secrets: Mapping[str, str]) -> bytes:
+    """Return a tar of a file for each secret, which only a server's user can read."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar_file:
+        for name, value in secrets.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.uid, entry.gid = len(value.encode()), 0o400, NOBODY, NOBODY
+            tar_file.addfile(entry, io.BytesIO(value.encode()))
+    return packed.getvalue()
 
 
 def _limit(container: Container, cores: float) -> None:

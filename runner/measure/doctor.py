@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.calibration import Calibration, Ceiling, load_calibration
 from runner.fingerprint import fingerprint
@@ -11,11 +12,17 @@ from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import idle_cpus
 from runner.measure.idle import remedy as remedy_of_idle
-from runner.measure.leftovers import ledger
+from runner.measure.leftovers import ledger, watching
 from runner.measure.tools import find_program, find_tool, remedy
 from runner.model import LabError
 from runner.planning.catalog import load_server, server_names
+from runner.planning.hosts import Hosts
 
+if TYPE_CHECKING:
+    from runner.measure.fleet import Place
+
+LEAST_FREE = 2**30
+"""On a host's disk, for the raw samples of its generator."""
 CLOSE_OPENS = 4 * CLOSE_RPS
 """What a close-mode load of 3 s and its warm-up may open."""
 
@@ -41,6 +48,48 @@ def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_O
         _idle(),
         _shares(),
         _calibration(server_cpus),
+    ]
+
+
+def examine_hosts(hosts: Hosts, say: Callable[[str], None], connections: int = 3000) -> list[Diagnosis]:
+    """Return what matters of each host, by its roles; LabError where one cannot be reached or used."""
+    found = []
+    with ledger() as book, watching(book):
+        from runner.measure.fleet import FleetIdle, open_fleet  # noqa: PLC0415 - slow to import
+
+        with open_fleet(hosts, book, say) as fleet:
+            for place in fleet.places.values():
+                found += _host(place)
+            if fleet.transfer_bytes_s is not None:
+                rate = 8 * fleet.transfer_bytes_s / 1e9
+                text = f"the slowest way between a generator and the server carries {rate:.2g} Gbit/s"
+                found.append(Diagnosis("network", "ok", text))
+            idle = FleetIdle([place.station for place in fleet.places.values()])
+            idle.ask("polling")
+            text = f"cannot be kept awake: {idle.problem}" if idle.problem else "can be kept awake on every host"
+            found.append(Diagnosis("idle CPUs", "warning" if idle.problem else "ok", text))
+            for role, hazards in fleet.hazards(connections, CLOSE_OPENS).items():
+                found += [
+                    Diagnosis(f"{role}: {each.subject}", "ok" if each.harmless else "warning", each.text)
+                    for each in hazards
+                ]
+    return found
+
+
+def _host(place: Place) -> list[Diagnosis]:
+    facts, station = place.said["facts"], place.station
+    version, clock = place.client.version(), station.clock
+    machine_words = (
+        f"engine {version.get('Version')} ({place.architecture}), {facts['cpu_model']}, of {facts['cpus']} CPUs "
+        f"{machine.cpu_list(place.cpus)}, {(facts['memory_bytes'] or 0) / 2**30:.0f} GiB, Linux {facts['kernel']}, "
+        f"control groups version {facts['cgroup_version']}"
+    )
+    apart = f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± {clock.error_ns / 1e6:.3g} ms"
+    free = station.ask("room")
+    return [
+        Diagnosis(place.role, "ok", machine_words),
+        Diagnosis(f"{place.role}: clock", "ok", apart),
+        Diagnosis(f"{place.role}: disk", "ok" if free > LEAST_FREE else "warning", f"{free / 2**30:.1f} GiB free"),
     ]
 
 
@@ -86,7 +135,7 @@ def _best(calibration: Calibration) -> list[Ceiling]:
 def _docker() -> Diagnosis:
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
-    from runner.measure.docker_engine import connect  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
 
     try:
         client = connect()

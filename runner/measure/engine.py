@@ -54,7 +54,7 @@ class Running:
 
 @dataclass(frozen=True)
 class RunningDatabase(Running):
-    """A started PostgreSQL on 127.0.0.1, and what can be done to it."""
+    """A started PostgreSQL, and what can be done to it."""
 
     pause: Callable[[], None]
     """Stop all its processes where they are: it accepts connections and says nothing."""
@@ -98,8 +98,8 @@ class Engine(Protocol):
         """Start a fresh cluster on `cpus`, its role `lab` with `verifier`; nothing of it outlives the context."""
 
 
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago.
+def free_port(address: str = LOOPBACK) -> int:
+    """Return a port of an address of this machine that was free a moment ago.
 
     It lies below the kernel's range for outgoing connections: no client of a close-mode load can take it, nor
     connect to itself.
@@ -107,24 +107,24 @@ def free_port() -> int:
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
         port = random.randrange(10_000, low)  # noqa: S311 - not a secret
-        with socket.socket() as probe:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((LOOPBACK, port))
+                probe.bind((address, port))
             except OSError:
                 continue
             return port
-    raise LabError(f"No free port on 127.0.0.1 between 10000 and {low}.", exit_code=1)
+    raise LabError(f"No free port on {address} between 10000 and {low}.", exit_code=1)
 
 
 DEADLINE_S = 15.0
 
 
-def get_json(port: int, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
-    """GET a path on 127.0.0.1 over a fresh connection; None unless it answers 200 with a JSON object in time."""
+def get_json(port: int, path: str, timeout_s: float = 2.0, *, address: str = LOOPBACK) -> dict[str, object] | None:
+    """GET a path over a fresh connection; None unless it answers 200 with a JSON object in time."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as channel:
-            response = _get(channel, path, f"127.0.0.1:{port}")
+        with socket.create_connection((address, port), timeout=timeout_s) as channel:
+            response = _get(channel, path, f"{address}:{port}")
         value = json.loads(response.body) if response.status == 200 else None
     except (OSError, ValueError):
         return None
@@ -197,7 +197,7 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
     deadline = time.monotonic() + deadline_s
     answer: dict[str, object] | None = None
     while time.monotonic() < deadline:
-        answer = get_json(running.port, "/health")
+        answer = get_json(running.port, "/health", address=running.address)
         if answer is not None and answer.get("nonce") == nonce:
             return
         _require_running(name, running, log)

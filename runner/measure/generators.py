@@ -16,7 +16,7 @@ from typing import Literal
 from runner.measure.engine import Running
 from runner.measure.leftovers import temporary
 from runner.measure.memory import allowed_bytes
-from runner.model import OWN, OWN_SCRIPT, Cell, LabError, Workload
+from runner.model import OWN, OWN_SCRIPT, Cell, LabError, Share, Workload
 from runner.store import RunFolder, sha256
 
 K6_SYSTEM_TAGS = "status,error_code"
@@ -28,6 +28,7 @@ k6 has used this much; else at four times the live heap rather than two."""
 _BYTES_A_USER = 200_000
 _BYTES_AN_ITERATION = 14_000
 WRK_TIMEOUT_S = 10
+WHOLE = Share()
 SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
 SLOWEST_OWN_RPS = 20
@@ -79,20 +80,24 @@ class Shot:
     """What the script finds in its environment besides."""
 
     @classmethod
-    def of(cls, workload: Workload, tool: Path, port: int, tag: str) -> Shot:
-        """Return the workload's request to a server on `port`, with `tag` in its body's place for it."""
-        url = f"http://127.0.0.1:{port}{workload.path}"
+    def of(cls, workload: Workload, tool: Path, port: int, tag: str, address: str = "127.0.0.1") -> Shot:
+        """Return the workload's request to a server, with `tag` in its body's place for it."""
+        url = f"http://{address}:{port}{workload.path}"
         body = workload.body.replace("{tag}", tag)
-        return cls(tool, workload.script, url, workload.method, workload.path, body)
+        return cls(tool, workload.script, url, workload.method, workload.path, body, address)
 
 
-def measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output = "samples") -> Command:
-    """Return the command of the measured load; its raw files go to `files`, by the names in OF_GENERATORS.
+def measured(
+    cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output = "samples", share: Share = WHOLE
+) -> Command:
+    """Return the command of a generator's `share` of the measured load.
 
-    `output` is for k6 only.
+    Its raw files go to `files`, by the names in OF_GENERATORS. `output` is for k6 only.
     """
     if cell.tool == "k6":
-        return _k6_measured(cell, shot, files, output)
+        command = _k6_measured(cell, shot, files, output)
+        return replace(command, argv=(*command.argv[:-1], *_segment(share), command.argv[-1]))
+    cell = share.of(cell)
     if cell.tool == "vegeta":
         return _vegeta(cell, shot, files)
     return _wrk(cell, shot, files["wrk.json"], cell.duration_s or 1.0)
@@ -112,6 +117,18 @@ def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
     if cell.tool == "vegeta":
         return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
     return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
+
+
+def _segment(share: Share) -> tuple[str, ...]:
+    """Return k6's options for one generator's share."""
+    if share.count == 1:
+        return ()
+    ends = ["0", *(f"{number}/{share.count}" for number in range(1, share.count)), "1"]
+    whole = ",".join(ends)
+    return (
+        f"--execution-segment={ends[share.number - 1]}:{ends[share.number]}",
+        f"--execution-segment-sequence={whole}",
+    )
 
 
 def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder: Path) -> dict[str, str]:
@@ -255,7 +272,7 @@ ALL_4, ALL_6 = IPv4Network("0.0.0.0/0"), IPv6Network("::/0")
 def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
     """Return what a load sends to a server, or, with `probing`, what the probe beside it does."""
     if workload.name not in OWN:
-        return Shot.of(workload, tool, running.port, tag)
+        return Shot.of(workload, tool, running.port, tag, running.address)
     path = workload.probe_path if probing and workload.probe_path is not None else workload.path
     more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
     if workload.name == OWN_SCRIPT:

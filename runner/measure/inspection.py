@@ -11,13 +11,14 @@ from pathlib import Path
 from runner.contract import check_contract
 from runner.measure import machine
 from runner.measure.database import Database, serving
-from runner.measure.engine import Engine, EngineChoice, Handed, wait_ready
+from runner.measure.engine import LOOPBACK, Engine, EngineChoice, Handed, wait_ready
 from runner.measure.lab import open_lab
 from runner.measure.leftovers import temporary
 from runner.measure.subjects import Source, open_files, source_of
 from runner.measure.tools import build
 from runner.measurement import Placement
 from runner.model import Check, LabError, Server
+from runner.planning.hosts import Hosts
 
 POOL_SIZE = 8
 """Small enough for the checks to exhaust it."""
@@ -85,14 +86,15 @@ def _checks(
         handed |= database.handed_to(server) | Handed({"DB_POOL_SIZE": str(POOL_SIZE)})
     with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
-        subject = source_of(running.pid)
+        here = running.address == LOOPBACK  # what /proc says of a process on another host cannot be read from here
+        subject = source_of(running.pid) if here else None
         checks = check_contract(
-            "127.0.0.1",
+            running.address,
             running.port,
             server,
             nonce,
-            resident_bytes=lambda: _resident_bytes(subject),
-            open_files=lambda: open_files(running.pid),
+            resident_bytes=None if subject is None else lambda: _resident_bytes(subject),
+            open_files=(lambda: open_files(running.pid)) if here else None,
             database=database,
             pool_size=POOL_SIZE,
         )
@@ -108,11 +110,13 @@ def _resident_bytes(subject: Source) -> int | None:
         return None
 
 
-def inspect_all(servers: Sequence[Server], choice: EngineChoice, say: Callable[[str], None]) -> list[Inspection]:
-    """Inspect each server in turn, on the CPUs that a campaign would give it."""
-    placement = machine.place(1, 1)
+def inspect_all(
+    servers: Sequence[Server], choice: EngineChoice, say: Callable[[str], None], hosts: Hosts | None = None
+) -> list[Inspection]:
+    """Inspect each server in turn, on the CPUs that a campaign would give it, here or on the hosts of a file."""
     found = []
-    with open_lab(choice) as opened:
+    with open_lab(choice, (), hosts, say) as opened:
+        placement = opened.fleet.place(1, 1) if opened.fleet else machine.place(1, 1)
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
         for server in servers:
             say(f"Checking {server.name} …")

@@ -8,17 +8,23 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from runner.measure.attached import AttachedEngine
 from runner.measure.engine import Engine, EngineChoice
 from runner.measure.idle import IdleCpus, idle_cpus
 from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary, watching
 from runner.measure.process_engine import ProcessEngine
+from runner.measure.sites import Sites
 from runner.model import LabError, UserApi
+from runner.planning.hosts import Hosts
 from runner.store import lab_root, public
+
+if TYPE_CHECKING:
+    from runner.measure.fleet import Fleet
 
 ONE_A_MACHINE = "\0web-bench-lab"
 
@@ -30,23 +36,49 @@ class Lab:
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
+    here: Sites
     reaped: tuple[str, ...]
     """What was left by runs that died, and is now gone."""
     warnings: tuple[str, ...]
     """What else on this machine measures."""
+    fleet: Fleet | None = None
+    """The hosts, where there are others than this machine."""
+
+    @property
+    def sites(self) -> Sites:
+        """Who is where."""
+        return self.fleet.sites if self.fleet else self.here
+
+
+def _say_nothing(_: str) -> None:
+    """Say nothing."""
 
 
 @contextlib.contextmanager
-def open_lab(choice: EngineChoice, owns: Sequence[UserApi] = ()) -> Iterator[Lab]:
+def open_lab(
+    choice: EngineChoice,
+    owns: Sequence[UserApi] = (),
+    hosts: Hosts | None = None,
+    say: Callable[[str], None] = _say_nothing,
+) -> Iterator[Lab]:
     """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
 
-    Servers of `owns` that run already need no engine of `choice`, and are left running. SIGTERM and SIGHUP end
-    it as Ctrl-C does. A second lab in one checkout is refused: two would measure each other.
+    Servers of `owns` that run already need no engine of `choice`, and are left running; with `hosts` their engines are
+    used. SIGTERM and SIGHUP end it as Ctrl-C does. A second lab in one checkout is refused: two would measure each
+    other.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
-        with ledger() as book, watching(book), _engine(choice, book, owns, reaped) as engine, idle_cpus() as idle:
-            yield Lab(engine, book, idle, tuple(reaped), warnings)
+        with ledger() as book, watching(book):
+            if hosts is not None:
+                from runner.measure.fleet import FleetIdle, open_fleet  # noqa: PLC0415 - docker-py is slow to import
+
+                with open_fleet(hosts, book, say) as fleet:
+                    awake = FleetIdle([place.station for place in fleet.places.values()])
+                    yield Lab(fleet, book, awake, Sites.here(book), tuple(reaped), warnings, fleet)
+                return
+            with _engine(choice, book, owns, reaped) as engine, idle_cpus() as idle:
+                yield Lab(engine, book, idle, Sites.here(book), tuple(reaped), warnings)
 
 
 @contextlib.contextmanager
@@ -116,7 +148,8 @@ def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[UserApi], reaped:
     # docker-py takes 0.2 s to import, which a run of plain processes need not wait for.
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.docker_engine import DockerEngine, connect, sweep  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
+    from runner.measure.docker_engine import DockerEngine, sweep  # noqa: PLC0415
 
     try:
         client = connect()
@@ -147,11 +180,12 @@ def clean_up() -> list[str]:
     return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
 
 
-def clean_up_all() -> list[str]:
-    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists."""
+def clean_up_all(hosts: Hosts | None = None) -> list[str]:
+    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists, on `hosts` too."""
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.docker_engine import connect, sweep  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
+    from runner.measure.docker_engine import sweep  # noqa: PLC0415
 
     removed = clean_up()
     with contextlib.suppress(DockerException):
@@ -160,4 +194,8 @@ def clean_up_all() -> list[str]:
             removed += sweep(client)
         finally:
             client.close()
+    if hosts is not None:
+        from runner.measure.fleet import reap_fleet  # noqa: PLC0415
+
+        removed += reap_fleet(hosts)
     return removed

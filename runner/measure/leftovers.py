@@ -175,7 +175,7 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
     if kind == "process" and same_boot:
         return [f"process {pid}" for pid in kill_session(entry["pid"], entry["start"])]
     if kind == "container":
-        return _remove_container(entry["id"])
+        return _remove_container(entry["id"], entry.get("engine"))
     if kind == "folder" and Path(entry["path"]).name.startswith(PREFIX) and Path(entry["path"]).is_dir():
         shutil.rmtree(entry["path"], ignore_errors=True)
         return [f"folder {entry['path']}"]
@@ -224,13 +224,15 @@ def kill_session(leader: int, started: int | None, within_s: float = 5.0) -> lis
     return list(killed)
 
 
-def _remove_container(container_id: str) -> list[str] | None:
-    import docker  # noqa: PLC0415 - the reaper of the process engine must not pay for it
+def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
+    # The reaper of the process engine must not pay for docker-py.
     from docker.errors import DockerException, NotFound  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415
 
+    from runner.measure.connecting import connect  # noqa: PLC0415
+
     try:
-        client = docker.from_env(timeout=20)
+        client = connect(*(engine or ()))
         try:
             client.containers.get(container_id).remove(force=True, v=True)
         finally:

@@ -1,161 +1,65 @@
 """Run a load beside its observers: the generator on its CPUs, the sampler and the probe with it.
 
-Sampler and probe are processes driven by JSON lines, whose samples are written here, as the sampler itself must not
-import pyarrow: 0.8 s and 50 MB a trial.
+What sampler and probe saw is written here: they themselves do not import pyarrow.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
-import os
-import select
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.calibration import Calibration
 from runner.measure import generators
-from runner.measure.engine import Engine
+from runner.measure.engine import Engine, Running
 from runner.measure.generators import Shot
 from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger, scratch
-from runner.measure.process_engine import pinned
-from runner.measurement import PROBE_HZ, Placement
-from runner.model import Cell, LabError, Server, Subject
+from runner.measure.instruments import Probe, Sampler
+from runner.measure.leftovers import Ledger
+from runner.measure.sites import Clock, Load, Loaded, Site, Sites
+from runner.measurement import PROBE_HZ, Between, Placement
+from runner.model import Cell, LabError, Server, Share, Subject
 from runner.store import replacing
-
-PATIENCE_S = 60.0
-"""An instrument answers within milliseconds, the sampler's last answer within a second: it writes its samples."""
-AnInstrument = TypeVar("AnInstrument", bound="Instrument")
-
-
-class Instrument:
-    """A running instrument: it answers each command with one line."""
-
-    name: str
-    """The module of runner.measure that it runs."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def tell(self, command: Mapping[str, Any]) -> str:
-        """Send a command and return the answer; LabError where the instrument has ended before its time."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-            if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
-                raise LabError(f"The {self.name} did not answer within {PATIENCE_S:.0f} s.", exit_code=1)
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            raise LabError(f"The {self.name} ended before its time.", exit_code=1)
-        return answer.strip()
-
-
-@contextlib.contextmanager
-def instrument(kind: type[AnInstrument], hz: float, cpus: Sequence[int], ledger: Ledger) -> Iterator[AnInstrument]:
-    """Run an instrument on `cpus`, `hz` times a second; the end of its standard input ends it, at last a kill."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"runner.measure.{kind.name}", str(hz), ",".join(map(str, cpus))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    ledger.add_process(process.pid)
-    try:
-        yield kind(process)
-    finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
 
 _TYPES = {"subject": pa.string(), "source": pa.string(), "gc_pause_total_ms": pa.float64(), "gc_cpu_s": pa.float64()}
 """Column types; whole numbers where nothing is said."""
 
 
-class Sampler(Instrument):
-    """The runner's handle on the sampling process."""
-
-    name = "sampler"
-
-    def add(self, subject: str, pid: int, *, alone: bool = True, cpus: Sequence[int] | None = None) -> None:
-        """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row.
-
-        Where it is not `alone` in its group, it is the tree. With `cpus`, those that it was given, each row says how
-        many others the process may use. A subject of the same name is sampled no more.
-        """
-        self.tell({"add": subject, "pid": pid, "alone": alone, "cpus": cpus})
-
-    def poll(self, subject: str, port: int) -> None:
-        """Ask a server's /stats as well from now on, over one connection kept open; of another one no more."""
-        self.tell({"poll": port, "of": subject})
-
-    def pause(self) -> None:
-        """Ask no server's /stats any more."""
-        self.tell({"poll": None})
-
-    def stop(self) -> pa.Table:
-        """Have a last row taken; return all rows of all subjects, the columns of resources.parquet."""
-        rows = json.loads(self.tell({"stop": True}))
-        return pa.table({name: pa.array(values, _TYPES.get(name, pa.int64())) for name, values in rows.items()})
+HERE = Clock()
+Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
+"""What a sampler returned, by column; the names that its subjects are to have; and its host's clock."""
 
 
-def write_rows(rows: pa.Table, names: Mapping[str, Subject], out: Path) -> None:
-    """Write the rows of the subjects in `names`, under the names that it gives them, to `out` (resources.parquet)."""
-    subjects = rows["subject"].to_pylist()
-    renamed = pa.array([names.get(subject) for subject in subjects], pa.string())
-    chosen = rows.set_column(rows.schema.get_field_index("subject"), "subject", renamed).filter(renamed.is_valid())
+def write_rows(parts: Sequence[Sampled], out: Path) -> None:
+    """Write the rows of the named subjects to `out` (resources.parquet), with times of this machine's clock."""
+    tables = []
+    for sampled, names, clock in parts:
+        columns = {**sampled, "mono_ns": [at - clock.offset_ns for at in sampled["mono_ns"]]}
+        columns["subject"] = [names.get(subject) for subject in sampled["subject"]]
+        rows = pa.table({name: pa.array(values, _TYPES.get(name, pa.int64())) for name, values in columns.items()})
+        tables.append(rows.filter(rows["subject"].is_valid()))
     with replacing(out) as temporary:
-        pq.write_table(chosen, temporary, compression="zstd")
+        pq.write_table(pa.concat_tables(tables), temporary, compression="zstd")
 
 
-class Probe(Instrument):
-    """The runner's handle on the probing process."""
-
-    name = "probe"
-
-    def begin(self, shot: Shot, port: int) -> None:
-        """Send the first request to a server, and from now on one after the other."""
-        request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
-        self.tell({**request, "port": port, "address": shot.address})
-
-    def pause(self) -> dict[str, Any]:
-        """Send no more, once the answers are there; return the samples by column and what they cost."""
-        return dict(json.loads(self.tell({"pause": True})))
-
-
-def write_samples(answers: Sequence[dict[str, Any]], out: Path) -> None:
+def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock = HERE) -> None:
     """Write what one or more `pause` returned to `out` (probe.parquet); the probe's CPU time is its metadata.
 
-    `series` counts the answers from 0.
+    `series` counts the answers from 0. Times of the probe's `clock` become times of this machine's.
     """
     cost = {name: str(sum(answer[name] for answer in answers)) for name in ("cpu_ns", "lived_ns")}
     tables = []
     for series, answer in enumerate(answers):
         samples = {**answer["samples"], "series": [series] * len(answer["samples"]["status"])}
+        for name in ("scheduled_ns", "sent_ns", "received_ns"):
+            samples[name] = [at - clock.offset_ns for at in samples[name]]
         tables.append(pa.table({name: pa.array(values, pa.int64()) for name, values in samples.items()}))
     with replacing(out) as temporary:
         pq.write_table(pa.concat_tables(tables).replace_schema_metadata(cost), temporary, compression="zstd")
@@ -184,96 +88,122 @@ class Bench:
     calibration: Calibration | None
     """The generators' ceilings; None where this machine has none that is valid."""
     idle: IdleCpus
+    sites: Sites
+    """Where servers, generators and instruments run."""
     observers: Observers = field(default_factory=Observers)
+    host_cpus: int | None = None
+    """All CPUs of the server's machine."""
 
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """Each generator's part of a load."""
+        return Share.all(len(self.sites.generators))
 
-@dataclass(frozen=True)
-class Loaded:
-    """Exit code and times of a measured load, as LoadFacts has them."""
-
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
+    def cpus_of(self, site: Site) -> tuple[int, ...]:
+        """Return the CPUs of generators and instruments in a place: on the server's host those that are not its."""
+        return self.sites.cpus.get(site.name, self.placement.generator)
 
 
 class Watchers:
-    """The sampler and the probe beside the loads of one or more servers; each may be left out (Observers)."""
+    """A sampler in each place, and the probe, beside the loads of one or more servers; each may be left out."""
 
-    def __init__(self, sampler: Sampler | None, probe: Probe | None) -> None:
-        self.sampler = sampler
+    def __init__(self, samplers: Mapping[Site, Sampler], probe: Probe | None) -> None:
+        self.samplers = samplers
         self._probe = probe
+        self._polling: Sampler | None = None
 
-    def begin(self, subject: str, server: Server, port: int, shot: generators.Shot) -> None:
+    def add(self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None) -> None:
+        """Sample a server or a database from now on."""
+        if site in self.samplers:
+            self.samplers[site].add(subject, running.pid, alone=running.alone, cpus=cpus)
+
+    def begin(self, site: Site, subject: str, server: Server, running: Running, shot: Shot) -> None:
         """Turn to a server that is about to be loaded: ask its /stats, and probe it by `shot`."""
-        if self.sampler is not None and "stats" in server.implements:
-            self.sampler.poll(subject, port)
+        if site in self.samplers and "stats" in server.implements:
+            self._polling = self.samplers[site]
+            self._polling.poll(subject, running.address, running.port)
         if self._probe is not None:
-            self._probe.begin(shot, port)
+            request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
+            self._probe.begin({**request, "port": running.port, "address": shot.address})
 
     def end(self) -> dict[str, Any] | None:
         """Leave the server alone again; return what the probe saw."""
         seen = None if self._probe is None else self._probe.pause()
-        if self.sampler is not None:
-            self.sampler.pause()
+        if self._polling is not None:
+            self._polling.pause()
+            self._polling = None
         return seen
 
 
 @contextlib.contextmanager
 def watching(bench: Bench) -> Iterator[Watchers]:
-    """Start the observers that `bench` asks for, on the generator's CPUs."""
-    cpus, observers, book = bench.placement.generator, bench.observers, bench.ledger
+    """Start the observers that `bench` asks for, each on the CPUs that the lab's instruments have in its place."""
+    observers, sites, hz = bench.observers, bench.sites, bench.sample_hz
     with contextlib.ExitStack() as stack:
-        sampler = stack.enter_context(instrument(Sampler, bench.sample_hz, cpus, book)) if observers.sampler else None
-        probe = stack.enter_context(instrument(Probe, PROBE_HZ, cpus, book)) if observers.probe else None
-        yield Watchers(sampler, probe)
+        samplers = {}
+        for site in sites.all if observers.sampler else ():
+            samplers[site] = Sampler(stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site))))
+        probe = None
+        if observers.probe:
+            cpus = bench.cpus_of(sites.probe)
+            probe = Probe(stack.enter_context(sites.probe.instrument("probe", PROBE_HZ, cpus)))
+        yield Watchers(samplers, probe)
 
 
-def warm_up(bench: Bench, cell: Cell, shot: generators.Shot, folder: Path) -> None:
-    """Run a load that leaves nothing but its log in `folder`."""
-    with scratch(bench.ledger) as thrown_away:
-        command = generators.warmup(cell, shot, thrown_away)
-        code = generate(bench, command, folder / "generator.log", None).generator_exit
-    if code == -signal.SIGKILL:
+def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
+    """Run a load that leaves nothing but its log, from every generator."""
+    with contextlib.ExitStack() as stack:
+        commands = []
+        for share, site in zip(bench.shares, bench.sites.generators, strict=True):
+            folder = stack.enter_context(site.folder())
+            commands.append(generators.warmup(share.of(cell), site.shot(shot), folder))
+        loads, _ = generate(bench, commands, [{}] * len(commands), [log] * len(commands), None)
+    if any(each.generator_exit == -signal.SIGKILL for each in loads):
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
 
 
-def generate(bench: Bench, command: generators.Command, log: Path, sampler: Sampler | None) -> Loaded:
-    """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
-    cpus = bench.placement.generator
-    folder = Path(tempfile.gettempdir())
-    with pinned("load", command.argv, cpus=cpus, env=env, folder=folder, log=log, ledger=bench.ledger) as process:
-        if sampler is not None:
-            sampler.add("generator", process.pid, cpus=cpus)
-        started = time.time_ns(), time.monotonic_ns()
-        process.release()
+AHEAD_S = 0.5
+"""How long before several generators begin they are told when: longer than it takes to start them."""
+
+
+def generate(
+    bench: Bench,
+    commands: Sequence[generators.Command],
+    files: Sequence[Mapping[str, Path]],
+    logs: Sequence[Path],
+    watchers: Watchers | None,
+) -> tuple[tuple[Loaded, ...], Between | None]:
+    """Run every generator's command to its end, all from the same instant on; `files` says where its files go here.
+
+    Return each one's load, and what was between the hosts.
+    """
+    sites = bench.sites
+    for site in sites.all:
+        site.look_at_clock()
+    network = sites.server.network()
+    begin = None if len(commands) == 1 else time.monotonic_ns() + round(1e9 * AHEAD_S)
+    waits = []
+    for site, command, wanted, log in zip(sites.generators, commands, files, logs, strict=True):
+        sampler = None if watchers is None else watchers.samplers.get(site)
+        waits.append(site.load(Load(command, bench.cpus_of(site), wanted, log, begin), sampler))
+    loads = _all(waits)
+    if sites.transfer_bytes_s is None:
+        return loads, None
+    rose = {name: value - network[name] for name, value in sites.server.network().items()}
+    moved = max(site.look_at_clock() for site in sites.all)
+    error = max(site.clock.error_ns for site in sites.all)
+    counts = (rose["received"], rose["sent"], rose["segments"], rose["retransmitted"])
+    return loads, Between(error, moved, *counts, sites.transfer_bytes_s, sites.generator_hosts)
+
+
+def _all(waits: Sequence[Callable[[], Loaded]]) -> tuple[Loaded, ...]:
+    """Wait for every load, also where one has failed: its error is raised when none is under way any more."""
+    loads, errors = [], []
+    for wait in waits:
         try:
-            if command.interrupt_after_s is not None:
-                time.sleep(command.interrupt_after_s)
-                process.popen.send_signal(signal.SIGINT)
-            code = process.popen.wait(timeout=command.timeout_s)
-        except subprocess.TimeoutExpired:
-            name = Path(command.argv[0]).name
-            raise LabError(
-                f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
-            ) from None
-        loaded = Loaded(code, *started, time.time_ns(), time.monotonic_ns())
-    if code == 0:
-        _write_out(command)
-    return loaded
-
-
-def _write_out(command: generators.Command) -> None:
-    """Turn a generator's results into its raw files; LabError where one cannot be."""
-    for argv, out in command.after:
-        with replacing(out) as temporary, temporary.open("wb") as plain, contextlib.ExitStack() as stack:
-            packed = out.suffix == ".gz"
-            file = stack.enter_context(gzip.GzipFile("", "wb", 1, plain, mtime=0)) if packed else plain
-            done = subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S)
-            file.write(done.stdout)
-        if done.returncode:
-            raise LabError(f"{argv[0]} {argv[1]} failed: {done.stderr.decode(errors='replace')[-200:]}.", exit_code=1)
-    for result in {argv[-1] for argv, _ in command.after}:
-        Path(result).unlink()
+            loads.append(wait())
+        except LabError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return tuple(loads)

@@ -34,10 +34,10 @@ class StatsPoll:
     A saturated server answers late; the next question waits until then, and the sampler never does.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
         with contextlib.suppress(OSError):  # a server that has just died is not the sampler's affair
-            self._channel = socket.create_connection(("127.0.0.1", port), timeout=2.0)
+            self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
         self._reader = ResponseReader()
         self._asked = False
@@ -166,7 +166,7 @@ class _Watch:
         if "poll" in command:
             if self._poll is not None:
                 self._poll.close()
-            self._poll = None if command["poll"] is None else StatsPoll(command["poll"])
+            self._poll = None if command["poll"] is None else StatsPoll(command["address"], command["poll"])
             self._polled = command.get("of", "")
         return "stop" not in command
 

@@ -6,7 +6,6 @@ A single trial is a session of one server with one load.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,15 +14,16 @@ from typing import Any
 
 from runner.contract import quick_check
 from runner.measure import generators
-from runner.measure.counters import host_counters, passive_opens, read_counters, settle
+from runner.measure.counters import read_counters, settle
 from runner.measure.database import Database, serving
-from runner.measure.engine import UNKNOWN_PID, Handed, Running, require_answer, wait_answer, wait_ready
-from runner.measure.generators import shot_of
-from runner.measure.loading import Bench, Loaded, Watchers, generate, warm_up, watching, write_rows, write_samples
-from runner.measure.memory import Kills, kills
-from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Placement, Slice, ended
+from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Handed, Running, require_answer, wait_answer, wait_ready
+from runner.measure.generators import Shot, shot_of
+from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
+from runner.measure.memory import Kills
+from runner.measure.sites import Loaded, Site, Sites
+from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Part, Placement, Slice, ended
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
-from runner.store import OF_GENERATORS, public, slice_name
+from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
 """What the rows of the measured load carry as firmware, with the slice's number; the cluster is the trial's own."""
@@ -115,7 +115,7 @@ def measure(
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
         for live in lives.values():
-            _stop(live)
+            _stop(bench, live)
     return failed | {name: live.error or _measurement(bench, live, loads) for name, live in lives.items()}
 
 
@@ -142,7 +142,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         log = folder / "server.log"
         running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
-        killed = kills(running.pid)
+        killed = bench.sites.server.kills(running.pid)
         yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
 
 
@@ -154,7 +154,7 @@ def _make_ready(bench: Bench, live: _Live) -> None:
     if cell.database_share < 1 and live.database is not None:
         live.database.running.limit(cell.database_share * len(bench.placement.database))
     shot = shot_of(live.workload, bench.tools[cell.tool], running, "warm-up")
-    warm_up(bench, cell, shot, live.member.folder)
+    warm_up(bench, cell, shot, live.member.folder / "generator.log")
 
 
 def _load_in_turn(
@@ -172,26 +172,40 @@ def _load_in_turn(
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
             with _noting(live):
                 done.append((trial_id, _load_slice(bench, watchers, live, place, position)))
-        if watchers.sampler is not None:
-            rows = watchers.sampler.stop()
-            for live in lives.values():
-                names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
-                common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
-                write_rows(rows, {**names, **common}, live.member.folder / "resources.parquet")
+        sampled = {site: sampler.stop() for site, sampler in watchers.samplers.items()}
+        for live in lives.values() if sampled else ():
+            _write_sampled(bench.sites, sampled, live)
     return done
+
+
+def _write_sampled(sites: Sites, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live) -> None:
+    """Write what was sampled of a server and of all that took part in its load; of other hosts a file each besides."""
+    common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
+    names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
+    parts = []
+    for site, rows in sampled.items():
+        if site is sites.server:
+            parts.append((rows, {**names, **common}, site.clock))
+        elif site is sites.generators[0]:
+            parts.append((rows, {**names, "generator": "generator"}, site.clock))
+        else:
+            parts.append((rows, names, site.clock))
+    write_rows(parts, live.member.folder / "resources.parquet")
+    for number, site in enumerate(sites.generators, start=1):
+        if site in sampled and site is not sites.server:
+            path = live.member.folder / f"resources.g{number}.parquet"
+            write_rows([(sampled[site], common, site.clock)], path)
 
 
 def _watch(bench: Bench, watchers: Watchers, live: _Live) -> None:
     """Sample a server, and the database behind it, from now on."""
-    running, sampler = live.running, watchers.sampler
-    if sampler is None:
-        return
+    running = live.running
     if running.pid != UNKNOWN_PID:
         own = bench.placement.server if running.cpus is None else None  # a server of the user's own stays where it is
-        sampler.add(live.subject, running.pid, alone=running.alone, cpus=own)
+        watchers.add(bench.sites.server, live.subject, running, own)
     if live.database is not None:
-        pid = live.database.running.pid
-        sampler.add(f"database {live.member.trial_id}", pid, cpus=bench.placement.database)
+        subject = f"database {live.member.trial_id}"
+        watchers.add(bench.sites.database, subject, live.database.running, bench.placement.database)
 
 
 def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
@@ -200,20 +214,19 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     number = place if member.cell.slices else None
     tag = TAG if number is None else f"{TAG}-{number}"
     tool = bench.tools[member.cell.tool]
-    command = generators.measured(
-        _alone(member.cell) if number is None else member.cell.slice(place),
-        shot_of(live.workload, tool, running, tag),
-        {name: member.folder / slice_name(name, number) for name in OF_GENERATORS},
-        bench.observers.output,
-    )
-    before = settle(running.port) if server.contract else host_counters()
-    _require_alive(server, running, live.killed_before, "in the warm-up" if not live.slices else "between two slices")
+    shot = shot_of(live.workload, tool, running, tag)
+    cell = _alone(member.cell) if number is None else member.cell.slice(place)
+    commands, files = _commands(bench, cell, shot, member.folder, number)
+    site = bench.sites.server
+    before = settle(running, site.counters) if server.contract else site.counters()
+    _require_alive(bench, live, "in the warm-up" if not live.slices else "between two slices")
     if live.database is not None:
         live.stored.append((tag, live.database.counters(tag)))
     probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
-    watchers.begin(live.subject, server, running.port, probe)
+    logs = [member.folder / raw_name("generator.log", None, each.number) for each in bench.shares]
+    watchers.begin(site, live.subject, server, running, probe)
     try:
-        loaded = generate(bench, command, member.folder / "generator.log", watchers.sampler)
+        loads, between = generate(bench, commands, files, logs, watchers)
     finally:
         probed = watchers.end()
     live.probed += [probed] if probed is not None else []
@@ -223,14 +236,41 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         Slice(
             place=place,
             position=position,
-            argv=tuple(_public(part, member.folder) for part in command.argv),
-            generator_env=tuple(sorted((key, _public(value, member.folder)) for key, value in command.env.items())),
-            **vars(loaded),
+            **_facts(commands[0], loads[0], member.folder, running),
             counters_before=before,
-            counters_after=_counters(server, running, live.died),
+            counters_after=_counters(bench, live),
+            between=between,
+            parts=tuple(
+                Part(number=each.number, **_facts(command, load, member.folder, running))
+                for each, command, load in zip(bench.shares[1:], commands[1:], loads[1:], strict=True)
+            ),
         )
     )
-    return loaded
+    return loads[0]
+
+
+def _commands(
+    bench: Bench, cell: Cell, shot: Shot, folder: Path, number: int | None
+) -> tuple[list[generators.Command], list[dict[str, Path]]]:
+    """Return each generator's command for its part of a load, and where its raw files go in a trial's folder."""
+    commands, files = [], []
+    for share, site in zip(bench.shares, bench.sites.generators, strict=True):
+        wanted = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
+        there = site.paths(wanted)
+        commands.append(generators.measured(cell, site.shot(shot), there, bench.observers.output, share))
+        files.append(wanted)
+    return commands, files
+
+
+def _facts(command: generators.Command, loaded: Loaded, folder: Path, running: Running) -> dict[str, Any]:
+    """Return a generator's part of LoadFacts, without the address of a host of the fleet."""
+
+    def public_part(text: str) -> str:
+        shown = _public(text, folder)
+        return shown if running.host or running.address == LOOPBACK else shown.replace(running.address, "SERVER")
+
+    env = tuple(sorted((key, public_part(value)) for key, value in command.env.items()))
+    return {"argv": tuple(map(public_part, command.argv)), "generator_env": env, **vars(loaded)}
 
 
 def _alone(cell: Cell) -> Cell:
@@ -238,9 +278,9 @@ def _alone(cell: Cell) -> Cell:
     return replace(cell, duration_s=max(1.0, cell.duration_s)) if cell.tool == "wrk" and cell.duration_s else cell
 
 
-def _stop(live: _Live) -> None:
+def _stop(bench: Bench, live: _Live) -> None:
     """Stop a server, count what it stored (no statement is under way then), and write the probe's samples."""
-    live.oom_kills = kills(live.running.pid).since(live.killed_before)
+    live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.exit_code = live.running.stop()
     with _noting(live):
         if live.database is not None and live.error is None:
@@ -248,7 +288,7 @@ def _stop(live: _Live) -> None:
             uses = [DatabaseUse(tag, version, then, live.database.counters(tag)) for tag, then in live.stored]
             live.slices = [replace(each, database=use) for each, use in zip(live.slices, uses, strict=True)]
     if live.probed:
-        write_samples(live.probed, live.member.folder / "probe.parquet")
+        write_samples(live.probed, live.member.folder / "probe.parquet", bench.sites.probe.clock)
 
 
 def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]) -> Measurement | LabError:
@@ -278,9 +318,11 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         died=live.died,
         database=_whole_use(slices),
         generator_ceiling_rps=ceiling.rps_max if ceiling else None,
-        host_cpus=os.cpu_count(),
+        host_cpus=bench.host_cpus,
         oom_kills=live.oom_kills,
         idle=bench.idle.state,
+        parts=first.parts,
+        between=first.between,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
@@ -314,10 +356,11 @@ def _handed(bench: Bench, server: Server, cell: Cell, nonce: str, database: Data
     return handed | database.handed_to(server) | Handed(pool)
 
 
-def _counters(server: Server, running: Running, died: int | None) -> Counters:
-    if died is not None:
-        return Counters(None, None, passive_opens())
-    return read_counters(running.port) if server.contract else host_counters()
+def _counters(bench: Bench, live: _Live) -> Counters:
+    site = bench.sites.server
+    if live.died is not None:
+        return Counters(None, None, site.counters().passive_opens)
+    return read_counters(live.running, site.counters) if live.member.ready.server.contract else site.counters()
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
@@ -334,7 +377,7 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
     else:
         wait_answer(server.name, running, workload.path, log)
     if workload.name not in OWN:
-        for check in quick_check("127.0.0.1", running.port, server, nonce, workload.method, workload.path):
+        for check in quick_check(running.address, running.port, server, nonce, workload.method, workload.path):
             if not check.ok:
                 raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
         return
@@ -343,10 +386,10 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
         require_answer("the server", running, workload.path)
 
 
-def _require_alive(server: Server, running: Running, killed_before: Kills, when: str) -> None:
-    code = running.exit_code()
+def _require_alive(bench: Bench, live: _Live, when: str) -> None:
+    code = live.running.exit_code()
     if code is None:
         return
-    killed = kills(running.pid).since(killed_before)
+    killed = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     why = ": the kernel killed it for want of memory" if killed else ""
-    raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)
+    raise LabError(f"{live.member.ready.server.name} {ended(code)} {when}{why}.", exit_code=1)

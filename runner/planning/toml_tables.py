@@ -129,6 +129,14 @@ objective = Kind[str](
     "an objective such as 'p99 <= 10 ms'",
     Annotated[str, AfterValidator(lambda given: Objective.parse(given) and given)],
 )
+cpu_numbers = Kind[tuple[int, ...]](
+    "a list of different numbers of CPUs",
+    Annotated[tuple[Annotated[int, Strict(), Field(ge=0, lt=4096)], ...], _SOME, _DIFFERENT],
+)
+names = Kind[tuple[str, ...]](
+    "a name, or a list of different ones",
+    Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], _SOME, _DIFFERENT, _LISTED],
+)
 flag = Kind[bool]("true or false", StrictBool)
 
 

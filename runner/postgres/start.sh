@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes a fresh cluster in $PGDATA, unless it holds one, and serves it on 127.0.0.1:$PGPORT in the foreground. The role `lab` owns the
+# Makes a fresh cluster in $PGDATA, unless it holds one, and serves it on 127.0.0.1:$PGPORT, or to the addresses $LAB_CLIENTS on
+# $LAB_ADDRESS, in the foreground. The role `lab` owns the
 # database `lab` and gets $LAB_VERIFIER, the SCRAM verifier of its password: the password itself never comes here.
 set -eu
 
@@ -20,7 +21,9 @@ sql() {
 
 if [ ! -e "$PGDATA/PG_VERSION" ]; then
     initdb --pgdata="$PGDATA" --username=postgres --auth=reject --encoding=UTF8 --locale=C.UTF-8 --no-sync > /dev/null
-    echo "host lab lab 127.0.0.1/32 scram-sha-256" > "$PGDATA/pg_hba.conf"
+    for client in ${LAB_CLIENTS:-127.0.0.1/32}; do
+        echo "host lab lab $client scram-sha-256"
+    done > "$PGDATA/pg_hba.conf"
     sql postgres <<END
 CREATE ROLE lab LOGIN PASSWORD '$LAB_VERIFIER'
 GRANT pg_read_all_stats TO lab
@@ -31,4 +34,4 @@ CREATE EXTENSION pg_stat_statements
 END
 fi
 unset LAB_VERIFIER
-exec postgres -D "$PGDATA" -c config_file="$config" -p "$PGPORT"
+exec postgres -D "$PGDATA" -c config_file="$config" -c listen_addresses="${LAB_ADDRESS:-127.0.0.1}" -p "$PGPORT"

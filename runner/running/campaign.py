@@ -13,11 +13,12 @@ from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.counters import connections_of
 from runner.measure.engine import EngineChoice
-from runner.measure.lab import open_lab
+from runner.measure.lab import Lab, open_lab
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import Campaign, LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers, changed, inputs_of
+from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running.attempts import ATTEMPTS, TO_THE_END, Reporter, RunResult, Stopping, resumable, run_trials
 from runner.running.preparing import (
@@ -48,12 +49,13 @@ def run_campaign(
     calibrating: bool = False,
     planned: Planned | None = None,
     stopping: Stopping = TO_THE_END,
+    hosts: Hosts | None = None,
 ) -> RunResult:
     """Run every trial of `campaign` (already scaled by `scale`, which is only recorded) and build the tables.
 
     A trial that fails is recorded and the next one runs. LabError where nothing can run at all. With `calibrating` no
     verdict leans on an earlier calibration. `planned` goes with a campaign for a user's API; `stopping` says when to
-    end before the last trial.
+    end before the last trial; `hosts` where everything runs, if not here.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -62,13 +64,11 @@ def run_campaign(
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
     require_room(trials, data_folder())
     tools = tools_of(trials)
-    placement = place_for(campaign, trials)
-    warnings = machine.warnings(
-        placement, max(trial.cell.sockets for trial in trials), max(connections_of(trial.cell) for trial in trials)
-    )
-    warnings += planned.remarks if planned else ()
-    calibration = None if calibrating else calibration_for(tools, placement)
-    with open_lab(engine, campaign.owns) as opened:
+    with open_lab(engine, campaign.owns, hosts, report.say) as opened:
+        placement = place_for(campaign, trials, opened.fleet)
+        warnings = _warnings(opened, placement, trials)
+        warnings += planned.remarks if planned else ()
+        calibration = None if calibrating else calibration_for(tools, placement, opened.fleet)
         idle, hindered = ask_idle(opened, trials)
         warnings += (*opened.warnings, *hindered)
         greet(opened, warnings, report.say)
@@ -79,7 +79,7 @@ def run_campaign(
         bench, inputs = bench_of(opened, campaign, placement, tools, calibration), inputs_of(campaign, servers)
         write_manifest(
             run, bench, campaign, prepared, scale=scale, tools=tools, idle=idle, warnings=warnings, inputs=inputs,
-            until=stopping.until,
+            until=stopping.until, hosts=opened.fleet.facts() if opened.fleet else None,
         )  # fmt: skip
         remember(run)
         for trial in trials:
@@ -90,22 +90,41 @@ def run_campaign(
     return RunResult(run, len(trials), failed, tuple(warnings))
 
 
-def calibrate_machine(campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter) -> Calibration:
+def _warnings(opened: Lab, placement: Placement, trials: Sequence[Trial]) -> list[str]:
+    """Return what can spoil the numbers of a campaign, on this machine or on each host."""
+    most = max(trial.cell.sockets for trial in trials)
+    opens = max(connections_of(trial.cell) for trial in trials)
+    return opened.fleet.warnings(most, opens) if opened.fleet else machine.warnings(placement, most, opens)
+
+
+def calibrate_machine(
+    campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter, hosts: Hosts | None = None
+) -> Calibration:
     """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
-    outcome = run_campaign(campaign, engine=engine, scale=scale, seed=None, report=report, calibrating=True)
+    outcome = run_campaign(
+        campaign, engine=engine, scale=scale, seed=None, report=report, calibrating=True, hosts=hosts
+    )
     for failure in outcome.failed:
         report.say(f"Error: {failure}")
     calibration = calibrate(outcome.run)
-    save_calibration(calibration)
+    save_calibration(calibration, of_hosts=hosts is not None)
     return calibration
 
 
-def resume_campaign(run: RunFolder, *, report: Reporter, stopping: Stopping = TO_THE_END) -> RunResult:
+def resume_campaign(
+    run: RunFolder, *, report: Reporter, stopping: Stopping = TO_THE_END, hosts: Hosts | None = None
+) -> RunResult:
     """Resume an interrupted run with the same plan, order, engine and binaries; finished trials stay untouched.
 
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
     """
     manifest = _manifest(run)
+    if (hosts is None) != (manifest.get("hosts") is None):
+        raise LabError(
+            "The run began on this machine alone: leave out --hosts."
+            if hosts
+            else f"Run {run.run_id} began on several hosts: name them with --hosts."
+        )
     campaign = campaign_from_manifest(manifest)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
@@ -129,11 +148,11 @@ def resume_campaign(run: RunFolder, *, report: Reporter, stopping: Stopping = TO
         require_same_own(own, run)
     require_room(trials, run.path)
     tools = tools_of(trials)
-    placement = place_for(campaign, planned)
-    _require_same_machine(manifest, placement, tools)
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
         raise LabError(f"{said}: put it back, or start a new run.")
-    with open_lab(manifest["engine"], campaign.owns) as opened:
+    with open_lab(manifest["engine"], campaign.owns, hosts, report.say) as opened:
+        placement = place_for(campaign, planned, opened.fleet)
+        _require_same_machine(manifest, placement, tools, opened.fleet.facts() if opened.fleet else None)
         idle, _ = ask_idle(opened, planned)
         if idle != manifest.get("idle", "system"):
             raise LabError(
@@ -259,12 +278,15 @@ def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
                 )
 
 
-def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool]) -> None:
-    """Refuse to resume a run on another machine: its manifest would not be that of the later blocks."""
-    then = manifest["placement"]
+def _require_same_machine(
+    manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool], hosts: Sequence[Mapping[str, Any]] | None
+) -> None:
+    """Refuse to resume a run on other machines: its manifest would not be that of the later blocks."""
+    then, facts = manifest["placement"], [machine.facts()] if hosts is None else [host["machine"] for host in hosts]
+    begun = [manifest["machine"]] if hosts is None else [host["machine"] for host in manifest["hosts"]]
     same = {
-        "machine": fingerprint(manifest["machine"]) == fingerprint(machine.facts()),
-        "CPU placement": all(tuple(then[side]) == cpus for side, cpus in asdict(placement).items()),
+        "machine": list(map(fingerprint, begun)) == list(map(fingerprint, facts)),
+        "CPU placement": all(tuple(then.get(side, ())) == cpus for side, cpus in asdict(placement).items()),
         **{name: manifest["tools"].get(name) in (None, tool.version) for name, tool in tools.items()},
     }
     for what, unchanged in same.items():

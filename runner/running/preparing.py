@@ -5,6 +5,7 @@ What fails in the middle of a campaign costs hours: room is asked for before it 
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.calibration import Calibration, load_calibration
 from runner.measure import attached, machine
@@ -32,6 +33,9 @@ from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabErr
 from runner.planning.catalog import campaign_workload, changed, inputs_of
 from runner.planning.plan import by_session
 from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
+
+if TYPE_CHECKING:
+    from runner.measure.fleet import Fleet
 
 DATABASE = "the database"
 """Stands beside the servers' names where something is said of each."""
@@ -71,22 +75,25 @@ class Prepared:
                 raise CannotGoOnError(f"The binary of {ready.server.name} was built anew: put back what it was from.")
 
 
-def place_for(campaign: Campaign, trials: Sequence[Trial]) -> Placement:
-    """Return which CPUs each side gets; a database only where a trial has one.
+def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
+    """Return which CPUs each side gets, here or on the hosts of `fleet`; a database only where a trial has one.
 
     A server that runs already keeps its CPUs, and the generator gets the others.
     """
     if any(own.url is not None for own in campaign.owns):
         return attached.place(campaign.owns)
     needed = any(campaign_workload(campaign, name).database for name in {trial.cell.workload for trial in trials})
-    return machine.place(campaign.server_cpus, campaign.database_cpus if needed else 0)
+    place = machine.place if fleet is None else fleet.place
+    return place(campaign.server_cpus, campaign.database_cpus if needed else 0)
 
 
-def calibration_for(tools: dict[str, Tool], placement: Placement) -> Calibration | None:
-    """Return the machine's calibration if it was made with these tools on as many CPUs."""
-    found = load_calibration()
+def calibration_for(tools: dict[str, Tool], placement: Placement, fleet: Fleet | None = None) -> Calibration | None:
+    """Return the calibration of this machine, or of the hosts, if it was made with these tools on as many CPUs."""
+    found = load_calibration(of_hosts=fleet is not None)
     versions = {name: tool.version for name, tool in tools.items()}
-    return found if found and found.valid_for(machine.facts(), versions, len(placement.generator)) else None
+    facts = machine.facts() if fleet is None else fleet.facts()[0]["machine"]
+    cpus = len(placement.generator) if fleet is None else fleet.generator_cpus
+    return found if found and found.valid_for(facts, versions, cpus) else None
 
 
 def bench_of(
@@ -98,7 +105,16 @@ def bench_of(
         environment.setdefault(server, {})[name] = value
     paths = {name: tool.path for name, tool in tools.items()}
     return Bench(
-        opened.engine, placement, paths, campaign.sample_hz, opened.ledger, environment, calibration, idle=opened.idle
+        opened.engine,
+        placement,
+        paths,
+        campaign.sample_hz,
+        opened.ledger,
+        environment,
+        calibration,
+        idle=opened.idle,
+        sites=opened.sites,
+        host_cpus=opened.fleet.server_cpus if opened.fleet else os.cpu_count(),
     )
 
 
@@ -250,6 +266,7 @@ def write_manifest(
     warnings: Sequence[str],
     inputs: Mapping[str, str],
     until: str,
+    hosts: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Write run.json, what is run, with what, on what: an allow-list, never the environment."""
     nginx = find_tool("nginx")
@@ -276,14 +293,15 @@ def write_manifest(
             },
             "seed": campaign.seed,
             "git": _git(),
-            "machine": machine.facts(),
+            "machine": machine.facts() if hosts is None else hosts[0]["machine"],
+            **({} if hosts is None else {"hosts": list(hosts)}),
             "tools": versions | {"python": platform.python_version()},
             "packages": {name: version(name) for name in _PACKAGES},
             "engine": bench.engine.name,
             "engine_reason": bench.engine.reason,
             "idle": idle,
             "placement": {
-                **asdict(bench.placement),
+                **{name: value for name, value in asdict(bench.placement).items() if name != "hosts" or value},
                 "disjoint": bench.placement.disjoint,
                 "database_shared": bench.placement.database_shared,
             },

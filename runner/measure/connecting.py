@@ -1,0 +1,33 @@
+"""Reach a Docker engine: this machine's, or one at a URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import docker
+from docker.errors import DockerException
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+def connect(engine: str = "", certificates: str = "") -> DockerClient:
+    """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
+
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
+    configuration, keys and known hosts, and accepts no host that is not known.
+    """
+    if engine:
+        tls: Any = False
+        if certificates:
+            pair = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
+            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
+        client = docker.DockerClient(base_url=engine, tls=tls, timeout=60)
+    else:
+        client = docker.from_env(timeout=60)
+    try:
+        client.ping()
+    except DockerException:
+        client.close()
+        raise
+    return client

@@ -1,0 +1,218 @@
+"""Where the parts of a trial run: on this machine, or on another host (runner/measure/fleet.py), by the same calls."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from runner.measure import instruments, memory
+from runner.measure.counters import host_counters
+from runner.measure.generators import Command, Shot
+from runner.measure.instruments import Ask, Sampler
+from runner.measure.leftovers import Ledger, scratch
+from runner.measure.memory import Kills
+from runner.measure.process_engine import pinned
+from runner.measurement import Counters, GeneratorHost
+from runner.model import LabError
+from runner.store import replacing
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far a host's monotonic clock is ahead of this machine's, and by how much that may be wrong."""
+
+    offset_ns: int = 0
+    error_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Exit code and times of a load, as LoadFacts has them; the monotonic ones are of this machine's clock."""
+
+    generator_exit: int
+    load_started_wall_ns: int
+    load_started_mono_ns: int
+    load_ended_wall_ns: int
+    load_ended_mono_ns: int
+
+    def by(self, clock: Clock) -> Loaded:
+        """Return the times of a host's clock by this machine's."""
+        return replace(
+            self,
+            load_started_mono_ns=self.load_started_mono_ns - clock.offset_ns,
+            load_ended_mono_ns=self.load_ended_mono_ns - clock.offset_ns,
+        )
+
+
+@dataclass(frozen=True)
+class Load:
+    """A generator's command, where it runs, and where its files and its output go on this machine."""
+
+    command: Command
+    cpus: tuple[int, ...]
+    files: Mapping[str, Path]
+    log: Path
+    begin_mono_ns: int | None = None
+    """When it is to begin, by this machine's clock; at once where that is None."""
+
+
+class Site(Protocol):
+    """A place where servers, generators or instruments run."""
+
+    name: str
+    """What it is for, as a reader sees it; empty for this machine."""
+    clock: Clock
+
+    def counters(self) -> Counters:
+        """Return what the kernel there counts."""
+
+    def kills(self, pid: int) -> Kills:
+        """Return how many processes were killed there for want of memory."""
+
+    def look_at_clock(self) -> int:
+        """Measure the clock anew; return by how much it has moved since, in nanoseconds."""
+
+    def network(self) -> dict[str, int]:
+        """Return bytes received and sent, and TCP's segments sent and retransmitted, so far; nothing here."""
+
+    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
+        """Run an instrument there, as instruments.started does."""
+
+    def shot(self, shot: Shot) -> Shot:
+        """Return what a generator sends with the paths that its tool and script have there."""
+
+    def folder(self) -> AbstractContextManager[Path]:
+        """Return a folder there for what is thrown away."""
+
+    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Return where a generator there has to write the files that are to be here."""
+
+    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
+        """Start a load; the call that is returned waits for its end and brings its files.
+
+        `sampler`, which runs in the same place, watches the generator from before its first instruction on.
+        """
+
+
+class Here:
+    """This machine."""
+
+    name = ""
+    clock = Clock()
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def counters(self) -> Counters:
+        """Return what the kernel counts."""
+        return host_counters()
+
+    def kills(self, pid: int) -> Kills:
+        """Return how many processes were killed for want of memory."""
+        return memory.kills(pid)
+
+    def look_at_clock(self) -> int:
+        """Return 0: it is the runner's own."""
+        return 0
+
+    def network(self) -> dict[str, int]:
+        """Return nothing: no network is between server and generator."""
+        return {}
+
+    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
+        """Run an instrument."""
+        return instruments.started(name, hz, cpus, self._ledger)
+
+    def shot(self, shot: Shot) -> Shot:
+        """Return it as it is."""
+        return shot
+
+    def folder(self) -> AbstractContextManager[Path]:
+        """Return a temporary folder."""
+        return scratch(self._ledger)
+
+    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Return the files' own places."""
+        return files
+
+    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
+        """Return the call that runs the load from its beginning to its end."""
+        return lambda: generate(load, self._ledger, sampler)
+
+
+def generate(load: Load, ledger: Ledger, sampler: Sampler | None) -> Loaded:
+    """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
+    command = load.command
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
+    folder = Path(tempfile.gettempdir())
+    with pinned("load", command.argv, cpus=load.cpus, env=env, folder=folder, log=load.log, ledger=ledger) as process:
+        if sampler is not None:
+            sampler.add("generator", process.pid, cpus=load.cpus)
+        if load.begin_mono_ns is not None:
+            time.sleep(max(0.0, (load.begin_mono_ns - time.monotonic_ns()) / 1e9))
+        started = time.time_ns(), time.monotonic_ns()
+        process.release()
+        try:
+            if command.interrupt_after_s is not None:
+                time.sleep(command.interrupt_after_s)
+                process.popen.send_signal(signal.SIGINT)
+            code = process.popen.wait(timeout=command.timeout_s)
+        except subprocess.TimeoutExpired:
+            name = Path(command.argv[0]).name
+            raise LabError(
+                f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
+            ) from None
+        loaded = Loaded(code, *started, time.time_ns(), time.monotonic_ns())
+    if code == 0:
+        _write_out(command)
+    return loaded
+
+
+def _write_out(command: Command) -> None:
+    """Turn a generator's results into its raw files; LabError where one cannot be."""
+    for argv, out in command.after:
+        with replacing(out) as temporary, temporary.open("wb") as plain, contextlib.ExitStack() as stack:
+            packed = out.suffix == ".gz"
+            file = stack.enter_context(gzip.GzipFile("", "wb", 1, plain, mtime=0)) if packed else plain
+            done = subprocess.run(argv, capture_output=True, check=False, timeout=instruments.PATIENCE_S)
+            file.write(done.stdout)
+        if done.returncode:
+            raise LabError(f"{argv[0]} {argv[1]} failed: {done.stderr.decode(errors='replace')[-200:]}.", exit_code=1)
+    for result in {argv[-1] for argv, _ in command.after}:
+        Path(result).unlink()
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Who is where."""
+
+    server: Site
+    generators: tuple[Site, ...]
+    database: Site
+    probe: Site
+    cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of generators and instruments by the name of their site; on this machine they are as it places them."""
+    generator_hosts: tuple[GeneratorHost, ...] = ()
+    transfer_bytes_s: float | None = None
+    """What the network between generators and server carries, measured; None on one machine."""
+
+    @classmethod
+    def here(cls, ledger: Ledger) -> Sites:
+        """Return this machine in all roles."""
+        site = Here(ledger)
+        return cls(site, (site,), site, site)
+
+    @property
+    def all(self) -> tuple[Site, ...]:
+        """Each place once, the server's first."""
+        return tuple({id(site): site for site in (self.server, *self.generators, self.database, self.probe)}.values())

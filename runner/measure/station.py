@@ -1,0 +1,208 @@
+"""The lab's hands on another host, run there in a container: `python -m runner.measure.station`.
+
+It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with `{"id": 7, "done": …}`
+or `{"id": 7, "error": SENTENCE}`. The end of its input ends it and all that it started: it comes when the runner ends,
+however that is. The runner's side of it is in fleet.py. Nothing here imports what is not in the instruments' image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from runner.measure import instruments, machine, memory
+from runner.measure.counters import host_counters
+from runner.measure.engine import free_port
+from runner.measure.generators import Command
+from runner.measure.idle import IdleCpus
+from runner.measure.instruments import Ask, Sampler
+from runner.measure.leftovers import Ledger, start_ticks
+from runner.measure.sites import Load, generate
+from runner.measurement import Placement
+from runner.model import LabError
+
+WORK = Path("/work")
+"""Where a station has the files of its loads."""
+TRANSFER_BYTES = 1 << 18
+TRANSFER_LIMIT_S = 5.0
+"""How long a transfer waits for its other side."""
+
+
+class Station:
+    """What was started on this host, and what the runner may ask for."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._ledger = Ledger(work / "ledger.jsonl")
+        self._instruments: dict[str, tuple[contextlib.ExitStack, Ask]] = {}
+        self._idle = IdleCpus()
+        self._watched: dict[int, int | None] = {}
+        self._listening: socket.socket | None = None
+        self.does: dict[str, Callable[..., Any]] = {
+            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+        }
+
+    def do_hello(self) -> dict[str, Any]:
+        """Return what this host is."""
+        machine.raise_open_files()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        available = memory.available_bytes()
+        return {"facts": machine.facts(), "cpus": sorted(os.sched_getaffinity(0)), "boot": boot, "memory": available}
+
+    def do_clock(self) -> int:
+        """Return the monotonic clock: the runner measures how far it is ahead of its own."""
+        return time.monotonic_ns()
+
+    def do_room(self) -> int:
+        """Return how many bytes are free on the disk of the loads' files."""
+        return shutil.disk_usage(self._work).free
+
+    def do_hazards(self, server: list[int], others: list[int], connections: int, opened: int) -> list[dict[str, Any]]:
+        """Return what can spoil the numbers here, where these CPUs are the server's and the other parts'."""
+        placement = Placement(tuple(server or others), tuple(others or server), hosts=("server", "others", "others"))
+        return [vars(hazard) for hazard in machine.examine(placement, connections, opened) if hazard.subject != "cpus"]
+
+    def do_counters(self) -> dict[str, Any]:
+        """Return what the kernel counts."""
+        return asdict(host_counters())
+
+    def do_kills(self, pid: int) -> dict[str, Any]:
+        """Return how many processes were killed for want of memory."""
+        return asdict(memory.kills(pid))
+
+    def do_port(self, address: str) -> int:
+        """Return a port of an address that was free a moment ago."""
+        return free_port(address)
+
+    def do_idle(self, state: str) -> dict[str, Any]:
+        """Have idle CPUs poll, or sleep as the system lets them."""
+        self._idle.ask("polling" if state == "polling" else "system")
+        return {"state": self._idle.state, "problem": self._idle.problem}
+
+    def do_start(self, name: str, hz: float, cpus: list[int]) -> None:
+        """Start an instrument; one of the same name is ended."""
+        self.do_end(name)
+        stack = contextlib.ExitStack()
+        self._instruments[name] = stack, stack.enter_context(instruments.started(name, hz, cpus, self._ledger))
+
+    def do_ask(self, name: str, command: Mapping[str, Any]) -> str:
+        """Hand a command to an instrument."""
+        if name not in self._instruments:
+            raise LabError(f"The {name} does not run.", exit_code=1)
+        return self._instruments[name][1](command)
+
+    def do_end(self, name: str) -> None:
+        """End an instrument."""
+        if name in self._instruments:
+            self._instruments.pop(name)[0].close()
+
+    def do_folder(self, name: str) -> None:
+        """Make a new folder for the files of a load."""
+        folder = self._work / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+
+    def do_load(
+        self, command: Mapping[str, Any], cpus: list[int], folder: str, begin_mono_ns: int | None, sampled: bool
+    ) -> dict[str, Any]:
+        """Run a generator to its end; return when it was, the names of its files, and what it printed last."""
+        log = self._work / folder / "generator.log"
+        asked = Load(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
+        sampler = Sampler(self._instruments["sampler"][1]) if sampled and "sampler" in self._instruments else None
+        loaded = generate(asked, self._ledger, sampler)
+        return {"loaded": vars(loaded), "files": sorted(path.name for path in log.parent.iterdir())}
+
+    def do_watch(self, pid: int) -> None:
+        """End a container's process when this station ends by itself, as nobody else may be there to do so."""
+        self._watched[pid] = start_ticks(pid)
+
+    def do_network(self) -> dict[str, int]:
+        """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
+        counted = {"received": 0, "sent": 0}
+        for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
+            name, _, values = line.partition(":")
+            if name.strip() != "lo":
+                numbers = values.split()
+                counted["received"] += int(numbers[0])
+                counted["sent"] += int(numbers[8])
+        lines = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+        tcp = dict(zip(lines[0][1:], lines[1][1:], strict=True))
+        return {**counted, "segments": int(tcp["OutSegs"]), "retransmitted": int(tcp["RetransSegs"])}
+
+    def do_listen(self, address: str) -> int:
+        """Listen for one transfer on an address; return the port."""
+        self._listening = socket.create_server((address, 0), backlog=1)
+        self._listening.settimeout(TRANSFER_LIMIT_S)
+        return int(self._listening.getsockname()[1])
+
+    def do_receive(self, peer: str) -> float:
+        """Take a transfer from `peer`, and from nobody else; return the bytes per second."""
+        assert self._listening is not None
+        with self._listening as listening:
+            channel, whose = listening.accept()
+            with channel:
+                if whose[0] != peer:
+                    raise LabError("Another host connected to the transfer.", exit_code=1)
+                channel.settimeout(TRANSFER_LIMIT_S)
+                buffer, received, begun = bytearray(TRANSFER_BYTES), 0, time.monotonic()
+                while count := channel.recv_into(buffer):
+                    received += count
+                return received / max(time.monotonic() - begun, 1e-9)
+
+    def do_send(self, address: str, port: int, seconds: float) -> None:
+        """Send as much as goes to another station for some time."""
+        with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S) as channel:
+            until, chunk = time.monotonic() + seconds, bytes(TRANSFER_BYTES)
+            while time.monotonic() < until:
+                channel.sendall(chunk)
+
+    def close(self) -> None:
+        """End everything; a process that is still the one that was to be watched is killed."""
+        for name in list(self._instruments):
+            self.do_end(name)
+        self._idle.release()
+        for pid, begun in self._watched.items():
+            if begun is not None and start_ticks(pid) == begun:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def answer(station: Station, line: str) -> dict[str, Any]:
+    """Do what a line asks for; return `done` with the result, or `error` with a sentence."""
+    asked = json.loads(line)
+    number = asked.pop("id", None)
+    try:
+        return {"id": number, "done": station.does[asked.pop("do")](**asked)}
+    except LabError as error:
+        return {"id": number, "error": str(error)}
+    except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
+        return {"id": number, "error": f"{type(error).__name__}: {error}."}
+
+
+def main() -> None:
+    """Answer until the end of input or a signal; at the deadline SIGALRM ends it."""
+    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
+    if len(sys.argv) > 1:
+        signal.alarm(int(sys.argv[1]))
+    station = Station(Path(os.environ.get("LAB_WORK", str(WORK))))
+    try:
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(answer(station, line)) + "\n")
+            sys.stdout.flush()
+    finally:
+        station.close()
+
+
+if __name__ == "__main__":
+    main()

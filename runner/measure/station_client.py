@@ -1,0 +1,239 @@
+"""A station on another host, as the runner speaks with it: over Docker's own channel, with no port of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import queue
+import struct
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from runner.measure.generators import Shot
+from runner.measure.instruments import Ask, Sampler
+from runner.measure.memory import Kills
+from runner.measure.sites import Clock, Load, Loaded
+from runner.measurement import Counters
+from runner.model import CannotGoOnError, LabError
+from runner.store import replacing
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+SILENT_S = 30.0
+"""A station answers within milliseconds; one that says nothing for so long has gone, or its host has."""
+WORK = PurePosixPath("/work")
+LAB = Path("/lab")
+CLOCK_QUESTIONS = 30
+
+
+class Channel:
+    """Lines to and from a container's standard input and output; stdout and stderr come in frames (Docker's attach)."""
+
+    def __init__(self, container: Container) -> None:
+        self._raw: Any = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        self._socket: Any = getattr(self._raw, "_sock", self._raw)
+        self._socket.settimeout(None)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.complaint = b""
+        """What it wrote to its standard error last."""
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, line: str) -> None:
+        """Send a line; OSError where nobody is there."""
+        self._socket.sendall(line.encode() + b"\n")
+
+    def take(self, timeout_s: float) -> bytes | None:
+        """Return the next line, None where the station has ended; queue.Empty where none comes in time."""
+        return self._lines.get(timeout=timeout_s)
+
+    def close(self) -> None:
+        """End the station, whose input ends."""
+        with contextlib.suppress(OSError, EOFError):
+            self._socket.close()
+        with contextlib.suppress(OSError):
+            self._raw.close()
+
+    def _read(self) -> None:
+        pending = b""
+        try:
+            while head := self._exactly(8):
+                stream, length = struct.unpack(">BxxxL", head)
+                text = self._exactly(length)
+                if stream == 1:
+                    *lines, pending = (pending + text).split(b"\n")
+                    for line in lines:
+                        self._lines.put(line)
+                else:
+                    self.complaint = (self.complaint + text)[-2000:]
+        except (OSError, EOFError, ValueError):
+            pass
+        self._lines.put(None)
+
+    def _exactly(self, count: int) -> bytes:
+        parts = b""
+        while len(parts) < count:
+            part = self._socket.recv(count - len(parts))
+            if not part:
+                return b""
+            parts += part
+        return parts
+
+
+class Station:
+    """Another host as a Site: what runs there is asked of its station."""
+
+    def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
+        self.name, self.address, self.clock = name, address, Clock()
+        self._container, self._channel = container, channel
+        self._lost = False
+        self._asked = 0
+        """Numbers what was asked: the answer to what nobody waits for any more is dropped."""
+
+    def ask(self, do: str, timeout_s: float = SILENT_S, **more: Any) -> Any:
+        """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""
+        self._post(do, **more)
+        return self._answer(timeout_s)
+
+    def begin(self, do: str, **more: Any) -> Callable[[], Any]:
+        """Have something begun; the call that is returned waits for its result."""
+        self._post(do, **more)
+        return lambda: self._answer(SILENT_S)
+
+    def _post(self, do: str, **more: Any) -> None:
+        if self._lost:
+            raise CannotGoOnError(f"The host of the {self.name} has gone: see that it and its Docker engine run.")
+        self._asked += 1
+        try:
+            self._channel.send(json.dumps({"id": self._asked, "do": do, **more}))
+        except OSError:
+            raise self._gone("has gone") from None
+
+    def _answer(self, timeout_s: float) -> Any:
+        found: dict[str, Any] = {}
+        while found.get("id") != self._asked:
+            try:
+                line = self._channel.take(timeout_s)
+            except queue.Empty:
+                raise self._gone(f"did not answer for {timeout_s:.0f} s") from None
+            if line is None:
+                raise self._gone("has gone")
+            found = json.loads(line)
+        if "error" in found:
+            said = found["error"]
+            raise LabError(f"On the host of the {self.name}: {said}", exit_code=1)
+        return found["done"]
+
+    def _gone(self, how: str) -> LabError:
+        self._lost = True
+        last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
+        said = f" (it said: {last[0][:200]})" if last else ""
+        return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
+
+    def look_at_clock(self) -> int:
+        """Measure the clock anew, by the question that came back soonest; return by how much it has moved, in ns."""
+        before, best = self.clock, None
+        for _ in range(CLOCK_QUESTIONS):
+            asked = time.monotonic_ns()
+            there = self.ask("clock")
+            took = time.monotonic_ns() - asked
+            if best is None or took < 2 * best.error_ns:
+                best = Clock(there - asked - took // 2, took - took // 2)
+        assert best is not None
+        self.clock = best
+        return abs(best.offset_ns - before.offset_ns)
+
+    def counters(self) -> Counters:
+        """Return what the kernel there counts."""
+        return Counters(**self.ask("counters"))
+
+    def network(self) -> dict[str, int]:
+        """Return the bytes over its interfaces so far, and TCP's segments."""
+        return dict(self.ask("network"))
+
+    def kills(self, pid: int) -> Kills:
+        """Return how many processes were killed there for want of memory."""
+        return Kills(**self.ask("kills", pid=pid))
+
+    @contextlib.contextmanager
+    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
+        """Run an instrument there."""
+        self.ask("start", name=name, hz=hz, cpus=list(cpus))
+        try:
+            yield lambda command: str(self.ask("ask", 2 * SILENT_S, name=name, command=dict(command)))
+        finally:
+            with contextlib.suppress(LabError):
+                self.ask("end", name=name)
+
+    def shot(self, shot: Shot) -> Shot:
+        """Return what a generator sends with the paths of the instruments' image."""
+        script = LAB / "runner" / "workloads" / shot.script.name
+        return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[Path]:
+        """Return a folder there for what is thrown away."""
+        self.ask("folder", name="thrown-away")
+        yield Path(WORK / "thrown-away")
+
+    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Return where a generator there writes its files."""
+        self.ask("folder", name="load")
+        return {name: Path(WORK / "load" / name) for name in files}
+
+    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
+        """Start a load there; the call that is returned waits for its end and copies its files."""
+        folder = "load" if load.files else "thrown-away"
+        begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
+        self._post(
+            "load", command={**asdict(load.command), "after": []}, cpus=list(load.cpus), folder=folder,
+            begin_mono_ns=begin, sampled=sampler is not None,
+        )  # fmt: skip
+
+        def wait() -> Loaded:
+            done = self._answer(load.command.timeout_s + 2 * SILENT_S)
+            wanted = {name: path for name, path in load.files.items() if name in done["files"]}
+            self._copy({**wanted, "generator.log": load.log}, WORK / folder)
+            return Loaded(**done["loaded"]).by(self.clock)
+
+        return wait
+
+    def _copy(self, files: Mapping[str, Path], folder: PurePosixPath) -> None:
+        """Copy files of a folder there to their places here; the log is added to what is there."""
+        for name, path in files.items():
+            chunks, _ = self._container.get_archive(str(folder / name))
+            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as packed:
+                entry = packed.next()
+                source = packed.extractfile(entry) if entry is not None and entry.isfile() else None
+                if source is None:
+                    raise LabError(f"The host of the {self.name} has no {name}.", exit_code=1)
+                if path.suffix == ".log":
+                    with path.open("ab") as log:
+                        log.write(source.read())
+                    continue
+                with replacing(path) as temporary, temporary.open("wb") as out:
+                    while block := source.read(1 << 20):
+                        out.write(block)
+
+
+class _Stream(io.RawIOBase):
+    """Chunks as a file that is read once."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._rest = iter(chunks), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = next(self._chunks, b"")
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count

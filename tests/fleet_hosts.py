@@ -1,0 +1,236 @@
+"""Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine of its own.
+
+What is there of a machine once only, its CPUs and its file system, they share. Everything is named after this process,
+and is gone when the context ends.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+NETWORK = "10.77.41"
+NAMES = ("sut", "gen1", "gen2")
+
+
+def why_not() -> str | None:
+    """Return why no such hosts can be made here; None where they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("ip", "dockerd", "openssl", "nsenter"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    try:
+        docker.from_env().close()
+    except DockerException:
+        return "no Docker engine answers"
+    tried = subprocess.run(["ip", "netns", "add", f"try{os.getpid()}"], capture_output=True, check=False)
+    if tried.returncode != 0:
+        return f"no network namespace can be made: {tried.stderr.decode().strip()}"
+    subprocess.run(["ip", "netns", "delete", f"try{os.getpid()}"], check=True)
+    return None
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+@dataclass
+class Machine:
+    """One host: its namespace, its address, and its engine."""
+
+    name: str
+    space: str
+    address: str
+    folder: Path
+    link: str
+    """The end of its cable in the bridge's namespace."""
+    engine: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def socket(self) -> str:
+        return f"unix://{self.folder}/docker.sock"
+
+    def start(self, certificates: Path) -> None:
+        """Start the engine; it answers when this returns."""
+        tls = [f"--{name}={certificates / file}" for name, file in
+               (("tlscacert", "ca.pem"), ("tlscert", "server.pem"), ("tlskey", "server-key.pem"))]  # fmt: skip
+        with (self.folder / "dockerd.log").open("ab") as log:
+            self.engine = subprocess.Popen(
+                [
+                    *("nsenter", f"--net=/var/run/netns/{self.space}", "dockerd", "--bridge=none", "--iptables=false"),
+                    *(f"--data-root={self.folder}/data", f"--exec-root={self.folder}/exec"),
+                    *(f"--pidfile={self.folder}/docker.pid", "--host", self.socket),
+                    *("--host", f"tcp://{self.address}:2376", "--tlsverify", *tls),
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        for _ in range(300):
+            with contextlib.suppress(DockerException, RequestException):
+                client = docker.DockerClient(base_url=self.socket, timeout=5)
+                client.ping()
+                client.close()
+                return
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
+
+    def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
+        """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
+        Path("/run/sshd").mkdir(exist_ok=True)
+        if not (folder / "host_key").exists():
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/host_key")
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/id_ed25519")
+        options = [
+            "PidFile=none",
+            "StrictModes=no",
+            f"AuthorizedKeysFile={folder}/id_ed25519.pub",
+            "PermitRootLogin=yes",
+        ]
+        options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}", f"ListenAddress={self.address}"]
+        command = ["/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222", "-h", f"{folder}/host_key"]
+        for option in options:
+            command += ["-o", option]
+        with (self.folder / "sshd.log").open("ab") as log:
+            return subprocess.Popen(["nsenter", f"--net=/var/run/netns/{self.space}", *command], stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        """End the engine, and with it its containers."""
+        if self.engine is not None:
+            os.kill(self.engine.pid, signal.SIGCONT)
+            self.engine.terminate()
+            try:
+                self.engine.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.engine.kill()
+                self.engine.wait()
+            self.engine = None
+
+    def client(self) -> docker.DockerClient:
+        return docker.DockerClient(base_url=self.socket, timeout=30)
+
+    def containers(self) -> list[str]:
+        """Return the names of all containers that are there, running or not."""
+        client = self.client()
+        try:
+            return [each.name for each in client.containers.list(all=True)]
+        finally:
+            client.close()
+
+    def listening(self) -> set[str]:
+        """Return the local addresses at which something listens in its network, engine and sshd left out."""
+        found = subprocess.run(
+            ["nsenter", f"--net=/var/run/netns/{self.space}", "ss", "-Hltn"], capture_output=True, text=True, check=True
+        )
+        return {line.split()[3] for line in found.stdout.splitlines()} - {
+            f"{self.address}:2376",
+            f"{self.address}:2222",
+        }
+
+
+def make_certificates(folder: Path, addresses: list[str]) -> None:
+    """Make an authority, a certificate for all engines and one for the client, valid for a day."""
+    names = ",".join(f"IP:{address}" for address in addresses)
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    run(*new, "-x509", "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
+    for name, file, key, extension in (
+        ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
+        ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
+    ):
+        run(*new[:-2], "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{name}.csr")
+        (folder / "extension").write_text(extension)
+        run(
+            *("openssl", "x509", "-req", "-days", "1", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem"),
+            *("-CAkey", f"{folder}/ca-key.pem", "-CAcreateserial", "-out", f"{folder}/{file}"),
+            *("-extfile", f"{folder}/extension"),
+        )
+
+
+@dataclass
+class Fleet:
+    """The hosts, and the certificates for their engines."""
+
+    machines: dict[str, Machine]
+    certificates: Path
+
+    def file(self, folder: Path, generators: tuple[str, ...] = ("gen1", "gen2"), engine: str = "tcp") -> Path:
+        """Write a hosts file with these generators, and return its path."""
+        lines = []
+        for name, machine in self.machines.items():
+            ways = {"tcp": f"tcp://{machine.address}:2376", "ssh": f"ssh://root@{machine.address}:2222"}
+            reached = ways.get(engine, machine.socket)
+            lines += [f"[host.{name}]", f'engine = "{reached}"', f'address = "{machine.address}"']
+            lines += [f'certificates = "{self.certificates}"'] if engine == "tcp" else []
+            lines += [f"cpus = [{0 if name == 'sut' else 1}]", ""]
+        lines += ["[roles]", 'server = "sut"', 'database = "gen1"']
+        lines += [f"generators = [{', '.join(f'{name!r}' for name in generators)}]".replace("'", '"')]
+        path = folder / "hosts.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+
+@contextlib.contextmanager
+def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
+    """Let every host be reached by ssh; yield the environment of a user who knows the hosts and has a key."""
+    if not Path("/usr/sbin/sshd").exists():
+        pytest.skip("there is no sshd")
+    folder = home / ".ssh"
+    folder.mkdir(mode=0o700)
+    servers = [machine.serve_ssh(folder) for machine in fleet.machines.values()]
+    key = (folder / "host_key.pub").read_text().split()[:2]
+    known = [f"[{machine.address}]:2222 {' '.join(key)}" for machine in fleet.machines.values()]
+    (folder / "known_hosts").write_text("\n".join(known) + "\n")
+    try:
+        time.sleep(0.5)
+        yield {**os.environ, "HOME": str(home)}
+    finally:
+        for server in servers:
+            server.terminate()
+            server.wait()
+
+
+@contextlib.contextmanager
+def hosts() -> Iterator[Fleet]:
+    """Make the hosts; skip where that cannot be done."""
+    if why := why_not():
+        pytest.skip(why)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)))
+        bridge = f"lab{os.getpid() % 100_000}"
+        run("ip", "link", "add", bridge, "type", "bridge")
+        stack.callback(subprocess.run, ["ip", "link", "delete", bridge], capture_output=True, check=False)
+        run("ip", "address", "add", f"{NETWORK}.1/24", "dev", bridge)
+        run("ip", "link", "set", bridge, "up")
+        machines = {}
+        for number, name in enumerate(NAMES, start=2):
+            machine = Machine(name, f"{bridge}-{name}", f"{NETWORK}.{number}", folder / name, f"{bridge}{number}")
+            machine.folder.mkdir()
+            run("ip", "netns", "add", machine.space)
+            stack.callback(subprocess.run, ["ip", "netns", "delete", machine.space], capture_output=True, check=False)
+            inside = ["ip", "-n", machine.space]
+            run("ip", "link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", machine.space)
+            run("ip", "link", "set", machine.link, "master", bridge, "up")
+            run(*inside, "address", "add", f"{machine.address}/24", "dev", "eth0")
+            run(*inside, "link", "set", "eth0", "up")
+            run(*inside, "link", "set", "lo", "up")
+            run(*inside, "route", "add", "default", "via", f"{NETWORK}.1")
+            machines[name] = machine
+        certificates = folder / "certificates"
+        certificates.mkdir()
+        make_certificates(certificates, [machine.address for machine in machines.values()])
+        for machine in machines.values():
+            stack.callback(machine.stop)
+            machine.start(certificates)
+        yield Fleet(machines, certificates)

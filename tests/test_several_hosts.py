@@ -1,0 +1,253 @@
+"""What several hosts need without any host: the file that names them, shares of a load, and merging, held exactly."""
+
+import json
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
+
+from runner.digest.k6 import digest_k6, spool_side_by_side
+from runner.digest.reconcile import begun_together, between
+from runner.digest.verdict import Evidence, judge
+from runner.digest.wrk import read_wrk, side_by_side
+from runner.limits import Limit
+from runner.measure.station import Station, answer
+from runner.measurement import Between, Counters, Measurement, Part, Placement
+from runner.model import Cell, LabError, Share
+from runner.planning.hosts import read_hosts
+from runner.store import raw_name
+
+HOSTS = """
+[host.sut]
+engine = "ssh://bench@10.0.0.2"
+address = "10.0.0.2"
+
+[host.gen]
+engine = "local"
+address = "10.0.0.3"
+cpus = [1, 2]
+
+[roles]
+server = "sut"
+generators = ["gen"]
+"""
+
+
+# --- the hosts file ---------------------------------------------------------------------------------------
+
+
+def test_roles_that_are_left_out_have_a_host(tmp_path):
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+    hosts = read_hosts(str(tmp_path / "hosts.toml"))
+    assert (hosts.server, hosts.database, hosts.generators, hosts.probe) == ("sut", "sut", ("gen",), "gen")
+    assert hosts.used == ("sut", "gen")
+    assert hosts["gen"].cpus == (1, 2)
+    assert [hosts.roles(name) for name in hosts.used] == ["server and database", "generator and probe"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('server = "sut"', 'server = "nobody"', "line 12: there is no host 'nobody'; there are sut, gen"),
+        ('server = "sut"', 'client = "sut"', "line 12: unknown key 'client'"),
+        ('generators = ["gen"]', "generators = []", "generators = [] is not a name"),
+        ('engine = "local"', 'engine = "tcp://10.0.0.3:2376"', "without certificates is open to everybody"),
+        ('engine = "local"', 'engine = "http://10.0.0.3"', "is none of local, unix:///SOCKET, ssh://"),
+        (
+            'engine = "local"',
+            'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"',
+            "there is no ca.pem in /no",
+        ),
+        ('address = "10.0.0.3"', 'address = "0.0.0.0"', "is not the IP address of one host"),
+        ('address = "10.0.0.3"', 'address = "gen.lab"', "is not the IP address of one host"),
+        ("cpus = [1, 2]", "cpus = [1, 1]", "is not a list of different numbers"),
+        ("[host.gen]", '[host."a b"]', "must be a table [host.NAME]"),
+        ("[roles]", "[role]", "unknown key 'role'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_sentence_with_its_line(tmp_path, old, new, says):
+    assert old in HOSTS
+    (tmp_path / "hosts.toml").write_text(HOSTS.replace(old, new))
+    with pytest.raises(LabError) as error:
+        read_hosts(str(tmp_path / "hosts.toml"))
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_api_of_ones_own_is_not_loaded_from_other_hosts(bench, tmp_path):
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+    code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", str(tmp_path / "hosts.toml"), command="run")
+    assert code == 2 and "--hosts goes with a campaign" in err
+
+
+# --- shares of a load -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_parts_of_a_load_are_the_whole(count):
+    cell = Cell(server="gin", workload="experiments", tool="k6", load_model="closed", mode="keepalive",
+                method="POST", path="/experiments", vus=100, iterations=1001)  # fmt: skip
+    parts = [share.of(cell) for share in Share.all(count)]
+    assert sum(part.vus or 0 for part in parts) == 100
+    assert sum(part.iterations or 0 for part in parts) == 1001
+    assert max(part.vus or 0 for part in parts) - min(part.vus or 0 for part in parts) <= 1
+
+
+def test_a_load_that_cannot_be_divided_says_so():
+    cell = Cell(server="gin", workload="static", tool="wrk", load_model="closed", mode="keepalive",
+                method="GET", path="/count", connections=1, duration_s=1.0)  # fmt: skip
+    with pytest.raises(LabError, match="fewer connections than there are generators"):
+        Share(1, 2).of(cell)
+
+
+def test_raw_files_are_named_by_slice_and_generator():
+    assert raw_name("k6.json.gz", None) == "k6.json.gz"
+    assert raw_name("k6.json.gz", 3, 2) == "k6-03.g2.json.gz"
+    assert raw_name("wrk.json", None, 2) == "wrk.g2.json"
+
+
+# --- merging ----------------------------------------------------------------------------------------------
+
+
+def requests_at(times_ms, seed):
+    rng = np.random.default_rng(seed)
+    return [Request(EPOCH_NS + int(at * 1e6), 1000, 0, 2000, int(rng.integers(10**5, 10**8)), 3000) for at in times_ms]
+
+
+def k6_file(path, requests, shift_ns=0):
+    lines = []
+    for request in requests:
+        moved = replace(request, end_ns=request.end_ns + shift_ns)
+        lines += request_lines(moved) + iteration_lines(moved.end_ns, moved.duration)
+    return write_lines(path, announce(lines))
+
+
+def digested(folder, raw, **more):
+    folder.mkdir()
+    tables = [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")]
+    points = digest_k6(raw, *tables, trial_id="t", mode="keepalive", scratch=folder, **more)
+    return points, [pd.read_parquet(path) for path in tables]
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 3_600_000_000_000, -777_777])
+def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path, ahead_ns):
+    first, second = requests_at(range(0, 5000, 3), 1), requests_at(range(1, 5000, 2), 2)
+    whole = k6_file(tmp_path / "whole.json.gz", sorted(first + second, key=lambda each: each.end_ns))
+    one = k6_file(tmp_path / "k6.json.gz", first)
+    two = k6_file(tmp_path / "k6.g2.json.gz", second, ahead_ns)
+
+    def spool(raw, folder):
+        return spool_side_by_side(raw, folder, [(two, -ahead_ns)])
+
+    expected, tables = digested(tmp_path / "a", whole)
+    found, merged = digested(tmp_path / "b", one, spool_raw=spool)
+    assert replace(found, steady=None) == replace(expected, steady=None)
+    assert found.steady is not None and expected.steady is not None
+    for name in ("seconds", "in_flight", "iteration_mean_ms"):
+        assert getattr(found.steady, name) == pytest.approx(getattr(expected.steady, name), rel=1e-12)
+    for mine, theirs in zip(merged, tables, strict=True):
+        order = [name for name in theirs.columns if name != "trial_id"]
+        pd.testing.assert_frame_equal(
+            mine.sort_values(order).reset_index(drop=True), theirs.sort_values(order).reset_index(drop=True)
+        )
+
+
+def test_damage_in_a_part_names_its_file_and_line(tmp_path):
+    one = k6_file(tmp_path / "k6.json.gz", requests_at(range(100), 1))
+    two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
+    two.write_text(two.read_text().replace('"metric":"http_req_sending"', '"metric":"http_req_sendinX"', 1))
+    with pytest.raises(LabError, match=r"k6\.g2\.json"):
+        digested(tmp_path / "d", one, spool_raw=lambda raw, folder: spool_side_by_side(raw, folder, [(two, 0)]))
+
+
+def wrk_file(path, counts, duration_us, connections=4):
+    errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
+    requests = sum(counts.values())
+    path.write_text(json.dumps({
+        "ended_wall_us": 10**15, "duration_us": duration_us, "requests": requests, "bytes": 0, "threads": 2,
+        "connections": connections, "errors": errors, "latency_us": [list(pair) for pair in sorted(counts.items())],
+    }))  # fmt: skip
+    return read_wrk(path)
+
+
+def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
+    one = wrk_file(tmp_path / "wrk.json", {10: 900, 20: 100}, 1_000_000)
+    two = wrk_file(tmp_path / "wrk.g2.json", {20: 500, 30: 1500}, 2_000_000, connections=6)
+    both = side_by_side([one, two])
+    assert both.requests == 3000 and both.connections == 10
+    assert both.requests / both.duration_s == pytest.approx(1000 + 1000)
+    assert dict(zip(*(each.tolist() for each in both.raw), strict=True)) == {10: 900, 20: 600, 30: 1500}
+
+
+# --- what must hold between hosts -------------------------------------------------------------------------
+
+
+def load(begin_s, end_s, **more):
+    times = {f"load_{when}_{clock}_ns": int(at * 1e9) for when, at in (("started", begin_s), ("ended", end_s))
+             for clock in ("wall", "mono")}  # fmt: skip
+    return {"argv": (), "generator_env": (), "generator_exit": 0, **times, **more}
+
+
+def measurement(parts, hosts=None):
+    none = Counters(None, None, None)
+    return Measurement(
+        **load(0, 10), counters_before=none, counters_after=none, parts=parts, between=hosts,
+        engine="docker", placement=Placement((0,), (1,)), port=1, sample_hz=20, server_exit=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
+def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
+    assert begun_together(measurement((Part(number=2, **load(begin_s, end_s)),))).ok is ok
+
+
+@pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
+def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
+    hosts = Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())
+    (check,) = between(measurement((), hosts))
+    assert check.ok is ok
+    assert between(measurement(())) == ()
+
+
+@pytest.mark.parametrize(
+    ("server", "generator", "network", "limit"),
+    [
+        (0.5, 0.4, 0.9, Limit.NETWORK),
+        (0.5, 0.4, 0.5, Limit.UNKNOWN),
+        (0.97, 0.4, 0.5, Limit.SERVER),
+        (0.97, 0.4, 0.9, Limit.UNKNOWN),
+        (0.5, 0.9, 0.9, Limit.UNKNOWN),
+    ],
+)
+def test_a_full_network_is_the_limit_only_where_no_side_was(server, generator, network, limit):
+    evidence = Evidence(server, generator, generator, True, None, 0, network_share=network)
+    assert judge(evidence).limit is limit
+
+
+# --- the station ------------------------------------------------------------------------------------------
+
+
+def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(tmp_path):
+    station = Station(tmp_path)
+    try:
+        assert answer(station, '{"do": "clock"}')["done"] > 0
+        assert answer(station, '{"do": "hello"}')["done"]["cpus"]
+        assert "error" in answer(station, '{"do": "nothing"}')
+        assert "error" in answer(station, '{"do": "kills"}')
+        asked = '{"id": 3, "do": "ask", "name": "sampler", "command": {}}'
+        assert answer(station, asked) == {"id": 3, "error": "The sampler does not run."}
+    finally:
+        station.close()
+
+
+def test_a_transfer_is_taken_from_its_peer_only(tmp_path):
+    station = Station(tmp_path)
+    try:
+        port = station.do_listen("127.0.0.1")
+        with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):
+            station.do_receive("10.0.0.9")
+    finally:
+        station.close()
