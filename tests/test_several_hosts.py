@@ -83,13 +83,16 @@ def test_an_api_of_ones_own_is_not_loaded_from_other_hosts(bench, tmp_path):
     assert code == 2 and "--hosts goes with a campaign" in err
 
 
+KIND = {"server": "gin", "language": "Go", "framework": "Gin", "tier": "framework", "load_model": "closed",
+        "mode": "keepalive", "path": "/"}  # fmt: skip
+
+
 # --- shares of a load -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_parts_of_a_load_are_the_whole(count):
-    cell = Cell(server="gin", workload="experiments", tool="k6", load_model="closed", mode="keepalive",
-                method="POST", path="/experiments", vus=100, iterations=1001)  # fmt: skip
+    cell = Cell(**KIND, workload="experiments", tool="k6", vus=100, iterations=1001)
     parts = [share.of(cell) for share in Share.all(count)]
     assert sum(part.vus or 0 for part in parts) == 100
     assert sum(part.iterations or 0 for part in parts) == 1001
@@ -97,8 +100,7 @@ def test_the_parts_of_a_load_are_the_whole(count):
 
 
 def test_a_load_that_cannot_be_divided_says_so():
-    cell = Cell(server="gin", workload="static", tool="wrk", load_model="closed", mode="keepalive",
-                method="GET", path="/count", connections=1, duration_s=1.0)  # fmt: skip
+    cell = Cell(**KIND, workload="static", tool="wrk", connections=1, duration_s=1.0)
     with pytest.raises(LabError, match="fewer connections than there are generators"):
         Share(1, 2).of(cell)
 
@@ -158,7 +160,7 @@ def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path, 
 def test_damage_in_a_part_names_its_file_and_line(tmp_path):
     one = k6_file(tmp_path / "k6.json.gz", requests_at(range(100), 1))
     two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
-    two.write_text(two.read_text().replace('"metric":"http_req_sending"', '"metric":"http_req_sendinX"', 1))
+    two.write_text(two.read_text()[:-400])
     with pytest.raises(LabError, match=r"k6\.g2\.json"):
         digested(tmp_path / "d", one, spool_raw=lambda raw, folder: spool_side_by_side(raw, folder, [(two, 0)]))
 

@@ -53,14 +53,11 @@ def run(
     from runner.running.campaign import resume_campaign, run_campaign
     from runner.running.user_api import Asked, plan_own
 
-    console = Console()
-    choice = engine_name(engine)
-    rates = tuple(rate or ())
-    urls = tuple(url or ())
+    console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
+    rates, urls = tuple(rate or ()), tuple(url or ())
     asked = Asked(
         urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
     )
-    fleet = options.hosts_of(hosts)
     if fleet is not None and (asked.given or engine == "process"):
         raise LabError("--hosts goes with a campaign, whose servers run as containers: leave it out for an API's own.")
     _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
@@ -73,11 +70,8 @@ def run(
         planned = plan_own(asked, repeats, seed) if asked.given else None
         chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
         chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
-        stopping = _stopping(budget, until)
-        return run_campaign(
-            chosen, engine=choice, scale=scale, seed=seed, report=progress, planned=planned, stopping=stopping,
-            hosts=fleet,
-        )  # fmt: skip
+        more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": fleet}
+        return run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, **more)
 
     with TrialProgress(console) as progress:
         outcome = measured(progress)

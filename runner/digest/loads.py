@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
 from runner.digest.k6 import K6Points, K6Summary, digest_k6, read_summary, spool_side_by_side, sum_up
+from runner.digest.k6_raw import Tally
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
@@ -197,13 +198,6 @@ def _sampled_load(
     for path in tables.values():
         path.parent.mkdir(parents=True, exist_ok=True)
     window_s = None if salvage else reconcile.window_s(cell)
-    spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads) if cell.tool == "vegeta" else None
-    further = [
-        (folder / raw_name(RAW[cell.tool], of_slice, part.number), part.behind_ns(measurement))
-        for part in measurement.parts
-    ]
-    if further:
-        spool = partial(spool_side_by_side, further=further, threads=threads, salvage=salvage)
     points = digest_k6(
         folder / raw_name(RAW[cell.tool], of_slice),
         *(tables[name] for name in _K6_TABLES),
@@ -213,7 +207,7 @@ def _sampled_load(
         window_s=window_s,
         threads=threads,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
-        spool_raw=spool,
+        spool_raw=_spool_of(folder, of_slice, cell, measurement, salvage=salvage, threads=threads),
         salvage=salvage,
     )
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
@@ -245,6 +239,19 @@ def _sampled_load(
     )
     begin_ns, answered = points.first_start_ns, points.answered_by_end
     return LoadOfTrial(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
+
+
+def _spool_of(
+    folder: Path, of_slice: int | None, cell: Cell, measurement: Measurement, *, salvage: bool, threads: int
+) -> Callable[[Path, Path], Tally] | None:
+    """Return what reads a load's samples in place of k6's reader: of vegeta, or of several generators."""
+    if cell.tool == "vegeta":
+        return partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads)
+    further = [
+        (folder / raw_name(RAW[cell.tool], of_slice, part.number), part.behind_ns(measurement))
+        for part in measurement.parts
+    ]
+    return partial(spool_side_by_side, further=further, threads=threads, salvage=salvage) if further else None
 
 
 def _reconciled(
