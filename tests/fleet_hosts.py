@@ -54,8 +54,9 @@ class Machine:
     space: str
     address: str
     folder: Path
-    link: str
-    """The end of its cable in the bridge's namespace."""
+    switch: str
+    cable: str
+    """Its end in the switch's namespace."""
     engine: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -105,6 +106,10 @@ class Machine:
             command += ["-o", option]
         with (self.folder / "sshd.log").open("ab") as log:
             return subprocess.Popen(["nsenter", f"--net=/var/run/netns/{self.space}", *command], stdout=log, stderr=log)
+
+    def pull(self, state: str) -> None:
+        """Pull its cable (`down`) or plug it in again (`up`)."""
+        run("ip", "-n", self.switch, "link", "set", self.cable, state)
 
     def stop(self) -> None:
         """End the engine, and with it its containers."""
@@ -201,6 +206,25 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
             server.wait()
 
 
+def make_space(stack: contextlib.ExitStack, name: str) -> None:
+    """Make a network namespace that is gone with the context, and its cables with it."""
+    run("ip", "netns", "add", name)
+    stack.callback(subprocess.run, ["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
+    """Join a namespace, or this machine's own, to the bridge of `switch` by a cable."""
+    inside, device = (["ip", "-n", space], "eth0") if space else (["ip"], f"{cable}h")
+    where = ["netns", space] if space else ["netns", "1"]
+    run("ip", "-n", switch, "link", "add", cable, "type", "veth", "peer", "name", device, *where)
+    run("ip", "-n", switch, "link", "set", cable, "master", "br0", "up")
+    run(*inside, "address", "add", f"{address}/24", "dev", device)
+    run(*inside, "link", "set", device, "up")
+    if space:
+        run(*inside, "link", "set", "lo", "up")
+        run(*inside, "route", "add", "default", "via", f"{NETWORK}.1")
+
+
 @contextlib.contextmanager
 def hosts() -> Iterator[Fleet]:
     """Make the hosts; skip where that cannot be done."""
@@ -208,24 +232,18 @@ def hosts() -> Iterator[Fleet]:
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)))
-        bridge = f"lab{os.getpid() % 100_000}"
-        run("ip", "link", "add", bridge, "type", "bridge")
-        stack.callback(subprocess.run, ["ip", "link", "delete", bridge], capture_output=True, check=False)
-        run("ip", "address", "add", f"{NETWORK}.1/24", "dev", bridge)
-        run("ip", "link", "set", bridge, "up")
+        label = f"lab{os.getpid() % 100_000}"
+        switch = f"{label}-net"  # of its own: a firewall of this machine would hold a bridge's packets up
+        make_space(stack, switch)
+        run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "br0", "up")
+        plug_in(switch, label, f"{NETWORK}.1", None)
         machines = {}
         for number, name in enumerate(NAMES, start=2):
-            machine = Machine(name, f"{bridge}-{name}", f"{NETWORK}.{number}", folder / name, f"{bridge}{number}")
+            machine = Machine(name, f"{label}-{name}", f"{NETWORK}.{number}", folder / name, switch, f"to-{name}")
             machine.folder.mkdir()
-            run("ip", "netns", "add", machine.space)
-            stack.callback(subprocess.run, ["ip", "netns", "delete", machine.space], capture_output=True, check=False)
-            inside = ["ip", "-n", machine.space]
-            run("ip", "link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", machine.space)
-            run("ip", "link", "set", machine.link, "master", bridge, "up")
-            run(*inside, "address", "add", f"{machine.address}/24", "dev", "eth0")
-            run(*inside, "link", "set", "eth0", "up")
-            run(*inside, "link", "set", "lo", "up")
-            run(*inside, "route", "add", "default", "via", f"{NETWORK}.1")
+            make_space(stack, machine.space)
+            plug_in(switch, machine.cable, machine.address, machine.space)
             machines[name] = machine
         certificates = folder / "certificates"
         certificates.mkdir()

@@ -169,14 +169,13 @@ def test_a_cable_that_is_pulled_fails_the_trial_and_the_run_goes_on_later(root, 
     env = {**os.environ, "BENCH_ROOT": str(root)}
     command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)]
     with running(command, root, env) as runner:
-        link = fleet.machines["gen2"].link
         time.sleep(1)
         wait_for_load(root)
         try:
-            subprocess.run(["ip", "link", "set", link, "down"], check=True)
+            fleet.machines["gen2"].pull("down")
             said, _ = runner.communicate(timeout=120)
         finally:
-            subprocess.run(["ip", "link", "set", link, "up"], check=True)
+            fleet.machines["gen2"].pull("up")
     assert runner.returncode == 1, said
     assert "invalid" in said or "generator 2" in said, said
     for machine in fleet.machines.values():

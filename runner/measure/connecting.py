@@ -11,18 +11,28 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
+class _Secured(docker.APIClient):
+    """A client that trusts the certificates that it is given, and no others.
+
+    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls through $HTTPS_PROXY.
+    """
+
+    trust_env = property(lambda _: False, lambda _, __: None)
+
+
 def connect(engine: str = "", certificates: str = "") -> DockerClient:
     """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
 
     `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
     configuration, keys and known hosts, and accepts no host that is not known.
     """
-    if engine:
-        tls: Any = False
-        if certificates:
-            pair = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
-            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
-        client = docker.DockerClient(base_url=engine, tls=tls, timeout=60)
+    if certificates:
+        pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
+        tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
+        client = docker.DockerClient.__new__(docker.DockerClient)
+        client.api = _Secured(base_url=engine, tls=tls, timeout=60)
+    elif engine:
+        client = docker.DockerClient(base_url=engine, timeout=60)
     else:
         client = docker.from_env(timeout=60)
     try:
