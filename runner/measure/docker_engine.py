@@ -197,6 +197,9 @@ class Remote(Protocol):
     clients: tuple[str, ...]
     """Addresses that may connect to a database, as networks of one: `10.0.0.1/32`."""
 
+    open_files: int
+    """As many as a container may have there."""
+
     def free_port(self) -> int:
         """Return a port of the address that was free a moment ago."""
 
@@ -344,8 +347,8 @@ class DockerEngine:
         self, name: str, image: str, cpus: tuple[int, ...], env: dict[str, str], mounts: list[docker.types.Mount]
     ) -> Container:
         # An engine that was started like this runner cannot give more than the runner itself may have.
-        here = OPEN_FILES if self._remote else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        files = min(OPEN_FILES, here)
+        here = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = min(OPEN_FILES, self._remote.open_files if self._remote else here)
         container = self._client.containers.create(
             image,
             name=f"bench-{name}-{token_hex(4)}",

@@ -190,10 +190,12 @@ class Fleet:
 
     def warnings(self, connections: int, opened: int) -> list[str]:
         """Say what on the hosts will spoil the numbers of such a campaign, and what to do about it."""
-        found = [OPEN_TO_ALL]
+        found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
-            found += [f"On the host of the {role}: {each.text}" for each in hazards if not each.harmless]
-        return found
+            for each in hazards:
+                if not each.harmless:
+                    found.setdefault(each.text, []).append(role)
+        return [OPEN_TO_ALL, *(f"On the host of the {', the '.join(roles)}: {text}" for text, roles in found.items())]
 
     def facts(self) -> list[dict[str, Any]]:
         """Return what the manifest says of each host: by its roles, never by its name or address."""
@@ -405,6 +407,7 @@ class _Remote:
 
     def __init__(self, place: Place, builder: Any, places: tuple[Place, ...]) -> None:
         self.role, self.address, self.engine = place.role, place.host.address, _reached(place.host)
+        self.open_files = int(place.said["facts"]["open_files"])
         self._place, self._builder = place, builder
         self.clients = tuple(dict.fromkeys([f"{each.host.address}/32" for each in places] + _own_addresses(place)))
 
