@@ -122,6 +122,8 @@ class Machine:
                 self.engine.kill()
                 self.engine.wait()
             self.engine = None
+            namespace = self.folder / "exec" / "netns" / "default"  # an engine leaves it mounted
+            subprocess.run(["umount", "--lazy", str(namespace)], capture_output=True, check=False)
 
     def client(self) -> docker.DockerClient:
         return docker.DockerClient(base_url=self.socket, timeout=30)

@@ -32,7 +32,8 @@ def connect(engine: str = "", certificates: str = "") -> DockerClient:
         client = docker.DockerClient.__new__(docker.DockerClient)
         client.api = _Secured(base_url=engine, tls=tls, timeout=60)
     elif engine:
-        client = docker.DockerClient(base_url=engine, timeout=60)
+        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
+        client = docker.DockerClient(base_url=engine, timeout=60, num_pools=3)
     else:
         client = docker.from_env(timeout=60)
     try:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import queue
+import shutil
 import struct
 import tarfile
 import threading
@@ -216,10 +217,11 @@ class Station:
                 if path.suffix == ".log":
                     with path.open("ab") as log:
                         log.write(source.read())
-                    continue
-                with replacing(path) as temporary, temporary.open("wb") as out:
-                    while block := source.read(1 << 20):
-                        out.write(block)
+                else:
+                    with replacing(path) as temporary, temporary.open("wb") as out:
+                        shutil.copyfileobj(source, out, 1 << 20)
+            for _ in chunks:  # what is left unread keeps its connection, of which ssh allows ten
+                pass
 
 
 class _Stream(io.RawIOBase):
