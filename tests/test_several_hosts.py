@@ -10,7 +10,7 @@ import pytest
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 
 from runner.digest.k6 import digest_k6, spool_side_by_side
-from runner.digest.reconcile import begun_together, between
+from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import Evidence, judge
 from runner.digest.wrk import read_wrk, side_by_side
 from runner.limits import Limit
@@ -204,6 +204,14 @@ def measurement(parts, hosts=None):
 @pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
     assert begun_together(measurement((Part(number=2, **load(begin_s, end_s)),))).ok is ok
+
+
+def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
+    cell = Cell(**KIND, workload="static", tool="wrk", connections=20, duration_s=6.0)
+    sound, stalled = (43_000.0, 0.00023, 10), (7_000.0, 0.0002, 10)
+    assert answered_all_along(cell, [sound, sound])[0].ok
+    assert not answered_all_along(cell, [sound, stalled])[0].ok
+    assert answered_all_along(replace(cell, mode="close"), [sound, stalled]) == ()
 
 
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])

@@ -227,7 +227,7 @@ def _sampled_load(
     checks: tuple[Check, ...] = ()
     if not salvage:
         said, checks = _reconciled(folder, of_slice, cell, points, measurement)
-        checks += _parts_of_k6(run, trial, of_slice, cell, measurement, threads)
+        checks += (*_parts_of_k6(run, trial, of_slice, cell, measurement, threads), *reconcile.between(measurement))
         metrics |= said
     interrupted = points.script_runs - points.iterations
     ok = points.requests - points.failed
@@ -301,7 +301,7 @@ def _parts_of_k6(
             of_part = replace(of_part, iterations=points.script_runs)  # the sum is held exactly
         found = reconcile.k6_checks(of_part, points, summary, uncounted)
         checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
-    return (*checks, reconcile.begun_together(measurement), *reconcile.between(measurement))
+    return (*checks, reconcile.begun_together(measurement))
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
@@ -332,7 +332,9 @@ def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measuremen
     begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
     checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement, results)
     if measurement.parts:
-        checks += (reconcile.begun_together(measurement), *reconcile.between(measurement))
+        rates = [(each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections) for each in results]
+        checks += (*reconcile.answered_all_along(trial.cell, rates), reconcile.begun_together(measurement))
+    checks += reconcile.between(measurement)
     refused = result.errors["status"]
     # When wrk stops, each connection may have one request under way.
     sent = reconcile.Sent(

@@ -389,6 +389,8 @@ def _connections_check(cell: Cell, result: WrkResult, measurement: Measurement) 
 
 TOGETHER = 0.9
 """Share of the longest generator's time in which all must have loaded."""
+UNDER_WAY = 0.5
+"""Least share of a wrk's connections with a request under way, by rate x mean latency; seen on a busy CPU: 0.9."""
 MOVED_NS = 5_000_000
 """By how much two hosts' clocks may move against each other over a load: seconds are aligned by them, no latency."""
 
@@ -402,6 +404,19 @@ def begun_together(measurement: Measurement) -> Check:
     apart_ms = (max(begin for begin, _ in runs) - min(begin for begin, _ in runs)) / 1e6
     detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
     return Check("11 the generators loaded at the same time", common >= TOGETHER * longest, detail)
+
+
+def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
+    """Hold each of wrk's parts to Little's law: one that had no answers for a time had too few requests under way.
+
+    `parts` has each one's requests/s, mean latency in seconds and connections. In close mode latency leaves connecting
+    out, and nothing is checked.
+    """
+    if cell.mode != "keepalive" or len(parts) < 2:
+        return ()
+    under_way = [rate * mean_s / connections for rate, mean_s, connections in parts]
+    detail = ", ".join(f"{100 * share:.0f} %" for share in under_way) + " of their connections had a request under way"
+    return (Check("11 every generator was answered all along", min(under_way) >= UNDER_WAY, detail),)
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:

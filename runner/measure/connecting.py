@@ -20,7 +20,7 @@ class _Secured(docker.APIClient):
     trust_env = property(lambda _: False, lambda _, __: None)
 
 
-def connect(engine: str = "", certificates: str = "") -> DockerClient:
+def connect(engine: str = "", certificates: str = "", timeout_s: int = 60) -> DockerClient:
     """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
 
     `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
@@ -30,12 +30,12 @@ def connect(engine: str = "", certificates: str = "") -> DockerClient:
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
         tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
         client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = _Secured(base_url=engine, tls=tls, timeout=60)
+        client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
     elif engine:
         # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
-        client = docker.DockerClient(base_url=engine, timeout=60, num_pools=3)
+        client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
     else:
-        client = docker.from_env(timeout=60)
+        client = docker.from_env(timeout=timeout_s)
     try:
         client.ping()
     except DockerException:

@@ -329,16 +329,18 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
         container = _started(client, image, role, ledger, _reached(host))
     except TROUBLE as error:
         raise LabError(f"The station of the {role} could not be started: {_reason(error)}.", exit_code=1) from None
-    channel = None
+    channel = station = None
     try:
         channel = Channel(container)
         container.start()
-        yield Station(role, container, channel, host.address)
+        station = Station(role, container, channel, host.address)
+        yield station
     finally:
         if channel is not None:
             channel.close()
-        with contextlib.suppress(*TROUBLE):
-            container.remove(force=True, v=True)
+        if station is None or not station.is_lost:  # else it is tried once more with the ledger
+            with contextlib.suppress(*TROUBLE):
+                container.remove(force=True, v=True)
 
 
 def _started(client: Any, image: str, role: str, ledger: Ledger, reached: tuple[str, str]) -> Any:

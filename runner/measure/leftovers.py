@@ -232,7 +232,8 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     from runner.measure.connecting import connect  # noqa: PLC0415
 
     try:
-        client = connect(*(engine or ()))
+        url, certificates = engine or ("", "")
+        client = connect(url, certificates, timeout_s=20)
         try:
             client.containers.get(container_id).remove(force=True, v=True)
         finally:

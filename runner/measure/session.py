@@ -232,13 +232,16 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     live.probed += [probed] if probed is not None else []
     live.died = running.exit_code()
     live.placement = _seen(live.placement, running, live.placement.server)
+    counters_after = _counters(bench, live)
+    for where in bench.sites.generators if live.died is None else ():
+        where.reach(running.address, running.port)
     live.slices.append(
         Slice(
             place=place,
             position=position,
             **_facts(commands[0], loads[0], member.folder, running),
             counters_before=before,
-            counters_after=_counters(bench, live),
+            counters_after=counters_after,
             between=between,
             parts=tuple(
                 Part(number=each.number, **_facts(command, load, member.folder, running))

@@ -82,6 +82,9 @@ class Site(Protocol):
     def look_at_clock(self) -> int:
         """Measure the clock anew; return by how much it has moved since, in nanoseconds."""
 
+    def reach(self, address: str, port: int) -> None:
+        """Raise LabError where the server cannot be reached from there."""
+
     def network(self) -> dict[str, int]:
         """Return bytes received and sent, and TCP's segments sent and retransmitted, so far; nothing here."""
 
@@ -124,6 +127,9 @@ class Here:
     def look_at_clock(self) -> int:
         """Return 0: it is the runner's own."""
         return 0
+
+    def reach(self, address: str, port: int) -> None:
+        """Do nothing: no network is between server and generator."""
 
     def network(self) -> dict[str, int]:
         """Return nothing: no network is between server and generator."""

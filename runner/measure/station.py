@@ -1,7 +1,7 @@
 """The lab's hands on another host, run there in a container: `python -m runner.measure.station`.
 
 It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with `{"id": 7, "done": …}`
-or `{"id": 7, "error": SENTENCE}`. The end of its input ends it and all that it started: it comes when the runner ends,
+or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there. The end of its input ends it and all that it started: it comes when the runner ends,
 however that is. The runner's side of it is in fleet.py. Nothing here imports what is not in the instruments' image.
 """
 
@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -33,6 +34,7 @@ from runner.model import LabError
 
 WORK = Path("/work")
 """Where a station has the files of its loads."""
+REACH_S = 2.0
 TRANSFER_BYTES = 1 << 18
 TRANSFER_LIMIT_S = 5.0
 """How long a transfer waits for its other side."""
@@ -126,6 +128,13 @@ class Station:
         """End a container's process when this station ends by itself, as nobody else may be there to do so."""
         self._watched[pid] = start_ticks(pid)
 
+    def do_reach(self, address: str, port: int) -> None:
+        """Connect to a server once; LabError where that cannot be done within REACH_S."""
+        try:
+            socket.create_connection((address, port), timeout=REACH_S).close()
+        except OSError as error:
+            raise LabError(f"the server cannot be reached any more ({error.strerror or error}).", exit_code=1) from None
+
     def do_network(self) -> dict[str, int]:
         """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
         counted = {"received": 0, "sent": 0}
@@ -196,12 +205,29 @@ def main() -> None:
     if len(sys.argv) > 1:
         signal.alarm(int(sys.argv[1]))
     station = Station(Path(os.environ.get("LAB_WORK", str(WORK))))
+    threading.Thread(target=_say_alive, daemon=True).start()
     try:
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(answer(station, line)) + "\n")
-            sys.stdout.flush()
+            _say(answer(station, line))
     finally:
         station.close()
+
+
+ALIVE_S = 3.0
+"""How often a station says that it is there: what it is asked for may take as long as a load."""
+_SAYING = threading.Lock()
+
+
+def _say_alive() -> None:
+    while True:
+        time.sleep(ALIVE_S)
+        _say({"alive": time.monotonic_ns()})
+
+
+def _say(what: Mapping[str, Any]) -> None:
+    with _SAYING:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

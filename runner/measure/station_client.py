@@ -27,8 +27,8 @@ from runner.store import replacing
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-SILENT_S = 30.0
-"""A station answers within milliseconds; one that says nothing for so long has gone, or its host has."""
+SILENT_S = 20.0
+"""A station says every three seconds that it is there; one that says nothing for so long has gone, or its host has."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
@@ -97,7 +97,12 @@ class Station:
         self._asked = 0
         """Numbers what was asked: the answer to what nobody waits for any more is dropped."""
 
-    def ask(self, do: str, timeout_s: float = SILENT_S, **more: Any) -> Any:
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing will come back any more."""
+        return self._lost
+
+    def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
         """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""
         self._post(do, **more)
         return self._answer(timeout_s)
@@ -105,7 +110,7 @@ class Station:
     def begin(self, do: str, **more: Any) -> Callable[[], Any]:
         """Have something begun; the call that is returned waits for its result."""
         self._post(do, **more)
-        return lambda: self._answer(SILENT_S)
+        return lambda: self._answer(3 * SILENT_S)
 
     def _post(self, do: str, **more: Any) -> None:
         if self._lost:
@@ -118,11 +123,14 @@ class Station:
 
     def _answer(self, timeout_s: float) -> Any:
         found: dict[str, Any] = {}
+        until = time.monotonic() + timeout_s
         while found.get("id") != self._asked:
             try:
-                line = self._channel.take(timeout_s)
+                line = self._channel.take(min(SILENT_S, max(0.1, until - time.monotonic())))
             except queue.Empty:
-                raise self._gone(f"did not answer for {timeout_s:.0f} s") from None
+                raise self._gone("did not answer") from None
+            if time.monotonic() > until + SILENT_S:
+                raise self._gone(f"did not answer within {timeout_s:.0f} s")
             if line is None:
                 raise self._gone("has gone")
             found = json.loads(line)
@@ -153,6 +161,10 @@ class Station:
     def counters(self) -> Counters:
         """Return what the kernel there counts."""
         return Counters(**self.ask("counters"))
+
+    def reach(self, address: str, port: int) -> None:
+        """Raise LabError where the server cannot be reached from there."""
+        self.ask("reach", address=address, port=port)
 
     def network(self) -> dict[str, int]:
         """Return the bytes over its interfaces so far, and TCP's segments."""
