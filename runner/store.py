@@ -22,8 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 from runner.model import SCHEMA, LabError, State
 
 OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
-RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")
-"""Names of a trial's raw files; those of a slice have its number before the ending (`raw_name`)."""
+RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
 _RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES))
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # one table more, of a run with sessions
@@ -54,13 +53,10 @@ def lab_root() -> Path:
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return the name of a raw file of a slice and of a generator: `k6-03.g2.json.gz` for the third of the second.
-
-    Without a number of the slice, and of the first generator, it is the plain one.
-    """
+    """Return a raw file's name: `k6-03.g2.json.gz` of the third slice and second generator, plain without either."""
     stem, _, ending = name.partition(".")
-    of_slice = "" if number is None else f"-{number:02d}"
-    return f"{stem}{of_slice}{'' if generator == 1 else f'.g{generator}'}.{ending}"
+    of_slice, of_generator = "" if number is None else f"-{number:02d}", "" if generator == 1 else f".g{generator}"
+    return f"{stem}{of_slice}{of_generator}.{ending}"
 
 
 def raw_files(folder: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """The lab's hands on another host, run there in a container: `python -m runner.measure.station`.
 
 It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with `{"id": 7, "done": …}`
-or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there. The end of its input ends it and all that it started: it comes when the runner ends,
-however that is. The runner's side of it is in fleet.py. Nothing here imports what is not in the instruments' image.
+or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there. The end of its input ends it and all that it
+started: it comes when the runner ends, however that is. The runner's side of it is in station_client.py. Nothing here
+imports what is not in the instruments' image.
 """
 
 from __future__ import annotations

@@ -119,12 +119,7 @@ def resume_campaign(
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
     """
     manifest = _manifest(run)
-    if (hosts is None) != (manifest.get("hosts") is None):
-        raise LabError(
-            "The run began on this machine alone: leave out --hosts."
-            if hosts
-            else f"Run {run.run_id} began on several hosts: name them with --hosts."
-        )
+    _require_as_many_hosts(run, manifest, hosts)
     campaign = campaign_from_manifest(manifest)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
@@ -183,6 +178,13 @@ _NEEDED: dict[str, type] = {
     "host_warnings": list,
 }
 """What a manifest must say of how a run began, for another to be the same."""
+
+
+def _require_as_many_hosts(run: RunFolder, manifest: Mapping[str, Any], hosts: Hosts | None) -> None:
+    if hosts is not None and manifest.get("hosts") is None:
+        raise LabError(f"Run {run.run_id} began on this machine alone: leave out --hosts.")
+    if hosts is None and manifest.get("hosts") is not None:
+        raise LabError(f"Run {run.run_id} began on several hosts: name them with --hosts.")
 
 
 def _manifest(run: RunFolder) -> dict[str, Any]:

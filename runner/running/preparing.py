@@ -300,11 +300,7 @@ def write_manifest(
             "engine": bench.engine.name,
             "engine_reason": bench.engine.reason,
             "idle": idle,
-            "placement": {
-                **{name: value for name, value in asdict(bench.placement).items() if name != "hosts" or value},
-                "disjoint": bench.placement.disjoint,
-                "database_shared": bench.placement.database_shared,
-            },
+            "placement": _placed(bench.placement),
             "images": {each.server.name: each.image for each in prepared.servers.values() if each.image},
             "artifacts": {each.server.name: each.binary for each in prepared.servers.values() if each.binary},
             "inputs": dict(inputs),
@@ -315,6 +311,12 @@ def write_manifest(
             "host_warnings": list(warnings),
         },
     )
+
+
+def _placed(placement: Placement) -> dict[str, Any]:
+    """Return who has which CPUs; `hosts` only where there are several."""
+    placed = {name: value for name, value in asdict(placement).items() if name != "hosts" or value}
+    return {**placed, "disjoint": placement.disjoint, "database_shared": placement.database_shared}
 
 
 def _owns(campaign: Campaign) -> Any:
