@@ -233,7 +233,7 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
 
     try:
         url, certificates = engine or ("", "")
-        client = connect(url, certificates, timeout_s=20)
+        client = connect(url, certificates, timeout_s=5 if engine else 20)
         try:
             client.containers.get(container_id).remove(force=True, v=True)
         finally:

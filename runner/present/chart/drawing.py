@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -352,6 +351,8 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
     if len(known):
+        import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
+
         # Without the names of the columns, which would become the labels of the axes.
         x, y, units = known["x"].to_numpy(float), known["y"].to_numpy(float), runs.to_numpy()
         server = pd.factorize(known["server"])[0]
