@@ -9,12 +9,17 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "reliability.md"
+FLEET = TESTS.parent / "docs" / "fleet.md"
+OF_FLEET = ("test_fleet.py", "test_several_hosts.py")
+"""What is done to several hosts."""
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 
 
-def faults() -> Iterator[tuple[str, str, str]]:
-    """Yield fault, promise and test of every marked test, in the order of the files."""
+def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
+    """Yield fault, promise and test of every marked test, or of those of the fleet, in the order of the files."""
     for path in sorted(TESTS.glob("test_*.py")):
+        if page == FLEET and path.name not in OF_FLEET:
+            continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             for mark in getattr(node, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.fault":
@@ -22,19 +27,20 @@ def faults() -> Iterator[tuple[str, str, str]]:
                     yield fault, promise, f"`{path.name}` {node.name.removeprefix('test_').replace('_', ' ')}"
 
 
-def table() -> str:
-    """Return the table as Markdown, sorted by fault."""
-    rows = sorted(faults(), key=lambda row: row[0].lower())
+def table(page: Path = PAGE) -> str:
+    """Return a page's table as Markdown, sorted by fault."""
+    rows = sorted(faults(page), key=lambda row: row[0].lower())
     lines = ["| what is done | what is promised | the test that does it |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
-def page(text: str) -> str:
-    """Return the page with the table of today between its marks."""
-    before, _, rest = text.partition(BEGIN)
+def page(path: Path = PAGE) -> str:
+    """Return a page with the table of today between its marks."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    return before + BEGIN + table() + END + after
+    return before + BEGIN + table(path) + END + after
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in (PAGE, FLEET):
+        path.write_text(page(path), encoding="utf-8")

@@ -185,7 +185,11 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
         assert "Traceback" not in done.stderr
 
 
-def test_a_cable_that_is_pulled_fails_the_trial_and_the_run_goes_on_later(root, fleet):
+@pytest.mark.fault(
+    "the cable of a generator's host is pulled in the middle of a load",
+    "the trial is failed, and names the generator; nothing is left on any host",
+)
+def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
     hosts = fleet.file(root, engine="unix")
     (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
     env = {**os.environ, "BENCH_ROOT": str(root)}
@@ -224,7 +228,11 @@ def wait_for_load(root):
     raise AssertionError("no load has begun")
 
 
-def test_a_runner_that_is_killed_leaves_nothing_that_runs(root, fleet):
+@pytest.mark.fault(
+    "the runner of several hosts is killed in the middle of a load",
+    "its containers are gone from every host, and the run goes on later",
+)
+def test_a_runner_that_is_killed_leaves_nothing_and_the_run_goes_on(root, fleet):
     hosts = fleet.file(root)
     (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
     env = {**os.environ, "BENCH_ROOT": str(root)}
@@ -240,8 +248,16 @@ def test_a_runner_that_is_killed_leaves_nothing_that_runs(root, fleet):
     assert not any(left.values()), left  # the watchdog's work
     done = real_lab.bench(root, "clean", "--hosts", str(hosts))
     assert done.returncode == 0 and "Nothing was left over" in done.stderr, done.stderr
+    resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(hosts), "--json")
+    assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
+    alone = real_lab.bench(root, "run", "--resume", "latest")
+    assert alone.returncode == 2 and "began on several hosts: name them with --hosts" in alone.stderr
 
 
+@pytest.mark.fault(
+    "a host's engine freezes in the middle of a load",
+    "the trial is failed, and names the host by its role; once it goes on, bench clean removes what is left",
+)
 def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     hosts = fleet.file(root)
     (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))

@@ -1,8 +1,17 @@
 """What several hosts need without any host: the file that names them, shares of a load, and merging, held exactly."""
 
+import io
 import json
+import os
+import queue
+import select
 import socket
+import subprocess
+import sys
+import tarfile
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,12 +23,16 @@ from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import Evidence, judge
 from runner.digest.wrk import read_wrk, side_by_side
 from runner.limits import Limit
+from runner.measure.generators import Command
+from runner.measure.sites import Load
 from runner.measure.station import Station, answer
+from runner.measure.station_client import Station as Remote
 from runner.measurement import Between, Counters, Measurement, Part, Placement
 from runner.model import Cell, LabError, Share
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
 
+ROOT = Path(__file__).parents[1]
 HOSTS = """
 [host.sut]
 engine = "ssh://bench@10.0.0.2"
@@ -48,6 +61,10 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
     assert [hosts.roles(name) for name in hosts.used] == ["server and database", "generator and probe"]
 
 
+@pytest.mark.fault(
+    "a hosts file has an unknown role, host or key, an address of no host, no certificates",
+    "one sentence with the line, before anything is started",
+)
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -157,6 +174,7 @@ def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path, 
         )
 
 
+@pytest.mark.fault("the samples of one of several generators are cut off", "refused; the file is named")
 def test_damage_in_a_part_names_its_file_and_line(tmp_path):
     one = k6_file(tmp_path / "k6.json.gz", requests_at(range(100), 1))
     two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
@@ -201,11 +219,13 @@ def measurement(parts, hosts=None):
     )  # fmt: skip
 
 
+@pytest.mark.fault("one of several generators begins late or ends early", "the trial is invalid")
 @pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
     assert begun_together(measurement((Part(number=2, **load(begin_s, end_s)),))).ok is ok
 
 
+@pytest.mark.fault("one of several generators has no answers for a part of its load", "the trial is invalid")
 def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
     cell = Cell(**KIND, workload="static", tool="wrk", connections=20, duration_s=6.0)
     sound, stalled = (43_000.0, 0.00023, 10), (7_000.0, 0.0002, 10)
@@ -214,6 +234,7 @@ def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
     assert answered_all_along(replace(cell, mode="close"), [sound, stalled]) == ()
 
 
+@pytest.mark.fault("the clocks of two hosts move against each other during a load", "the trial is invalid")
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
 def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
     hosts = Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())
@@ -261,3 +282,77 @@ def test_a_transfer_is_taken_from_its_peer_only(tmp_path):
             station.do_receive("10.0.0.9")
     finally:
         station.close()
+
+
+SKEWED = """
+import sys, time
+real, ahead = time.monotonic_ns, int(sys.argv.pop(1))
+time.monotonic_ns = lambda: real() + ahead
+from runner.measure import station
+station.main()
+"""
+
+
+class Pipe:
+    """A station's channel where the station is a process of this machine, with a clock that is `ahead_ns` ahead."""
+
+    complaint = b""
+
+    def __init__(self, folder, ahead_ns):
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SKEWED, str(ahead_ns)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    def send(self, line):
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def take(self, timeout_s):
+        if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+            raise queue.Empty
+        return self._process.stdout.readline() or None
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+
+
+class Folder:
+    """What Docker copies out of a station's container, from the folder that stands for /work."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def get_archive(self, path):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.add(self._folder / Path(path).relative_to("/work"), arcname=Path(path).name)
+        return iter([packed.getvalue()]), {}
+
+
+@pytest.mark.timed
+def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_path):
+    """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
+    waits, stations, logs = [], [], []
+    for name, ahead_s in (("a", 8), ("b", -3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        stations.append(Remote(name, Folder(folder), Pipe(folder, ahead_s * 10**9), "127.0.0.1"))
+        stations[-1].look_at_clock()
+        assert abs(stations[-1].clock.offset_ns - ahead_s * 10**9) <= stations[-1].clock.error_ns < 20_000_000
+    try:
+        begin = time.monotonic_ns() + 1_000_000_000
+        wall = time.time_ns() + 1_000_000_000
+        for station in stations:
+            with station.folder():
+                logs.append(tmp_path / f"{station.name}.log")
+                command = Command(("date", "+%s%N"), {}, 10)
+                waits.append(station.load(Load(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
+        loads = [wait() for wait in waits]
+        began = [int(log.read_text()) for log in logs]
+        assert all(abs(each - wall) < 150_000_000 for each in began)
+        assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
+    finally:
+        for station in stations:
+            station._channel.close()
