@@ -222,7 +222,9 @@ def measurement(parts, hosts=None):
 @pytest.mark.fault("one of several generators begins late or ends early", "the trial is invalid")
 @pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
-    assert begun_together(measurement((Part(number=2, **load(begin_s, end_s)),))).ok is ok
+    whole = measurement((Part(number=2, **load(begin_s, end_s)),))
+    walls = [(0, 10 * 10**9), (int(begin_s * 1e9), int(end_s * 1e9))]
+    assert begun_together(whole, walls).ok is ok
 
 
 @pytest.mark.fault("one of several generators has no answers for a part of its load", "the trial is invalid")

@@ -287,7 +287,8 @@ def _parts_of_k6(
     if not measurement.parts:
         return ()
     folder, checks = run.trial(trial.trial_id), []
-    uncounted = replace(measurement, counters_before=UNCOUNTED, counters_after=UNCOUNTED)
+    walls: list[tuple[int, int]] = []
+    uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
     for share in Share.all(len(measurement.parts) + 1):
         path, of_part = folder / raw_name(RAW["k6"], of_slice, share.number), share.of(cell)
         with tempfile.TemporaryDirectory(dir=run.tables / "parts") as name:
@@ -296,12 +297,13 @@ def _parts_of_k6(
                 path, *tables, trial_id=trial.trial_id, mode=cell.mode, held=None, scratch=Path(name), threads=threads,
                 window_s=reconcile.window_s(cell),
             )  # fmt: skip
+        walls.append((points.first_start_ns, points.last_end_ns))
         summary = read_summary(folder / raw_name("k6-summary.json", of_slice, share.number))
         if of_part.iterations is not None and abs(points.script_runs - of_part.iterations) <= 1:
             of_part = replace(of_part, iterations=points.script_runs)  # the sum is held exactly
         found = reconcile.k6_checks(of_part, points, summary, uncounted)
         checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
-    return (*checks, reconcile.begun_together(measurement))
+    return (*checks, reconcile.begun_together(measurement, walls))
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
@@ -333,7 +335,10 @@ def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measuremen
     checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement, results)
     if measurement.parts:
         rates = [(each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections) for each in results]
-        checks += (*reconcile.answered_all_along(trial.cell, rates), reconcile.begun_together(measurement))
+        walls = [(each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results]
+        checks += (
+            *reconcile.answered_all_along(trial.cell, rates), reconcile.begun_together(measurement, walls)
+        )  # fmt: skip
     checks += reconcile.between(measurement)
     refused = result.errors["status"]
     # When wrk stops, each connection may have one request under way.
