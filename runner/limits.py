@@ -29,34 +29,43 @@ class Limit(StrEnum):
     """Why rates, or response times, of such a trial are not compared where another limit is needed."""
     meaning: str
     """What the trial's numbers say."""
+    remedy: str
+    """What would lift the limit, where another is needed."""
 
-    def __new__(cls, word: str, verdict: str, letter: str, meaning: str, noun: str = "", why_not: str = "") -> Self:
+    def __new__(
+        cls, word: str, verdict: str, letter: str, meaning: str, remedy: str, noun: str = "", why_not: str = ""
+    ) -> Self:
         """Make a member whose value is `word`; `noun` and `why_not` are given where they are not `the word`."""
         member = str.__new__(cls, word)
         member._value_ = word
-        member.verdict, member.letter, member.meaning = verdict, letter, meaning
+        member.verdict, member.letter, member.meaning, member.remedy = verdict, letter, meaning, remedy
         member.noun = noun or f"the {word}"
         member.why_not = why_not or f"{member.noun} was the limit"
         return member
 
     # fmt: off
     GENERATOR = ("generator", "generator-bound", "G",
-                 "rate and response times are the generator's; what the server can do was not seen")
+                 "rate and response times are the generator's; what the server can do was not seen",
+                 "a generator on CPUs, or on a host, of its own")
     DATABASE = ("database", "database-bound", "D",
-                "the rate is that of the database, or of the pool of connections to it")
-    POOL = "pool", "database-bound", "P", "the rate is that of the pool of connections to the database"
+                "the rate is that of the database, or of the pool of connections to it", "more CPUs for the database")
+    POOL = "pool", "database-bound", "P", "the rate is that of the pool of connections to the database", "a larger pool"
     NETWORK = ("network", "network-bound", "N",
-               "the network between the hosts was full: the rate is what it carries")
+               "the network between the hosts was full, slow or lossy: it made the rate", "a faster network")
     SERVER = ("server", "server-bound", "S",
-              "the server used up its CPUs while the generator had room: the rate is what the server can do with them")
+              "the server used up its CPUs while the generator had room: the rate is what the server can do with them",
+              "a lower rate, or more CPUs for the server")
     NONE = ("none", "offered", "",
             "the offered rate was kept and nobody was at a limit: the response times are the server's",
+            "a higher rate, or a smaller share of a core for the server",
             "nobody", "nobody was at a limit")
     SERIAL = ("one request at a time", "serial", "1",
               "one request was under way at a time: the rate is 1 / (the time of one cycle)",
+              "more connections, or idle CPUs that poll",
               "one request at a time", "one request was under way at a time")
     UNKNOWN = ("unknown", "inconclusive", "?",
                "neither rate nor response times can be ascribed to one side, or a rate was offered and not kept",
+               "CPUs that nobody else uses",
                "unknown", "the limit is unknown")
     # fmt: on
 

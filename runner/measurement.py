@@ -105,7 +105,7 @@ class GeneratorHost:
 
 @dataclass(frozen=True)
 class Between:
-    """What was between the hosts of a load: clocks, and the network of the server's host."""
+    """What was between the hosts of a load: clocks, the bytes of the server's host, TCP's segments of all hosts."""
 
     clock_error_ns: int
     """The largest by which a host's clock, as it was converted to the runner's, may be wrong."""
@@ -118,6 +118,8 @@ class Between:
     transfer_bytes_s: float
     """What the slowest of the networks to the generators carried in a transfer before the run."""
     generators: tuple[GeneratorHost, ...]
+    round_trip_ns: int = 0
+    """The way to the server and back from the farthest of the generators, before the run; 0 where not measured."""
 
     def share(self, seconds: float) -> float:
         """Return how much of that a load of so many seconds used, in its busier direction."""

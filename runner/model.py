@@ -34,6 +34,11 @@ Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
 CALIBRATION: Tier = "calibration"
+LEAD_S = 0.5
+"""How long vegeta offers its rate before the load begins: while it opens its connections, 80 ms late and more."""
+LATE_S = 0.01
+"""How much later than its turn a request of an open load may be begun, and how late a generator's timer may be that
+ends it (seen of k6: 1.5 ms at 2,000 requests/s)."""
 """Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
@@ -234,6 +239,27 @@ class Cell:
         return tuple(self.first_rate_rps + rise * step for step in range(self.steps))
 
     @property
+    def window_s(self) -> float | None:
+        """The time in which an open load is to be begun; None for a closed one, which lasts as long as it takes.
+
+        vegeta begins nothing any more when its time is over: what may be late at the end needs time for it.
+        """
+        if not self.rates_rps or not self.step_s:
+            return None
+        return len(self.rates_rps) * self.step_s + (LATE_S if self.tool == "vegeta" else 0.0)
+
+    @property
+    def lead_s(self) -> float:
+        """How long an open load is offered before it counts."""
+        return LEAD_S if self.tool == "vegeta" else 0.0
+
+    @property
+    def to_begin(self) -> int:
+        """How many iterations an open load is to begin, those of its lead too; 0 for a closed one."""
+        rates = self.rates_rps
+        return round(sum(rates) * (self.step_s or 0.0) + rates[0] * self.lead_s) if rates else 0
+
+    @property
     def sockets(self) -> int:
         """How many connections the load holds open at once."""
         return self.connections or self.vus or 0
@@ -371,6 +397,8 @@ class Campaign:
     server_cpus: int
     sample_hz: float
     database_cpus: int = 1
+    attempts: int = 3
+    """How often a trial is tried that the machine disturbed. The last attempt stands if it keeps every invariant."""
     environment: tuple[tuple[str, str, str], ...] = ()
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()

@@ -5,7 +5,8 @@ CPU time away in some second since its module began, the test and all of its fix
 moment if one comes. Where the hypervisor took so much on average, in the last attempt too, that a trial's verdict would
 be `inconclusive`, a test marked `load` is skipped and says so: nothing was found out.
 
-Such a test runs alone. Beside others, in a worker of pytest-xdist, it fails and says so.
+A test marked `load` runs alone: beside others, in a worker of pytest-xdist, it fails and says so. One marked `timed`
+may run beside others, once and without this plugin's help; where it fails there, `make test` runs it again alone.
 """
 
 import math
@@ -105,6 +106,9 @@ def beside_others(item: pytest.Item) -> bool:
 class Repeats:
     """Runs the tests that measure, again where they were disturbed."""
 
+    measuring = False
+    """Whether the test that runs is marked `load` or `timed`: only such a one may run a campaign."""
+
     def __init__(self) -> None:
         self._watch = Watch()
         self._left_s = BUDGET_S
@@ -124,9 +128,10 @@ class Repeats:
         return made
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Refuse to measure beside other tests."""
-        if measures(item) and beside_others(item):
-            pytest.fail("it measures, and runs alone: without -n, or leave it out by -m 'not load and not timed'")
+        """Refuse to drive a load beside other tests."""
+        Repeats.measuring = measures(item)
+        if any(item.iter_markers("load")) and beside_others(item):
+            pytest.fail("it measures, and runs alone: without -n, or leave it out by -m 'not load'")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_timeout_set_timer(self, settings: object) -> None:

@@ -34,6 +34,7 @@ command = ["{python}", "server.py"]
 CAMPAIGN = """title = "fakes"
 servers = ["fake"]
 repeats = {repeats}
+attempts = 1
 
 [[load]]
 workload = "experiments"

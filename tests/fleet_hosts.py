@@ -5,10 +5,12 @@ and is gone when the context ends.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -111,6 +113,55 @@ class Machine:
         """Pull its cable (`down`) or plug it in again (`up`)."""
         run("ip", "-n", self.switch, "link", "set", self.cable, state)
 
+    @contextlib.contextmanager
+    def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
+        """Have another cable, that delays packets each way and loses a share of them."""
+        program = [sys.executable, str(Path(__file__).with_name("slow_cable.py"))]
+        ends = (self.space, "far0", self.switch, f"far-{self.name}")
+        relay = subprocess.Popen([*program, *ends, str(delay_s), str(loss)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert relay.stdout is not None
+            assert relay.stdout.readline() == "ready\n"
+            run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
+            told = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
+            run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(told)[0]["address"])
+            self._connect("eth0", "far0")
+            yield
+        finally:
+            self._connect("far0", "eth0")
+            relay.kill()
+            relay.wait()
+
+    def _connect(self, before: str, after: str) -> None:
+        """Give the host's address to another of its devices."""
+        run("ip", "-n", self.space, "address", "flush", "dev", before)
+        run("ip", "-n", self.space, "link", "set", before, "down")
+        run("ip", "-n", self.space, "address", "add", f"{self.address}/24", "dev", after)
+        run("ip", "-n", self.space, "link", "set", after, "up")
+        run("ip", "-n", self.space, "route", "add", "default", "via", f"{NETWORK}.1")
+
+    @contextlib.contextmanager
+    def narrow(self, megabits: int) -> Iterator[None]:
+        """Have a cable that carries no more than this much in a second, either way."""
+        limit = ["root", "tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "50ms"]
+        run("tc", "-n", self.space, "qdisc", "add", "dev", "eth0", *limit)
+        run("tc", "-n", self.switch, "qdisc", "add", "dev", self.cable, *limit)
+        try:
+            yield
+        finally:
+            run("tc", "-n", self.space, "qdisc", "delete", "dev", "eth0", "root")
+            run("tc", "-n", self.switch, "qdisc", "delete", "dev", self.cable, "root")
+
+    @contextlib.contextmanager
+    def small_disk(self, megabytes: int) -> Iterator[Path]:
+        """Give containers' volumes a disk of this size; yield its folder."""
+        volumes = self.folder / "data" / "volumes"
+        run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(volumes))
+        try:
+            yield volumes
+        finally:
+            run("umount", "--lazy", str(volumes))
+
     def stop(self) -> None:
         """End the engine, and with it its containers."""
         if self.engine is not None:
@@ -172,7 +223,9 @@ class Fleet:
     machines: dict[str, Machine]
     certificates: Path
 
-    def file(self, folder: Path, generators: tuple[str, ...] = ("gen1", "gen2"), engine: str = "tcp") -> Path:
+    def file(
+        self, folder: Path, generators: tuple[str, ...] = ("gen1", "gen2"), engine: str = "tcp", probe: str = ""
+    ) -> Path:
         """Write a hosts file with these generators, and return its path."""
         lines = []
         for name, machine in self.machines.items():
@@ -183,6 +236,7 @@ class Fleet:
             lines += [f"cpus = [{0 if name == 'sut' else 1}]", ""]
         lines += ["[roles]", 'server = "sut"', 'database = "gen1"']
         lines += [f"generators = [{', '.join(f'{name!r}' for name in generators)}]".replace("'", '"')]
+        lines += [f'probe = "{probe}"'] if probe else []
         path = folder / "hosts.toml"
         path.write_text("\n".join(lines) + "\n")
         return path

@@ -15,6 +15,7 @@ from fake_lab import BENCH, bench, records, wait_for
 CAMPAIGN = """title = "three trials"
 servers = ["fake"]
 repeats = 3
+attempts = 1
 
 [[load]]
 workload = "wrk-matrix"

@@ -68,9 +68,10 @@ def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def must_be_alone() -> None:
-    """AssertionError where pytest-xdist runs other tests at the same time."""
-    alone = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1"
-    assert alone, "a campaign runs alone: mark the test `load` or `timed`"
+    """AssertionError where tests run beside this one that are not marked."""
+    from disturbance import Repeats  # pytest's plugin: not imported before it is one
+
+    assert Repeats.measuring, "a campaign measures: mark the test `load` or `timed`"
 
 
 def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:

@@ -14,8 +14,7 @@ from IPython.display import Image
 
 from runner.present.case import Case, choose
 from runner.present.chart import Axis, Extreme, charts, describe, made
-from runner.present.chart.describing import clauses, hollow
-from runner.present.chart.sentences import Form, fit, said
+from runner.present.chart.sentences import Form, clauses, fit, hollow, said
 from runner.present.frames import read_tables
 from runner.present.notebook import notebooks, page, run_page
 from runner.store import RunFolder, find_run

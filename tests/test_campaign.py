@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from runner.cli import app
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
+from runner.measure.sites import Sites
 from runner.model import Check, LabError
 from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
@@ -56,8 +57,8 @@ class NoRun:
         return []
 
 
-def run(monkeypatch, trial, outcomes):
-    """Run one trial whose attempts end as `outcomes` say: ok, disturbed or broken."""
+def run(monkeypatch, trial, outcomes, campaign=None):
+    """Run one trial of a campaign, `quick` if none is given, whose attempts end as `outcomes` say."""
     left = list(outcomes)
 
     def fake(_bench, _run, unit, _ready, _step):
@@ -76,7 +77,7 @@ def run(monkeypatch, trial, outcomes):
 
     monkeypatch.setattr(attempts, "_run_unit", lambda *given: [fake(*given)])
     report = Silence()
-    failed = attempts.run_trials(None, NoRun(), [trial], Prepared({}, None, {}), report)
+    failed = attempts.run_trials(None, NoRun(), [trial], Prepared({}, None, {}, campaign=campaign), report)
     assert left == []
     return failed, report
 
@@ -92,6 +93,11 @@ def test_it_is_given_up_after_three_attempts(monkeypatch, trial):
     failed, report = run(monkeypatch, trial, ["disturbed"] * 3)
     assert failed == (f"{trial.trial_id}.a3: disturbed",)
     assert report.ended == [f"{trial.trial_id}.a3"]
+
+
+def test_it_is_tried_as_often_as_the_campaign_says(monkeypatch, trial):
+    once = replace(load_campaign("quick"), attempts=1)
+    assert run(monkeypatch, trial, ["disturbed"], once)[0] == (f"{trial.trial_id}: disturbed",)
 
 
 def test_a_broken_trial_is_not_repeated(monkeypatch, trial):
@@ -128,7 +134,8 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
     )
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     folder = RunFolder(tmp_path)
-    (record,) = attempts._run_unit(None, folder, [again], None, lambda _: None)
+    bench = SimpleNamespace(sites=Sites.here(None))
+    (record,) = attempts._run_unit(bench, folder, [again], Prepared({}, None, {}), lambda _: None)
     assert record["status"] == state
     assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))
     if state == "failed" and not failed:
@@ -143,7 +150,7 @@ def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatc
     digests = [Digest({}, checks, Verdict(Limit.SERVER, ""), None) for checks in ((), (idle,))]
     fates = {each.trial_id: attempts._Fate(measurement=measured()) for each in unit}
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict(zip(trials, digests, strict=True)))
-    attempts._digest_unit(RunFolder(tmp_path), unit, fates)
+    attempts._digest_unit(RunFolder(tmp_path), unit, fates, is_last=True)
     assert [fate.state for fate in fates.values()] == ["failed", "failed"]
     assert "it used 7 % of a core" in fates["calm"].error
 
@@ -221,12 +228,13 @@ def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
     assert "After 2 sessions something is known." in report.said
 
 
-def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypatch):
-    every, ran, report, _ = looked_at(monkeypatch, {}, seconds_per_trial=10.0, budget_s=300.0)
-    assert 200 <= 10 * len(ran) <= 300 and ran == every[: len(ran)]
+@pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
+def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypatch, budget_s, words):
+    every, ran, report, _ = looked_at(monkeypatch, {}, seconds_per_trial=budget_s / 30, budget_s=budget_s)
+    assert 20 <= len(ran) <= 30 and ran == every[: len(ran)]
     left = len(every) - len(ran)
     assert report.said[-1] == (
-        f"The budget of 5 min ends here, with {left} trials left: `bench run --resume the-run` goes on."
+        f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
     )
 
 

@@ -1,11 +1,14 @@
 """server.toml and campaign TOML: what is wrong is said with file and line; what is right becomes a plan."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from runner.model import LabError
+from runner.measure.tools import build
+from runner.model import LabError, Server
 from runner.planning.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
 from runner.planning.plan import choose, plan_trials
 
@@ -196,3 +199,11 @@ def test_the_same_rate_twice_is_refused(tmp_path):
     assert load_campaign(write(tmp_path, sweep + "rates_rps = [5, 50]\n")).loads[0].rates_rps == (5.0, 50.0)
     with pytest.raises(LabError, match="a list of different rates"):
         load_campaign(write(tmp_path, sweep + "rates_rps = [5, 5]\n"))
+
+
+def test_two_that_build_the_same_server_take_turns(tmp_path):
+    alone = ("sh", "-c", "mkdir building && sleep 0.2 && rmdir building && echo $$ > built && echo done")
+    server = Server("twice", tmp_path, "shell", "none", "stripped", (), build_command=alone, artifact=Path("built"))
+    with ThreadPoolExecutor() as pool:
+        assert len(list(pool.map(build, [server] * 3))) == 3
+    assert (tmp_path / "build" / "build.log").read_text() == "done\n"

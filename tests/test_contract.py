@@ -15,6 +15,7 @@ from marking import long_but
 
 from runner.contract import check_contract, experiments
 from runner.contract.checking import Target, fetch, request
+from runner.measure.tools import build
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
 
@@ -37,7 +38,7 @@ def build_where_missing(name: str) -> tuple[Server, list[str]]:
     if missing:
         pytest.skip(f"{name} needs {', '.join(missing)}")
     if not artifact.exists():
-        subprocess.run(server.build_command, cwd=server.folder, env=os.environ | dict(server.build_env), check=True)
+        build(server)
     return server, [word.replace("{artifact}", str(artifact)) for word in server.run_command]
 
 

@@ -28,6 +28,7 @@ needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="Po
 
 CAMPAIGN = """title = "inserts"
 servers = ["fake"]
+attempts = 1
 
 [[load]]
 workload = "devices-insert"

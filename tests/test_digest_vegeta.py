@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from runner.digest.k6 import K6Points, digest_k6
 from runner.digest.reconcile import vegeta_checks
 from runner.digest.vegeta import read_report, spool_results
 from runner.measurement import Counters, Measurement
-from runner.model import Cell, LabError
+from runner.model import LEAD_S, Cell, LabError
 
 RATE, SECONDS = 1000, 2
 BEGAN_NS = 1_790_000_000_000_000_000
@@ -34,13 +35,13 @@ def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int,
     return ("\n".join(row for _, row in sorted(rows)) + "\n").encode()
 
 
-def digest(folder: Path, data: bytes) -> K6Points:
+def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(gzip.compress(data))
     return digest_k6(
         raw, *(folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")), trial_id="t",
         mode="keepalive", scratch=folder, window_s=SECONDS,
-        spool_raw=partial(spool_results, rate_rps=RATE, memory_mb=200, threads=1),
+        spool_raw=partial(spool_results, rate_rps=RATE, lead_s=lead_s, memory_mb=200, threads=1),
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:
 
 
 def cell(**values: Any) -> Cell:
-    sizes = {"vus": 100, "first_rate_rps": RATE, "rate_rps": RATE, "steps": 1, "step_s": float(SECONDS)}
+    sizes = {"vus": 100, "first_rate_rps": RATE, "rate_rps": RATE, "steps": 1, "step_s": SECONDS - LEAD_S}
     return Cell("axum", "Rust", "axum", "realistic", "static-open", "vegeta", "open", "keepalive", "/x", **sizes)
 
 
@@ -76,6 +77,24 @@ def test_every_request_comes_back(tmp_path: Path) -> None:
     assert sum(pq.read_table(tmp_path / "throughput.parquet")["requests"].to_pylist()) == 2000
     checks = vegeta_checks(cell(), points, read_report(report(tmp_path, latencies)), counting(2000))
     assert all(check.ok for check in checks), [check for check in checks if not check.ok]
+
+
+def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path: Path) -> None:
+    latencies = [80.0] * 400 + [1.0, 2.0, 3.0, 4.0] * 400
+    data = lines(latencies, {5: 70.0, 399: 60.0, 400: 12.0}, {3: 500, 401: 0})
+    whole, loaded = digest(tmp_path, data), digest(tmp_path, data, lead_s=0.4)
+    assert (whole.requests, whole.with_status, whole.failed, whole.late) == (2000, 1999, 2, 3)
+    assert (loaded.requests, loaded.with_status, loaded.failed, loaded.late) == (1600, 1599, 1, 1)
+    assert (loaded.latency.max, loaded.latency.mean) == (4.0, pytest.approx(2.5))
+    assert loaded.first_start_ns == BEGAN_NS + 401 * MS, "that of the request of 400 ms, 12 ms late, is not the first"
+    with pytest.raises(LabError, match="there is no request in it"):
+        digest(tmp_path, data, lead_s=2.0)
+
+
+def test_a_cell_says_how_long_it_is_offered_and_what_counts() -> None:
+    assert (cell().lead_s, cell().window_s, cell().to_begin) == (0.5, 1.51, 2000)
+    k6 = replace(cell(), tool="k6")
+    assert (k6.lead_s, k6.window_s, k6.to_begin) == (0.0, 1.5, 1500)
 
 
 def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 CALM, STOLEN = 0, 30
 HEAD = """
 import os, pathlib, time
@@ -153,7 +155,9 @@ def test_a_fixture_of_the_whole_session_that_was_disturbed_is_made_anew(outcome,
     assert attempts == 2
 
 
-@pytest.mark.parametrize(("mark", "outcomes"), [("timed", {"errors": 1}), ("other", {"passed": 1})])
+@pytest.mark.parametrize(
+    ("mark", "outcomes"), [("load", {"errors": 1}), ("timed", {"passed": 1}), ("x", {"passed": 1})]
+)
 def test_who_measures_refuses_to_run_beside_others(outcome, mark, outcomes):
     done, _ = outcome("def test_it():\n    pass\n", "-n", "2", disturbed=0, mark=mark)
     done.assert_outcomes(**outcomes)

@@ -16,7 +16,7 @@ from docker.errors import DockerException
 
 from runner.measure.connecting import connect
 from runner.measure.database import serving
-from runner.measure.docker_engine import LABEL
+from runner.measure.docker_engine import LABEL, RUNNER
 from runner.measure.engine import Handed, wait_ready
 from runner.measure.inspection import inspect
 from runner.measure.lab import open_lab
@@ -48,16 +48,24 @@ NONCE = Handed({"LAB_NONCE": "n0nce"})
 def labelled():
     client = docker.from_env()
     try:
-        return client.containers.list(all=True, filters={"label": LABEL})
+        return client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
     finally:
         client.close()
 
 
 @pytest.fixture
 def ours():
-    """Return a function that lists the containers that came since: another lab may be using the same engine."""
-    before = {container.id for container in labelled()}
-    return lambda: [container for container in labelled() if container.id not in before]
+    """Return a function that lists the containers that a runner started since: other labs use the same engine.
+
+    The runner is this process where no other is named; None stands for any, where nothing else runs.
+    """
+    before, this = {container.id for container in labelled()}, os.getpid()
+
+    def started(by=this):
+        came = [container for container in labelled() if container.id not in before]
+        return [each for each in came if by is None or each.labels[RUNNER].split(":")[-2] == str(by)]
+
+    return started
 
 
 @pytest.mark.long
@@ -191,7 +199,7 @@ warmup_s = 0.2
         assert 0 <= inserts["rows_inserted"] - inserts["inserts"] <= 10
         assert inserts["inserts"] > 0
         assert told["database"]["image"].startswith("sha256:")
-    assert ours() == []
+    assert ours(None) == []
 
 
 @pytest.mark.long
@@ -214,7 +222,7 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     # The database alone is tried first, and may still be going when the trial's own comes: two that stay are a trial.
     seen = 0
     while seen < 20 and time.monotonic() < deadline:
-        seen = seen + 1 if len(ours()) == 2 else 0
+        seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)
     assert seen == 20
     runner.send_signal(number)
@@ -224,9 +232,9 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     assert "Traceback" not in said
     deadline = time.monotonic() + 20
     live = root / "data" / ".live"
-    while (ours() or list(live.iterdir())) and time.monotonic() < deadline:
+    while (ours(runner.pid) or list(live.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert ours() == []
+    assert ours(runner.pid) == []
     assert not list(live.iterdir())
 
 

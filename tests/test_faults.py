@@ -13,7 +13,7 @@ import fake_lab
 import pandas as pd
 import pytest
 from fake_lab import BENCH, bench, records, wait_for
-from hit_lab import CELL, PAUSED, STATES, Lab, victims
+from hit_lab import CAMPAIGN, CELL, PAUSED, STATES, Lab, victims
 from real_lab import standing
 
 pytestmark = [pytest.mark.timed, pytest.mark.long]
@@ -151,10 +151,16 @@ def test_a_ledger_that_vanishes(tmp_path):
     lab.assert_nothing_is_left()
 
 
+class Repeating(Lab):
+    """A lab that tries again what was disturbed, as campaigns do that say nothing of it."""
+
+    campaign = CAMPAIGN.replace("attempts = 1\n", "")
+
+
 @pytest.mark.fault("the probe is stopped for a while under load", "the attempt is said to be disturbed, and repeated")
 def test_a_probe_that_is_stopped_for_a_while(tmp_path):
     """It would tell of waits that no server made."""
-    lab = Lab(tmp_path, "load")
+    lab = Repeating(tmp_path, "load")
     (probe,) = victims(lab, "runner.measure.probe")
     probe.suspend()
     lab.go()
@@ -169,7 +175,7 @@ def test_a_probe_that_is_stopped_for_a_while(tmp_path):
 @pytest.mark.parametrize(("subject", "word"), [("server", "server.py"), ("generator", ".tools/wrk")])
 def test_what_is_put_on_other_cpus(tmp_path, subject, word):
     """As a manager of control groups does, or somebody's taskset; both sides could then take from one another."""
-    lab = Lab(tmp_path, "load")
+    lab = Repeating(tmp_path, "load")
     for each in victims(lab, word):
         each.cpu_affinity(sorted(os.sched_getaffinity(0)))
     lab.go()
@@ -224,7 +230,7 @@ def test_a_clock_that_is_stepped(tmp_path):
     source, clock, stepped = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "stepped"
     source.write_text(STEPPED)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", clock, source, "-ldl"], check=True)
-    lab = Lab(tmp_path, "load", LD_PRELOAD=str(clock), STEPPED_ONCE=str(stepped))
+    lab = Repeating(tmp_path, "load", LD_PRELOAD=str(clock), STEPPED_ONCE=str(stepped))
     first = f"b02-{CELL}"
     stepped.touch()
     lab.go()

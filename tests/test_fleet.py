@@ -1,8 +1,10 @@
 """Several hosts for real: engines in network namespaces, reached by TLS; loads split over two generators and merged."""
 
+import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import real_lab
+from fake_lab import wait_for
 
 from runner.digest.tables import rebuild
 from runner.store import RunFolder
@@ -42,6 +45,15 @@ warmup_s = 1
 """
 
 
+CLOSED = """
+[[load]]
+workload = "experiments"
+vus = 51
+iterations = 20001
+warmup_s = 1
+"""
+
+
 @pytest.fixture(scope="module")
 def fleet():
     with fleet_hosts.hosts() as made:
@@ -58,12 +70,23 @@ def nothing_left(fleet):
             assert machine.listening() == set(), machine.name
 
 
-def measured(root, fleet, loads, *more, generators=("gen1", "gen2"), engine="tcp"):
+def measured(root, fleet, loads, *more, generators=("gen1", "gen2"), engine="tcp", probe=""):
     """Run a campaign on the hosts; return what happened, the run's folder and its trials."""
-    hosts = fleet.file(root, generators, engine)
+    hosts = fleet.file(root, generators, engine, probe)
     done, trials = real_lab.run(root, CAMPAIGN.format(more=loads), "--hosts", str(hosts), *more)
     runs = sorted((root / "data" / "runs").iterdir())
     return done, runs[-1], trials
+
+
+@pytest.fixture(scope="module")
+def divided(fleet, tmp_path_factory):
+    """A run of each kind of load, divided over two generators: what happened, its folder, its trials by their tool."""
+    root = real_lab.make(tmp_path_factory.mktemp("divided"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(root))
+        done, run, trials = measured(root, fleet, WRK + RATES + CLOSED)
+    assert all(machine.containers() == [] for machine in fleet.machines.values())
+    return done, run, {row["workload"]: row for row in trials.to_dict("records")}
 
 
 def counted(folder):
@@ -73,10 +96,9 @@ def counted(folder):
     return record["counters_after"]["requests"] - record["counters_before"]["requests"] - probed, record
 
 
-def test_wrk_from_two_hosts_is_merged_exactly(root, fleet, nothing_left):
-    done, run, trials = measured(root, fleet, WRK)
-    assert done.returncode == 0, done.stderr
-    trial = trials.iloc[0]
+def test_wrk_from_two_hosts_is_merged_exactly(divided):
+    _, run, trials = divided
+    trial = trials["static"]
     assert trial["status"] == "sealed", trial["error"]
     folder = run / "trials" / trial["trial_id"]
     parts = [json.loads((folder / name).read_text()) for name in ("wrk.json", "wrk.g2.json")]
@@ -112,10 +134,9 @@ def k6_ends(path):
     return np.array(ends), np.array(durations)
 
 
-def test_an_open_load_of_two_halves_is_one_of_the_whole(root, fleet, nothing_left):
-    done, run, halves = measured(root, fleet, RATES)
-    assert done.returncode == 0, done.stderr
-    trial = halves.iloc[0]
+def test_an_open_load_of_two_halves_is_one_of_the_whole(divided, root, fleet, nothing_left):
+    _, run, halves = divided
+    trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
     folder = run / "trials" / trial["trial_id"]
     parts = [k6_ends(folder / name) for name in ("k6.json.gz", "k6.g2.json.gz")]
@@ -135,18 +156,9 @@ def test_an_open_load_of_two_halves_is_one_of_the_whole(root, fleet, nothing_lef
     assert one["latency_p50_ms"] == pytest.approx(trial["latency_p50_ms"], rel=0.5, abs=0.3)
 
 
-CLOSED = """
-[[load]]
-workload = "experiments"
-vus = 51
-iterations = 20001
-warmup_s = 1
-"""
-
-
-def test_a_closed_load_of_k6_is_divided_as_k6_does(root, fleet, nothing_left):
-    done, run, trials = measured(root, fleet, CLOSED)
-    trial = trials.iloc[0]
+def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
+    done, run, trials = divided
+    trial = trials["experiments"]
     folder = run / "trials" / trial["trial_id"]
     parts = [json.loads((folder / name).read_text()) for name in ("k6-summary.json", "k6-summary.g2.json")]
     done_by = [part["metrics"]["iterations"]["count"] for part in parts]
@@ -183,6 +195,92 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
         )
         assert done.returncode == 1 and "known" in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+
+
+# --- the network between them -----------------------------------------------------------------------------
+
+SLOW = (
+    WRK
+    + """
+[[load]]
+workload = "rates"
+rates_rps = [200]
+duration_s = 4
+vus = 50
+warmup_s = 1
+"""
+)
+
+
+def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, nothing_left):
+    with fleet.machines["gen2"].far_away(0.005, 0.0):
+        done, _run, trials = measured(root, fleet, SLOW, generators=("gen2",), engine="unix")
+    assert done.returncode == 0, done.stderr
+    closed, offered = (trials[trials["tool"] == tool].iloc[0] for tool in ("wrk", "k6"))
+    assert closed["verdict"] == "network-bound", closed["verdict_reason"]
+    assert "the way to the server and back took 10." in closed["verdict_reason"]
+    assert closed["latency_p50_ms"] == pytest.approx(11, abs=1)
+    assert closed["rps"] == pytest.approx(20e3 / closed["latency_mean_ms"], rel=0.05)  # Little's law
+    assert offered["verdict"] == "offered", offered["verdict_reason"]
+    assert offered["latency_p50_ms"] == pytest.approx(10.6, abs=0.6)
+    assert offered["probe_p50_ms"] == pytest.approx(10.6, abs=0.6)
+
+
+@pytest.mark.fault(
+    "the network between the hosts loses packets",
+    "the verdict is network-bound, and says how many segments were sent again",
+)
+def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
+    with fleet.machines["gen2"].far_away(0.0005, 0.03):
+        done, _run, trials = measured(root, fleet, WRK, generators=("gen2",), engine="unix")
+    assert done.returncode == 0, done.stderr
+    trial = trials.iloc[0]
+    assert trial["verdict"] == "network-bound", trial["verdict_reason"]
+    lost = float(re.search(r"hosts lost ([\d.]+) % of what was sent", trial["verdict_reason"])[1])
+    assert 1 < lost < 8
+
+
+def test_a_full_network_is_the_limit(root, fleet, nothing_left):
+    with fleet.machines["gen2"].narrow(20):
+        done, run, trials = measured(root, fleet, WRK, generators=("gen2",), engine="unix")
+    assert done.returncode == 0, done.stderr
+    trial = trials.iloc[0]
+    assert trial["verdict"] == "network-bound", trial["verdict_reason"]
+    assert "the network between the hosts was full" in trial["verdict_reason"]
+    between = counted(run / "trials" / trial["trial_id"])[1]["between"]
+    assert between["transfer_bytes_s"] == pytest.approx(20e6 / 8, rel=0.1)
+
+
+def test_the_probe_has_a_host_of_its_own(root, fleet, nothing_left):
+    done, run, trials = measured(root, fleet, RATES.replace("2000", "500"), generators=("gen1",), probe="gen2")
+    assert done.returncode == 0, done.stderr
+    trial = trials.iloc[0]
+    assert trial["status"] == "sealed" and trial["probe_requests"] >= 190, trial["error"]
+    assert [host["roles"] for host in json.loads((run / "run.json").read_text())["hosts"]] == [
+        "server", "generator and database", "probe",
+    ]  # fmt: skip
+    # The probe's times are converted to the runner's clock: its requests lie within the load.
+    sent = pd.read_parquet(run / "trials" / trial["trial_id"] / "probe.parquet")["sent_ns"]
+    _, record = counted(run / "trials" / trial["trial_id"])
+    assert sent.between(record["load_started_mono_ns"] - 1e9, record["load_ended_mono_ns"] + 1e9).mean() > 0.95
+
+
+# --- the other commands -----------------------------------------------------------------------------------
+
+
+def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, nothing_left):
+    hosts = str(fleet.file(root))
+    checked = real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json")
+    assert checked.returncode == 0, checked.stderr
+    (inspection,) = json.loads(checked.stdout)
+    assert inspection["error"] is None and len(inspection["checks"]) > 100
+    done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--scale", "0.1", "--repeats", "1", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert {each["tool"] for each in found["ceilings"]} == {"k6", "wrk"}
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(
@@ -277,3 +375,49 @@ def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     assert cleaned.returncode == 0, cleaned.stderr
     for machine in fleet.machines.values():
         assert machine.containers() == []
+
+
+@pytest.mark.fault(
+    "the disk of a generator's host fills up in the middle of a load, or is full before",
+    "the run ends with one sentence that names the host by its role, and goes on later; nothing is left on any host",
+)
+def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
+    (root / "test.toml").write_text(CAMPAIGN.format(more=RATES))
+    env = {**os.environ, "BENCH_ROOT": str(root)}
+    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(fleet.file(root, ("gen2",)))]
+    with fleet.machines["gen2"].small_disk(640) as disk:
+        with running(command, root, env) as runner:
+            wait_for(lambda: list(disk.glob("*/_data/load")), 120)
+            block = os.statvfs(disk).f_frsize
+            with contextlib.suppress(OSError):  # the load was quicker: it is as full as can be
+                (disk / "filling").write_bytes(bytes(os.statvfs(disk).f_bavail * block - 100 * 1024))
+            said, _ = runner.communicate(timeout=120)
+        assert runner.returncode == 1 and "Traceback" not in said, said
+        assert "The disk of the host of the generator and probe is full: free some of it." in said, said
+        again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(root / "hosts.toml"))
+        assert again.returncode == 1 and "on the disk of the host of the generator and probe" in again.stderr, (
+            again.stderr
+        )
+    resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(root / "hosts.toml"), "--json")
+    assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
+
+
+@pytest.mark.fault(
+    "a host freezes (its station is paused) in the middle of a load",
+    "the run ends after 20 s of silence with one sentence that names the host by its role, and goes on later",
+)
+def test_a_host_that_freezes_fails_the_trial(root, fleet, nothing_left):
+    (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
+    env = {**os.environ, "BENCH_ROOT": str(root)}
+    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(fleet.file(root))]
+    with running(command, root, env) as runner:
+        wait_for_load(root)
+        client = fleet.machines["gen2"].client()
+        for each in client.containers.list():
+            each.pause()
+        said, _ = runner.communicate(timeout=120)
+        client.close()
+    assert runner.returncode == 1, said
+    assert "The host of the generator 2 has gone" in said and "Traceback" not in said, said
+    cleaned = real_lab.bench(root, "clean", "--hosts", str(fleet.file(root)))
+    assert cleaned.returncode == 0, cleaned.stderr

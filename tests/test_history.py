@@ -134,6 +134,7 @@ def test_the_command_says_it_and_fails_on_request(weeks: Weeks, bench: Any) -> N
     assert any(course["changes"] and course["changes"][0]["at"] == 5 for course in found["courses"])
 
 
+@pytest.mark.long
 def test_the_notebook_shows_the_same(weeks: Weeks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     names = weeks(6, worse=4)

@@ -31,12 +31,20 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
+    """Return which of some processes have the device open; other files of theirs may close while one looks."""
     found = []
     for pid in pids:
-        with contextlib.suppress(OSError):
-            if any(each.readlink() == idle.DEVICE for each in Path(f"/proc/{pid}/fd").iterdir()):
-                found.append(pid)
+        with contextlib.suppress(FileNotFoundError):
+            open_files = {target(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
+            found += [pid] if idle.DEVICE in open_files else []
     return found
+
+
+def target(link):
+    try:
+        return link.readlink()
+    except FileNotFoundError:
+        return None
 
 
 @pytest.mark.fault("idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on")

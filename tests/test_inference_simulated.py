@@ -29,6 +29,8 @@ from runner.present.statistics.significance import drift, holm, mann_whitney_p, 
 from runner.present.statistics.stats import histogram_quantile
 from runner.store import RunFolder
 
+pytestmark = pytest.mark.long
+
 CAMPAIGNS = 2_000
 NOISE = 0.02
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]

@@ -150,8 +150,7 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     root, copy = copied
     raw = copy / "trials" / records(copy)[K6]["trial_id"] / "k6.json.gz"
     lines = gzip.decompress(raw.read_bytes())
-    cut = lines[: int(len(lines) * 0.6)]
-    assert not cut.endswith(b"\n")
+    cut = lines[: int(len(lines) * 0.6)].removesuffix(b"\n")  # within a line, wherever that may be
     raw.write_bytes(gzip.compress(cut))
     done = bench(root, "report", str(copy), "--salvage")
     assert done.returncode == 0, done.stderr
@@ -188,7 +187,7 @@ FAULTS = [
     "the server dies at its start or under load, answers or counts wrongly; a generator fails or writes what is not so",
     "the trial is failed with its reason, exit code 1, nothing is left running",
 )
-@pytest.mark.parametrize(("fault", "trial", "says"), long_but(FAULTS[:3], FAULTS))
+@pytest.mark.parametrize(("fault", "trial", "says"), long_but(FAULTS[:2], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
     campaign = fake_lab.make(tmp_path, campaign=ALONE[trial])
     fake_lab.fault(tmp_path, fault)

@@ -78,6 +78,7 @@ def test_the_page_says_what_the_terminal_says(in_lab: Path, bench: Any, tmp_path
     }
 
 
+@pytest.mark.long
 def test_json_and_exit_code_stay_with_a_page(in_lab: Path, bench: Any, tmp_path: Path) -> None:
     page = tmp_path / "two.html"
     code, out, _ = bench("one", "two", "--json", "--html", str(page))
@@ -85,6 +86,7 @@ def test_json_and_exit_code_stay_with_a_page(in_lab: Path, bench: Any, tmp_path:
     assert json.loads(bench("one", "two", "--json")[1]) == json.loads(out)
 
 
+@pytest.mark.long
 def test_other_conditions_are_shown_where_they_were_forced(in_lab: Path, bench: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code, _, err = bench("one", "elsewhere", "--html", str(page))
@@ -101,6 +103,7 @@ def test_what_is_no_page_is_refused_before_any_work(name: str, in_lab: Path, ben
     assert (code, out) == (2, "") and "a file that ends in .html" in err
 
 
+@pytest.mark.long
 def test_the_notebook_alone_gives_the_same(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     command = [sys.executable, "-m", "papermill", "--no-progress-bar", "notebooks/compare.ipynb", str(out)]

@@ -10,11 +10,11 @@ import pytest
 import synthetic_database as known
 import synthetic_run
 from figure_checks import lines, picture, readable, words
+from marking import long_but
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
-from runner.present.chart import charts, draw
-from runner.present.figures import pool_sweep, ramp
+from runner.present.chart import charts
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
@@ -62,7 +62,7 @@ def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
 
 @pytest.mark.parametrize("server", ["axum", "gin", "echo"])
 def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: str) -> None:
-    figure = draw(ramp.inserts_answered(tables))
+    figure = picture("inserts-answered", tables)
     ((t_s, rate),) = lines(figure, panel(server), server)
     assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5)
     assert len(t_s) >= SECONDS - 1
@@ -73,7 +73,7 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: s
 
 
 def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
-    figure = draw(ramp.inserts_p90(tables))
+    figure = picture("inserts-latency-p90", tables)
     ((_, ms),) = lines(figure, panel("gin"), "gin")
     expected = [synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"] for s in range(SECONDS)]
     assert ms == pytest.approx(expected, rel=0.012)
@@ -86,7 +86,7 @@ def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
 def test_a_second_with_too_few_requests_has_no_p90(tables: Tables) -> None:
     first = tables.latency["second"].eq(0)
     cut = pd.concat([tables.latency[~first], tables.latency[first].groupby("trial_id").head(20).assign(count=4)])
-    ((t_s, _),) = lines(draw(ramp.inserts_p90(replace(tables, latency=cut))), panel("axum"), "axum")
+    ((t_s, _),) = lines(picture("inserts-latency-p90", replace(tables, latency=cut)), panel("axum"), "axum")
     assert t_s.min() == 1.5
 
 
@@ -95,23 +95,23 @@ def test_cpu_memory_and_pool_are_the_known_ones(tables: Tables) -> None:
     database = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
     pool = [known.in_use("gin", s) for s in range(SECONDS)]
     memory = [20 + s for s in range(SECONDS)]
-    for make, values, bound in (
-        (ramp.inserts_server_cpu, server, 100),
-        (ramp.database_cpu, database, 100),
-        (ramp.pool_in_use, pool, known.POOL),
-        (ramp.inserts_memory, memory, None),
+    for name, values, bound in (
+        ("inserts-server-cpu", server, 100),
+        ("inserts-database-cpu", database, 100),
+        ("inserts-pool-in-use", pool, known.POOL),
+        ("inserts-server-memory", memory, None),
     ):
-        figure = draw(make(tables))
+        figure = picture(name, tables)
         ((_, drawn),) = lines(figure, panel("gin"), "gin")
-        assert drawn == pytest.approx(values, rel=0.01), make.__name__
+        assert drawn == pytest.approx(values, rel=0.01), name
         levels = [set(y) for _, y in lines(figure, panel("gin"), "bound")]
         assert levels == ([{bound}] if bound else [])
-    assert "shares with the load generator" in words(draw(ramp.database_cpu(tables)))
-    assert "limit: server; up to 450 waited" in words(draw(ramp.pool_in_use(tables)))
+    assert "shares with the load generator" in words(picture("inserts-database-cpu", tables))
+    assert "limit: server; up to 450 waited" in words(picture("inserts-pool-in-use", tables))
 
 
 def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
-    figure = draw(ramp.rows_inserted(tables))
+    figure = picture("inserts-rows", tables)
     ((t_s, rows),) = lines(figure, panel("echo"), "echo")
     total = sum(known.answered("echo", s) for s in range(SECONDS))
     assert (t_s[-1], rows[-1]) == (SECONDS, total)
@@ -121,7 +121,7 @@ def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
 
 
 def test_static_ramps_are_drawn_apart(tables: Tables) -> None:
-    figure = draw(ramp.static_answered(tables))
+    figure = picture("static-answered", tables)
     ((_, rate),) = lines(figure, panel("gin"), "gin")
     assert rate[-1] == 4200
     assert "PostgreSQL" not in words(figure) and "24 trials" in words(figure)
@@ -145,7 +145,7 @@ def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
 
 
 def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    ax = draw(pool_sweep.rate(tables)).axes[panel("gin")]
+    ax = picture("inserts-by-pool-size", tables).axes[panel("gin")]
     ours = [container for container in ax.containers if container.get_label() == "gin"]
     medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
     assert medians == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
@@ -156,12 +156,12 @@ def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
 
 
 def test_p99_by_pool_size_needs_ten_thousand_requests(tables: Tables) -> None:
-    ax = draw(pool_sweep.p99(tables)).axes[panel("gin")]
+    ax = picture("inserts-latency-by-pool-size", tables).axes[panel("gin")]
     ours = [container for container in ax.containers if container.get_label() == "gin"]
     law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
     assert float(ours[2].lines[0].get_ydata()[0]) == pytest.approx(law["latency_p99_ms"], rel=1e-6)
     few = replace(tables, trials=tables.trials.assign(requests=9_999.0))
-    assert "enough requests" in words(draw(pool_sweep.p99(few)))
+    assert "enough requests" in words(picture("inserts-latency-by-pool-size", few))
 
 
 # --- answer -----------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_a_shared_cpu_is_said(tables: Tables) -> None:
     place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
     own = replace(tables, manifest=tables.manifest | {"placement": place})
     assert "PostgreSQL has 1 CPU of its own." in findings(own)
-    assert "PostgreSQL has 1 CPU of its own." in words(draw(ramp.database_cpu(own)))
+    assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", own))
 
 
 def test_unequal_rows_are_said(tables: Tables) -> None:
@@ -253,7 +253,7 @@ def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
     failed = replace(tables, trials=tables.trials.assign(status="failed"))
     assert inserts.answer(failed).findings == ("No number: 169 trials failed or stopped early.",)
-    assert "No trial with rising rates of this run was sealed" in words(draw(ramp.inserts_answered(failed)))
+    assert "No trial with rising rates of this run was sealed" in words(picture("inserts-answered", failed))
 
 
 # --- the report of every run ------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ ODD = {
 """What the run lacks -> how it is built, and figures that then say so."""
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", long_but(["no database"], ODD))
 def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
     shape, empty = ODD[odd]
     tables = read_tables(RunFolder(known.build(tmp_path, **{"trials": 2, "servers": known.THREE} | shape)))

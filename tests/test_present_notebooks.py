@@ -162,6 +162,7 @@ def test_build_report(in_lab: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert executed.read_bytes() == first and report.html.read_text() == page
 
 
+@pytest.mark.long
 def test_kernels_that_have_just_worked_end_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
     """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one report in three."""
     for _ in range(3):
@@ -230,6 +231,7 @@ def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
     }
 
 
+@pytest.mark.long
 def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": "sample"}, out)
@@ -267,9 +269,7 @@ LACKING = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("given", "without"), long_but(LACKING[:1], LACKING), ids=["empty", "without wrk", "without k6"]
-)
+@pytest.mark.parametrize(("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"])
 def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
     in_lab: Path, tmp_path: Path, given: dict[str, Any], without: dict[str, str]
 ) -> None:

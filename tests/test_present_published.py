@@ -196,6 +196,49 @@ def test_rows_of_a_ramp_that_was_kept_are_those_that_were_asked_for(build: Build
     assert found.outcome == ABSENT and "those that were asked for" in found.why
 
 
+@pytest.mark.parametrize(("axums", "factor", "outcome"), [("server", 1.2, HOLDS), ("database", 0.8, FAILS)])
+def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
+    axums: str, factor: float, outcome: str, build: Build
+) -> None:
+    """One was kept, the other went beyond what a server can do; where the pool held axum back it did at least that."""
+    kept = build(World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0}))
+    beyond = kept.trials[kept.trials["workload"].eq("devices-insert-ramp")].copy()
+    beyond["trial_id"] += "-beyond"
+    beyond["load"] = beyond["load"].str.replace("1,500", "4,000")
+    beyond["verdict"] = np.where(beyond["server"] == "axum", f"{axums}-bound", "server-bound")
+    beyond["verdict_reason"] = "the pool of connections was exhausted"
+    both = replace(kept, trials=pd.concat([kept.trials, beyond], ignore_index=True))
+    rows = judge("gnet-more-rows", both)
+    assert rows.outcome == outcome and [part.loads[0].count("4,000") for part in rows.parts] == [1]
+    assert ("by a bound: the pool was the limit" in rows.why) == (axums == "database")
+    start = judge("gnet-latency-starts-high", both)
+    assert start.outcome == HOLDS and [part.loads[0].count("4,000") for part in start.parts] == [0]
+
+
+@pytest.mark.parametrize(("border", "times"), [(1.02, 16), (1.04, 4), (1.0801, 2)])
+def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: float, times: int) -> None:
+    found = Ratio(1.0, 1 / 1.08, 1.08, 0.04, 6, standard_error=0.03, degrees=5.0)
+    claim = replace(CLAIMS["rust-no-spikes"], at_least=0.0, at_most=border)
+    assert claims.sessions_needed(Part("", "", found, CLOSE, ""), claim) == times
+
+
+@pytest.mark.parametrize(
+    ("world", "remedy"),
+    [
+        (World(both("experiments", RATE, 1.05)), r"at least [\d,]+ times as many sessions|no number of sessions"),
+        (World(verdicts={"experiments": "generator-bound"}), "a generator on CPUs, or on a host, of its own"),
+        (World(verdicts={"experiments": "inconclusive"}), "CPUs that nobody else uses"),
+        (World(without=(("echo", "*"),)), "a run that has such a load, as `bench run claims` makes it"),
+        (World(both("experiments", RATE, 0.9)), ""),
+    ],
+)
+def test_what_is_not_decided_says_what_would_decide_it(world: World, remedy: str, build: Build) -> None:
+    entry = CLAIMS["rust-slightly-more-requests"]
+    found = judging.Judged(entry, judging.judge(build(world), entry))
+    assert re.fullmatch(remedy, found.remedy) and found.plain["remedy"] == found.remedy
+    assert found.why.endswith(f"; to decide it: {found.remedy}" if remedy else found.outcome.why)
+
+
 @pytest.mark.parametrize(("verdict", "outcome"), [("inconclusive", ABSENT), ("generator-bound", HOLDS)])
 def test_what_is_not_told_of_a_database(verdict: str, outcome: str, build: Build) -> None:
     assert judge("postgres-not-the-limit", build(World(verdicts={"insert": verdict}))).outcome == outcome
@@ -347,6 +390,7 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
     return {outcome: outcomes.count(outcome) / campaigns for outcome in (HOLDS, FAILS, CLOSE)}
 
 
+@pytest.mark.long
 def test_a_claim_on_its_border_is_decided_wrongly_in_at_most_one_of_twenty_campaigns() -> None:
     border = math.log(1.02)
     assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, "it holds: three ratios are just within"

@@ -133,7 +133,7 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
 
 
 def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables: Tables) -> None:
-    curve = rates.points(own(tables, "axum")).set_index(["series", "rate_rps"])
+    curve = rates.Sweep(own(tables, "axum")).curves.set_index(["series", "rate_rps"])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         assert curve.loc[(series, 3000.0), "median"] == pytest.approx(1000 * -np.log(1 - quantile) / 4500)
     assert curve.loc[("probe p50", 3000.0), "median"] == pytest.approx(synthetic_rates.PROBE_MS)
@@ -143,7 +143,7 @@ def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables:
     # 2,500 requests a trial have 25 beyond p99: six trials carry it, three do not.
     assert ("p99", 250.0) in curve.index
     few = own(tables, "axum")[lambda rows: rows["block"] <= 3]
-    assert ("p99", 250.0) not in rates.points(few).set_index(["series", "rate_rps"]).index
+    assert ("p99", 250.0) not in rates.Sweep(few).curves.set_index(["series", "rate_rps"]).index
 
 
 def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
@@ -152,7 +152,7 @@ def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Table
     for unsustained, kept in ((2, True), (3, False)):
         trials = axum.copy()
         trials.loc[trials[at].index[:unsustained], ["sustained", "verdict"]] = [0.0, "inconclusive"]
-        row = rates.outcomes(trials).set_index("rate_rps").loc[2000.0]
+        row = rates.Sweep(trials).outcomes.set_index("rate_rps").loc[2000.0]
         assert bool(row["sustained"]) is kept and not row["offered"] and row["letter"] == "?"
 
 

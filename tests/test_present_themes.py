@@ -11,6 +11,7 @@ import synthetic_database
 import synthetic_rates
 import synthetic_run
 from figure_checks import drawn, picture, readable
+from marking import long_but
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
@@ -134,7 +135,7 @@ def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> 
     return seen
 
 
-@pytest.mark.parametrize(("name", "figure"), CASES)
+@pytest.mark.parametrize(("name", "figure"), long_but(CASES[:3], CASES))
 def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: Callable[[str], Tables]) -> None:
     tables = run(name)
     looks = list(identities(tables.trials).values())
@@ -205,6 +206,7 @@ def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
 # --- files ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "figure"), [("sample", "wrk-requests"), ("nine", "cpu-peaks")])
 def test_light_files_are_the_same_bytes_with_and_without_dark_ones(
     name: str, figure: str, run: Callable[[str], Tables], tmp_path: Path

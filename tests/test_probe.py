@@ -24,7 +24,7 @@ from runner.digest.probe import (
     saw_the_same,
     without_probe,
 )
-from runner.digest.reconcile import may_hold, window_s
+from runner.digest.reconcile import may_hold
 from runner.digest.resources import Window
 from runner.http_response import ResponseReader, parse_head
 from runner.measure.probe import request_bytes
@@ -409,9 +409,9 @@ def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
 def test_what_an_open_load_is_held_to():
     cell = Cell("a", "", "", "raw", OWN_GET, "k6", "open", "keepalive", "/", vus=400)
     ramp = replace(cell, first_rate_rps=100.0, rate_rps=400.0, steps=4, step_s=2.5)
-    assert window_s(ramp) == 10
-    assert window_s(replace(ramp, steps=1)) == 2.5
-    assert window_s(cell) is None
+    assert ramp.window_s == 10
+    assert replace(ramp, steps=1).window_s == 2.5
+    assert cell.window_s is None
     assert (may_hold(ramp, 0.0), may_hold(ramp, 1.0)) == (400, 0)
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 

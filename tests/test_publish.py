@@ -27,6 +27,8 @@ from runner.present.blog.publish import Bundle, publish
 from runner.present.chart import charts
 from runner.store import RunFolder
 
+pytestmark = pytest.mark.long
+
 SECRETS = {
     "command": ["bench", "run", "/home/mallory/mine.toml"],
     "environment": {"API_TOKEN": "hunter2"},

@@ -22,7 +22,7 @@ from runner.present.frames import Tables
 from runner.present.notebook import notebooks
 from runner.present.notebook.published_page import evidence_words, open_published
 from runner.present.published import claims, claims_figure, published_ratios, published_table
-from runner.present.published.claims import HOLDS, OUTCOMES, read_claims
+from runner.present.published.claims import ABSENT, HOLDS, OUTCOMES, read_claims
 from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import judge_all
 
@@ -160,6 +160,11 @@ def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, p
     assert f"Of {len(read_claims())} published claims {counts[HOLDS]} hold" in plainly
     for outcome in OUTCOMES:
         assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
+    measured = [each for each in judge_all(plain) if each.claim.range_words and each.outcome.outcome != ABSENT]
+    assert measured
+    for each in measured:
+        assert f"{each.measured}, claimed {each.claim.range_words}: " in plainly, each.claim.name
+    assert "<code>bench run claims</code>" in text and "`" not in text
     assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
     assert {path.name for path in figures.iterdir()} == {f"{n}.{k}" for n in PUBLISHED_FIGURES for k in ("png", "svg")}
     for value in ("86,524", "170,000", "821", "39,000"):

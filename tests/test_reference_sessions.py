@@ -28,7 +28,7 @@ server_share = 0.5
 
 [sessions]
 slices = 4
-slice_s = 1
+slice_s = 0.5
 
 [copies]
 base = "reference"

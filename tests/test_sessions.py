@@ -28,6 +28,7 @@ from runner.store import RunFolder, decode
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
 repeats = 3
+attempts = 1
 
 [copies]
 fake-b = "fake"
@@ -89,7 +90,7 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("slices = 2", "slices = 3", "line 9: slices = 3 is not an even number"),
+        ("slices = 2", "slices = 3", "line 10: slices = 3 is not an even number"),
         ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
         ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
         ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),

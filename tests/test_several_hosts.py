@@ -20,7 +20,7 @@ from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines
 
 from runner.digest.k6 import digest_k6, spool_side_by_side
 from runner.digest.reconcile import answered_all_along, begun_together, between
-from runner.digest.verdict import Evidence, judge
+from runner.digest.verdict import Evidence, Network, judge
 from runner.digest.wrk import read_wrk, side_by_side
 from runner.limits import Limit
 from runner.measure.generators import Command
@@ -248,16 +248,27 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 @pytest.mark.parametrize(
     ("server", "generator", "network", "limit"),
     [
-        (0.5, 0.4, 0.9, Limit.NETWORK),
-        (0.5, 0.4, 0.5, Limit.UNKNOWN),
-        (0.97, 0.4, 0.5, Limit.SERVER),
-        (0.97, 0.4, 0.9, Limit.UNKNOWN),
-        (0.5, 0.9, 0.9, Limit.UNKNOWN),
+        (0.5, 0.4, Network(0.9, 0, 0.1), Limit.NETWORK),
+        (0.5, 0.4, Network(0.5, 0, 0.1), Limit.UNKNOWN),
+        (0.97, 0.4, Network(0.5, 0, 0.1), Limit.SERVER),
+        (0.97, 0.4, Network(0.9, 0, 0.1), Limit.UNKNOWN),
+        (0.5, 0.9, Network(0.9, 0, 0.1), Limit.UNKNOWN),
+        (0.5, 0.4, Network(0.1, 0.02, 0.1), Limit.NETWORK),
+        (0.97, 0.4, Network(0.1, 0.02, 0.1), Limit.SERVER),
+        (0.5, 0.4, Network(0.1, 0.001, 0.1), Limit.UNKNOWN),
+        (0.5, 0.4, Network(0.1, 0, 10, 10.4), Limit.NETWORK),
+        (0.5, 0.4, Network(0.1, 0, 10, 40.0), Limit.UNKNOWN),
     ],
 )
-def test_a_full_network_is_the_limit_only_where_no_side_was(server, generator, network, limit):
-    evidence = Evidence(server, generator, generator, True, None, 0, network_share=network)
+def test_the_network_is_the_limit_only_where_no_side_was(server, generator, network, limit):
+    """It is full, loses packets, or is most of a response time."""
+    evidence = Evidence(server, generator, generator, True, None, 0, network=network)
     assert judge(evidence).limit is limit
+
+
+def test_an_offered_rate_is_kept_over_a_long_way():
+    evidence = Evidence(0.5, 0.4, 0.4, True, 100.0, 0, network=Network(0.1, 0, 10, 10.4))
+    assert judge(evidence).limit is Limit.NONE
 
 
 # --- the station ------------------------------------------------------------------------------------------

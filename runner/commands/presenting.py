@@ -167,7 +167,7 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
         )
         return
     rows = [
-        (each.claim.short, each.outcome.outcome, "\n".join(each.ratios), each.claim.range_words, each.outcome.why)
+        (each.claim.short, each.outcome.outcome, "\n".join(each.ratios), each.claim.range_words, each.why)
         for each in judged
     ]
     console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)

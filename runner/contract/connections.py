@@ -61,9 +61,7 @@ def connection_rows(server: Server) -> Rows:
         "HTTP/1.0 gets no chunks": Exchange(raw(b"GET /no-such-path HTTP/1.0\r\n\r\n", 1), IS_UNCHUNKED),
         "header names in any case": Exchange(_health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED),
         # RFC 9112, section 3.2.2: a server must accept it, also when it is no proxy.
-        "an absolute-form target": Exchange(
-            raw(b"GET http://lab/health HTTP/1.1\r\nHost: lab\r\n\r\n", 0, 0), IS_HEALTH
-        ),
+        "an absolute-form target": Exchange(_health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH),
         "half-closed connection": _try_half_closed,
         "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
         # Twice: a parser that keeps its place must also find the beginning of the next request.
@@ -106,8 +104,8 @@ def _repeated(sent: Message, expected: Expected, times: int) -> Exchange:
     return Exchange(sent, expected, End.ANY if times == 1 else _repeated(sent, expected, times - 1))
 
 
-def _health(lines: str, version: str = "HTTP/1.1") -> Message:
-    return raw(f"GET /health {version}\r\n{lines}\r\n".encode(), 0, 0)
+def _health(lines: str, version: str = "HTTP/1.1", target: str = "/health") -> Message:
+    return raw(f"GET {target} {version}\r\n{lines}\r\n".encode(), 0, 0)
 
 
 def _is_health(answer: TimedResponse) -> bool:
@@ -134,7 +132,7 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
         # A server may keep the connection only if it says so: otherwise the client waits for the end.
         more, closed = connection.read_to_the_end()
         ok = answer.status == 200 and not more and closed
-        return (ok, f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got {shown(more, closed)}")
+        return ok, f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got {shown(more, closed)}"
 
 
 def _try_half_closed(target: Target) -> Result:
@@ -210,10 +208,7 @@ def _in_pieces(data: bytes, random: Random) -> Message:
 
 Reading = Callable[[], int | None]
 
-ROUNDS = 3
-REQUESTS = 2000
-ABANDONED = 500
-UNFINISHED = 200
+ROUNDS, REQUESTS, ABANDONED, UNFINISHED = 3, 2000, 500, 200
 GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
 """The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps."""

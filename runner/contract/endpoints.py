@@ -129,9 +129,7 @@ def _are_numbers(value: object, keys: set[str]) -> bool:
     )
 
 
-CLIENTS = 8
-REQUESTS_EACH = 40
-
+CLIENTS, REQUESTS_EACH = 8, 40
 SENT = {
     "count": (
         *(request(method, "/no-such-path") for method in ("GET", "DELETE", "HEAD")),

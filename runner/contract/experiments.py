@@ -38,11 +38,7 @@ def rejected(name: str, field: str | None, body: bytes) -> ExperimentCase:
 
 
 WRONG_TYPES: tuple[tuple[str, object], ...] = (
-    ("null", None),
-    ("a number", 5),
-    ("a string", "x"),
-    ("a bool", True),
-    ("a list", ["x"]),
+    *(("null", None), ("a number", 5), ("a string", "x"), ("a bool", True), ("a list", ["x"])),
     ("an object", {"name": "x"}),
 )
 CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
@@ -139,10 +135,7 @@ def either(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     bodies = {
         **{f"{levels:,} levels": _nested(body, levels) for levels in (101, 1000, 20_000)},
         "10,000 levels of objects": with_field(body, b'{"a":' * 10_000 + b"1" + b"}" * 10_000),
-        **{
-            f"{number} in an unknown field": with_field(body, number.encode())
-            for number in ("1e999", "-1e999", "1e-999")
-        },
+        **{f"{text} in an unknown field": with_field(body, text.encode()) for text in ("1e999", "-1e999", "1e-999")},
         "an exponent of 20 digits": with_field(body, b"1e" + b"9" * 20),
         "a number of 30,000 digits": with_field(body, b"9" * 30_000),
         "a fraction of 30,000 digits": with_field(body, b"0." + b"9" * 30_000),
@@ -202,6 +195,7 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     return chain(unusual(body, text), malformed(body, text), either(body, text))
 
 
+HUNDREDS = ("1e2", "1E+2", "100.000", "0.1e3", "1000e-1", "100000000000000000000e-18")
 VALID_BODIES = {
     "name of 200 combining characters": experiment_body("e" + "\u0301" * 199),
     "name of 200 escaped surrogate pairs": experiment_body("NAME").replace(b"NAME", b"\\ud83d\\ude00" * 200),
@@ -222,10 +216,7 @@ VALID_BODIES = {
     "three times 33.33": experiment_body(percents=[33.33] * 3),
     "three thirds of 17 digits": experiment_body(percents=[100 / 3] * 3),
     "1,000 tenths in 100 variants": experiment_body(percents=[0.7, 1.3] * 50),
-    **{
-        f"percentage written {number}": _percents(number)
-        for number in ("1e2", "1E+2", "100.000", "0.1e3", "1000e-1", "100000000000000000000e-18")
-    },
+    **{f"percentage written {number}": _percents(number) for number in HUNDREDS},
 }
 NAMES = (*text_cases("name", "name", 200, experiment_body), *text_cases("variant name", "name", 200, _variant_named))
 
@@ -305,16 +296,17 @@ def experiment_rows(server: Server) -> Rows:
     return rows
 
 
-def case_row(path: str, case: ExperimentCase, accepts: Callable[[ExperimentCase, TimedResponse], bool]) -> Exchange:
+Accepts = Callable[[ExperimentCase, TimedResponse], bool]
+
+
+def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
     """Return the row of a case: its status, and that the error names the field, or that `accepts` holds."""
     field = f" naming {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[case.expected]
     return Exchange(request("POST", path, case.body), Expected(words, lambda answer: verdict(case, answer, accepts)))
 
 
-def verdict(
-    case: ExperimentCase, answer: TimedResponse, accepts: Callable[[ExperimentCase, TimedResponse], bool]
-) -> bool:
+def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bool:
     """Whether an answer is what the case expects."""
     if answer.status == 400:
         return case.expected != "accepted" and answer.error is not None and (case.field or "") in answer.error

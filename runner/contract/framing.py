@@ -90,8 +90,9 @@ BOTH_LENGTHS = (
 )
 """Spellings of Transfer-Encoding that stand beside a Content-Length."""
 
-UNKNOWN_CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
-"""Codings without Content-Length that leave the body's end unknown: chunked is not the last one."""
+CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
+UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
+"""Header lines of codings that, without Content-Length, leave the body's end unknown: chunked is not the last."""
 
 TWO_LENGTHS = (
     ("the smaller first", b"Content-Length: 4\r\nContent-Length: %d"),
@@ -154,8 +155,7 @@ def _both(line: bytes) -> Iterator[Exchange]:
     RFC 9112, section 6.1: the server may refuse, or read by Transfer-Encoding alone, and must close after its answer in
     both cases. None of these bodies is an experiment: read by any length, the answer is 400.
     """
-    inside = chunked(HIDDEN)
-    behind = chunked() + HIDDEN
+    inside, behind = chunked(HIDDEN), chunked() + HIDDEN
     for body, size in ((inside, inside.index(b"\n") + 1), (behind, len(behind))):
         length = b"Content-Length: %d" % size
         for lines in ((length, line), (line, length)):
@@ -168,10 +168,7 @@ def _without_length(*lines: bytes, version: bytes = b"HTTP/1.1") -> Exchange:
 
 EXPERIMENT_ROWS: Rows = {
     **{f"smuggling: Content-Length with {name}": tuple(_both(line)) for name, line in BOTH_LENGTHS},
-    **{
-        f"smuggling: Transfer-Encoding: {coding.decode()}": _without_length(b"Transfer-Encoding: " + coding)
-        for coding in UNKNOWN_CODINGS
-    },
+    **{f"smuggling: {line.decode()}": _without_length(line) for line in UNKNOWN_CODINGS},
     # RFC 9112, section 6.1: the framing is faulty; the server closes, whatever it makes of the request.
     "smuggling: Transfer-Encoding in HTTP/1.0": tuple(
         _without_length(b"Connection: keep-alive", b"Transfer-Encoding: chunked", *more, version=b"HTTP/1.0")

@@ -191,10 +191,8 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
         # "x" keeps a key from being a known one in other letters, which the contract leaves open.
-        unknown = {
-            "x" + _text(random, random.randint(0, 8)): _any(random, depth)
-            for _ in range(random.choice((0, 0, 0, 1, 3)))
-        }
+        few = range(random.choice((0, 0, 0, 1, 3)))
+        unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
         random.shuffle(items)
         fields = (f"{_written(random, key)}:{_written(random, each, depth + 1)}" for key, each in items)

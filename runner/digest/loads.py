@@ -197,8 +197,9 @@ def _sampled_load(
     tables = _k6_tables(run, trial, of_slice)
     for path in tables.values():
         path.parent.mkdir(parents=True, exist_ok=True)
-    window_s = None if salvage else reconcile.window_s(cell)
-    points = digest_k6(
+    window_s = None if salvage else cell.window_s
+    digest = partial(
+        digest_k6,
         folder / raw_name(RAW[cell.tool], of_slice),
         *(tables[name] for name in _K6_TABLES),
         trial_id=trial.trial_id,
@@ -207,16 +208,19 @@ def _sampled_load(
         window_s=window_s,
         threads=threads,
         scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
-        spool_raw=_spool_of(folder, of_slice, cell, measurement, salvage=salvage, threads=threads),
         salvage=salvage,
     )
+    whole = points = digest(spool_raw=_spool_of(folder, of_slice, cell, measurement, salvage=salvage, threads=threads))
+    if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
+        loaded = partial(spool_results, rate_rps=cell.rates_rps[0], lead_s=cell.lead_s, threads=threads)
+        points = digest(spool_raw=loaded)
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s
     metrics: Metrics = {
         "requests": points.requests,
         "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
-        "dropped": points.dropped_iterations + points.late + reconcile.missed(cell, points),
+        "dropped": points.dropped_iterations + points.late + reconcile.missed(cell, whole),
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
@@ -226,19 +230,18 @@ def _sampled_load(
     }
     checks: tuple[Check, ...] = ()
     if not salvage:
-        said, checks = _reconciled(folder, of_slice, cell, points, measurement)
+        said, checks = _reconciled(folder, of_slice, cell, whole, measurement)
         checks += (*_parts_of_k6(run, trial, of_slice, cell, measurement, threads), *reconcile.between(measurement))
         metrics |= said
-    interrupted = points.script_runs - points.iterations
-    ok = points.requests - points.failed
-    sent = reconcile.Sent(
-        ok=ok,
-        refused=points.with_status - ok,
-        lost=points.requests - points.with_status + interrupted,
-        at_once=cell.sockets,
-    )
     begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return LoadOfTrial(metrics, checks, begin_ns, duration_s, sent, points.mode, answered, points)
+    return LoadOfTrial(metrics, checks, begin_ns, duration_s, _sent(whole, cell), points.mode, answered, points)
+
+
+def _sent(load: K6Points, cell: Cell) -> reconcile.Sent:
+    """Return what a server must have counted of a load whose requests were sampled."""
+    ok, interrupted = load.requests - load.failed, load.script_runs - load.iterations
+    lost = load.requests - load.with_status + interrupted
+    return reconcile.Sent(ok=ok, refused=load.with_status - ok, lost=lost, at_once=cell.sockets)
 
 
 def _spool_of(
@@ -295,7 +298,7 @@ def _parts_of_k6(
             tables = [Path(name, f"{table}.parquet") for table in _K6_TABLES]
             points = digest_k6(
                 path, *tables, trial_id=trial.trial_id, mode=cell.mode, held=None, scratch=Path(name), threads=threads,
-                window_s=reconcile.window_s(cell),
+                window_s=cell.window_s,
             )  # fmt: skip
         walls.append((points.first_start_ns, points.last_end_ns))
         summary = read_summary(folder / raw_name("k6-summary.json", of_slice, share.number))

@@ -10,7 +10,7 @@ from runner.digest.k6 import K6Points, K6Summary, Steady
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.measurement import Measurement, ended
-from runner.model import OWN, OWN_SCRIPT, Cell, Check
+from runner.model import LATE_S, OWN, OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
@@ -38,8 +38,6 @@ STRANGERS = 20
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
 """Mean iterations that a steady part must be long."""
-LATE_S = 0.01
-"""How late a timer may be on a busy machine: k6 goes on at its rate until then (seen: 1.5 ms at 2,000 requests/s)."""
 CLOSING = 0.9
 """Share of the probe's requests that found their connection closed, from which on a server closes on everybody."""
 BATCH_PER_HOST = 6
@@ -139,13 +137,8 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check
 def asked(cell: Cell, begun: int) -> int:
     """Return how many iterations a k6 load asks for; of one that lasts a time, as many as were `begun` in it."""
     if cell.rates_rps:
-        return round(sum(cell.rates_rps) * (cell.step_s or 0.0))
+        return cell.to_begin
     return begun if cell.iterations is None else cell.iterations
-
-
-def window_s(cell: Cell) -> float | None:
-    """Return the time in which an open load is to be begun; None for a closed one, which lasts as long as it takes."""
-    return len(cell.rates_rps) * cell.step_s if cell.rates_rps and cell.step_s else None
 
 
 def may_hold(cell: Cell, reopened: float) -> int:
@@ -165,7 +158,7 @@ def slack(cell: Cell) -> int:
 
 
 def overrun(cell: Cell) -> int:
-    """Return how many iterations more than asked an open load may begin: the timer that ends it is LATE_S late."""
+    """Return how many iterations more than asked an open load may begin: it ends up to LATE_S late."""
     return math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0
 
 

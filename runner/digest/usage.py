@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.probe import probing_of, saw_the_same
 from runner.digest.resources import Counter, Window, rates, read_counters, stitched
-from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Serial, Wait
+from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Serial, Wait
 from runner.measurement import Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
 from runner.store import replacing
@@ -68,6 +68,7 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
     def busy(number: int) -> float:
         return counters[names[number]].mean_pct(0.0, end_s) / hosts[number].cpus
 
+    between = [each.between for each in measurement.loads if each.between is not None]
     stolen = [
         counters[f"host {number}"].between(0.0, end_s, "steal_s") / end_s / host.host_cpus
         for number, host in enumerate(hosts, start=1)
@@ -85,6 +86,8 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
             for each in measurement.loads
             if each.between is not None
         ),
+        "lost_share": sum(each.retransmitted for each in between) / max(1, sum(each.segments for each in between)),
+        "round_trip_ms": max(each.round_trip_ns for each in between) / 1e6,
     }
 
 
@@ -249,7 +252,15 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         probing=None if scripted else probing_of(metrics),
         connecting_share=0.0 if mode == "keepalive" else (metrics.get("opened_pct") or 0.0) / 100,
         ended_late_s=metrics.get("ended_late_s") or 0.0,
-        network_share=metrics.get("network_share") or 0.0,
+        network=_network(metrics),
+    )
+
+
+def _network(metrics: Metrics) -> Network | None:
+    if "network_share" not in metrics:
+        return None
+    return Network(
+        metrics["network_share"], metrics["lost_share"], metrics["round_trip_ms"], metrics.get("latency_p50_ms")
     )
 
 

@@ -3,7 +3,7 @@
 Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are paced by the time
 since the attack began, each has its number in that order (`seq`, from 0); `timestamp` is when a worker took it up, and
 `latency` ends with the last byte. A worker that is not there in time takes it up late, so that lateness is the
-generator's; requests still to come when the time is over are not sent.
+generator's; requests still to come when the time is over are not sent, so that it is given LATE_S more.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import pyarrow.parquet as pq
 
 from runner.digest.k6 import K6Summary, TrendStats
 from runner.digest.k6_raw import BATCH, ITERATIONS, REQUESTS, DamageError, Tally, connect, rebatched
-from runner.model import LabError
+from runner.model import LATE_S, LabError
 from runner.store import read_json
 
-LATE_NS = 10_000_000
-"""A request that is taken up so much later than its turn was not offered in time."""
 UNANSWERED = 1000
 """k6's error_code for an error of no kind of its own."""
 _COLUMNS = {
@@ -33,25 +31,29 @@ _REQUESTS = f"""
            0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
            0.0::DOUBLE AS sending_ms, latency / 1e6 AS waiting_ms, 0.0::DOUBLE AS receiving_ms,
            code AS status, (CASE WHEN code = 0 THEN {UNANSWERED} ELSE 0 END)::SMALLINT AS error_code
-    FROM results ORDER BY timestamp + latency
+    FROM results WHERE seq >= $lead ORDER BY timestamp + latency
 """  # noqa: S608 - built of this module's constants only
-_LATE = """
-    SELECT count(*) FILTER (behind_ns - first_ns > $late_ns)
-    FROM (SELECT timestamp - (seq * 1e9 / $rate_rps)::BIGINT AS behind_ns, min(behind_ns) OVER () AS first_ns
+_COUNTS = """
+    SELECT count(*), count(*) FILTER (behind_ns - first_ns > $late_ns)
+    FROM (SELECT seq, timestamp - (seq * 1e9 / $rate_rps)::BIGINT AS behind_ns, min(behind_ns) OVER () AS first_ns
           FROM results)
+    WHERE seq >= $lead
 """
 
 
-def spool_results(raw: Path, folder: Path, rate_rps: float, *, memory_mb: int = 400, threads: int = 2) -> Tally:
+def spool_results(
+    raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, memory_mb: int = 400, threads: int = 2
+) -> Tally:
     """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does; return the counts.
 
-    A request is an iteration. `late` counts those that were taken up more than 10 ms after their turn. DamageError
-    where the file cannot be read as vegeta wrote it.
+    A request is an iteration. `late` counts those that were taken up more than 10 ms after their turn. Requests whose
+    turn came in the first `lead_s` are left out. DamageError where the file cannot be read as vegeta wrote it.
     """
+    lead = {"lead": round(rate_rps * lead_s)}
     try:
         with connect(folder, memory_mb, threads) as connection:
             connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
-            rows = connection.sql(_REQUESTS).to_arrow_reader(BATCH)
+            rows = connection.sql(_REQUESTS, params=lead).to_arrow_reader(BATCH)
             with (
                 pq.ParquetWriter(folder / "requests.parquet", REQUESTS, compression="none") as requests,
                 pq.ParquetWriter(folder / "iterations.parquet", ITERATIONS, compression="none") as iterations,
@@ -60,8 +62,8 @@ def spool_results(raw: Path, folder: Path, rate_rps: float, *, memory_mb: int = 
                     requests.write_batch(batch.cast(REQUESTS))
                     ended = batch.select(["end_ns", "duration_ms"]).rename_columns(ITERATIONS.names)
                     iterations.write_batch(ended.cast(ITERATIONS))
-            (count,) = connection.sql("SELECT count(*) FROM results").fetchall()[0]
-            (late,) = connection.sql(_LATE, params={"late_ns": LATE_NS, "rate_rps": rate_rps}).fetchall()[0]
+            limits = {"late_ns": LATE_S * 1e9, "rate_rps": rate_rps}
+            count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
     except duckdb.Error as error:
         raise DamageError(0, str(error).splitlines()[0]) from None
     if not count:

@@ -24,6 +24,10 @@ HARDLY_IDLE = 0.60
 NETWORK_FULL = 0.80
 """Share of a measured transfer's bytes per second from which on the network is the limit: headers, acknowledgements and
 the way of a packet take the rest."""
+LOSSY = 0.01
+"""Share of TCP's segments that were sent again from which on waiting for them makes rate and response times."""
+FAR = 0.5
+"""Share of the median response time from which on the way to the server and back makes the rate of a closed load."""
 FAILED = 0.001
 """Above this share of failed requests a rate is one of errors."""
 STOLEN = 0.05
@@ -96,8 +100,8 @@ class Evidence:
     """How the probe fared; None where there was none, or where it is no witness."""
     connecting_share: float = 0.0
     """Of the requests whose response time has the making of a connection in it."""
-    network_share: float = 0.0
-    """What went over the network between the hosts, as a share of what it carried in a transfer."""
+    network: Network | None = None
+    """What is between several hosts; None on one machine."""
     ended_late_s: float = 0.0
     """How long after the end of an open load its last answer came."""
 
@@ -143,6 +147,37 @@ class Evidence:
         """
         full = (self.server_share or 0.0) >= SATURATED
         return full or (self.share == 1 and self.throttled_share >= THROTTLED)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the network between hosts did to a load."""
+
+    share: float
+    """What went over it, as a share of what it carried in a transfer."""
+    lost_share: float
+    """Of TCP's segments, sent again."""
+    round_trip_ms: float
+    """The way to the server and back, without load; 0 where it was not measured."""
+    median_ms: float | None = None
+    """The median response time, where it is known."""
+
+    @property
+    def full(self) -> bool:
+        """Whether it carried about as much as it can."""
+        return self.share >= NETWORK_FULL
+
+    def slowing(self, *, closed: bool) -> str:
+        """Return why it made the rate although it was not full; empty where it did not."""
+        if self.lost_share >= LOSSY:
+            return f"the network between the hosts lost {100 * self.lost_share:.1f} % of what was sent"
+        if closed and self.median_ms and self.round_trip_ms >= FAR * self.median_ms:
+            return f"the way to the server and back took {number(self.round_trip_ms)} ms of each request"
+        return ""
+
+    def __str__(self) -> str:
+        lost = f", {100 * self.lost_share:.2f} % of the segments sent again" if self.lost_share >= LOSSY / 100 else ""
+        return f"network {100 * self.share:.0f} % of what it carries{lost}"
 
 
 @dataclass(frozen=True)
@@ -253,7 +288,7 @@ def _parallel(evidence: Evidence) -> Verdict:
         return Verdict(Limit.UNKNOWN, why)
     if evidence.saturated or evidence.crowded:
         return Verdict(Limit.SERVER if evidence.saturated else Limit.GENERATOR, "")
-    if evidence.network_share >= NETWORK_FULL:
+    if evidence.network is not None and evidence.network.full:
         return Verdict(Limit.NETWORK, "the network between the hosts was full")
     return stored or _unlimited(evidence)
 
@@ -299,7 +334,8 @@ def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
     """Return why a limit that is there cannot be named, or means nothing; empty where it can."""
     if evidence.saturated and (evidence.crowded or stored):
         return "both sides were busy"
-    if evidence.network_share >= NETWORK_FULL and (evidence.saturated or evidence.crowded or stored):
+    full = evidence.network is not None and evidence.network.full
+    if full and (evidence.saturated or evidence.crowded or stored):
         return "the network between the hosts was full, and a side was busy"
     database = evidence.database
     if evidence.crowded and stored and database and (database.limited or not database.shared):
@@ -319,6 +355,9 @@ def _unlimited(evidence: Evidence) -> Verdict:
     """Return the verdict where nobody's CPUs were full."""
     if robbed := _robbed(evidence):
         return robbed
+    network = evidence.network
+    if network is not None and (slowing := network.slowing(closed=evidence.offered_rps is None)):
+        return Verdict(Limit.NETWORK, slowing)
     if evidence.queued:
         return _queued(evidence)
     if why := _unsure(evidence):
@@ -390,8 +429,8 @@ def _said(evidence: Evidence) -> str:
         parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
     if evidence.ended_late_s > LATE_S:
         parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
-    if evidence.network_share > 0:
-        parts.append(f"network {100 * evidence.network_share:.0f} % of what it carries")
+    if evidence.network is not None:
+        parts.append(str(evidence.network))
     if evidence.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
     return ", ".join([*parts, *filter(None, [takers(evidence.stolen_share, evidence.others_share)])])

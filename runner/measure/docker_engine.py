@@ -179,7 +179,7 @@ TROUBLE = (DockerException, RequestException)
 def sweep(client: DockerClient) -> list[str]:
     """Remove the lab's containers whose runner is dead, and no other; return what was removed, in words."""
     removed = []
-    for container in client.containers.list(all=True, filters={"label": RUNNER}):
+    for container in client.containers.list(all=True, filters={"label": RUNNER}, ignore_removed=True):
         if not lives(container.labels[RUNNER]):
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)

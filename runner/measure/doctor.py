@@ -14,7 +14,7 @@ from runner.measure.idle import idle_cpus
 from runner.measure.idle import remedy as remedy_of_idle
 from runner.measure.leftovers import ledger, watching
 from runner.measure.tools import find_program, find_tool, remedy
-from runner.model import LabError
+from runner.model import LabError, number
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
@@ -60,9 +60,11 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None], connections: int = 3
         with open_fleet(hosts, book, say) as fleet:
             for place in fleet.places.values():
                 found += _host(place)
-            if fleet.transfer_bytes_s is not None:
-                rate = 8 * fleet.transfer_bytes_s / 1e9
-                text = f"the slowest way between a generator and the server carries {rate:.2g} Gbit/s"
+            if fleet.transfer is not None:
+                rate = 8 * fleet.transfer.bytes_s / 1e9
+                there_and_back = number(fleet.transfer.round_trip_ns / 1e6)
+                text = f"the slowest way between a generator and the server carries {rate:.2g} Gbit/s, "
+                text += f"the farthest takes {there_and_back} ms there and back"
                 found.append(Diagnosis("network", "ok", text))
             idle = FleetIdle([place.station for place in fleet.places.values()])
             idle.ask("polling")
@@ -85,7 +87,7 @@ def _host(place: Place) -> list[Diagnosis]:
         f"control groups version {facts['cgroup_version']}"
     )
     apart = f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± {clock.error_ns / 1e6:.3g} ms"
-    free = station.ask("room")
+    free = station.room()
     return [
         Diagnosis(place.role, "ok", machine_words),
         Diagnosis(f"{place.role}: clock", "ok", apart),

@@ -26,7 +26,7 @@ from runner.measure.engine import Handed, Running, RunningDatabase
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, identity
 from runner.measure.machine import Hazard
-from runner.measure.sites import Sites
+from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, Station
 from runner.measure.tools import need_tool
 from runner.measurement import GeneratorHost, Placement
@@ -92,7 +92,7 @@ class Fleet:
 
     hosts: Hosts
     places: Mapping[str, Place]
-    transfer_bytes_s: float | None
+    transfer: Transfer | None
     engines: Mapping[str, DockerEngine]
     name: str = "docker"
     reason: str = "the hosts file names its engines"
@@ -129,7 +129,7 @@ class Fleet:
             stations[hosts.probe],
             {station.name: self._others_cpus(name) for name, station in stations.items()},
             tuple(self._generator_host(name) for name in hosts.generators),
-            self.transfer_bytes_s,
+            self.transfer,
         )
 
     def _generator_host(self, name: str) -> GeneratorHost:
@@ -388,20 +388,21 @@ def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
             )
 
 
-def _transfer(hosts: Hosts, places: Mapping[str, Place]) -> float | None:
-    """Return what the slowest generator's host and the server's can send each other, in bytes per second.
+def _transfer(hosts: Hosts, places: Mapping[str, Place]) -> Transfer | None:
+    """Return what the slowest generator's host and the server's can send each other, and how far apart they are.
 
     None where the only generator is on the server's host.
     """
-    server, rates = places[hosts.server].station, list[float]()
+    server, rates, ways = places[hosts.server].station, list[float](), list[int]()
     for name in [name for name in hosts.generators if name != hosts.server]:
         generator = places[name].station
+        ways.append(generator.ask("way", address=server.address, port=server.ask("listen", address=server.address)))
         for sender, receiver in ((generator, server), (server, generator)):
             port = receiver.ask("listen", address=receiver.address)
             answer = receiver.begin("receive", peer=sender.address)
             sender.ask("send", address=receiver.address, port=port, seconds=TRANSFER_S)
             rates.append(float(answer()))
-    return min(rates, default=None)
+    return Transfer(min(rates), max(ways)) if rates else None
 
 
 class _Remote:

@@ -145,7 +145,7 @@ def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder:
 
 
 def _garbage_collector() -> dict[str, str]:
-    """Return the settings of Go's garbage collector for k6 on a machine of this memory."""
+    """Return the settings of Go's garbage collector for a generator on a machine of this memory."""
     if allowed_bytes() < 3 * K6_MEMORY_BYTES:
         return {"GOGC": "400"}
     return {"GOGC": "off", "GOMEMLIMIT": str(K6_MEMORY_BYTES)}
@@ -155,7 +155,7 @@ def k6_iterations(cell: Cell) -> int:
     """Return how many iterations a load of k6 has, rather too many for one that lasts a time."""
     if cell.iterations is not None:
         return cell.iterations
-    return round(sum(cell.rates_rps) * (cell.step_s or 0.0) + FASTEST_K6_RPS * (cell.duration_s or 0.0))
+    return cell.to_begin + round(FASTEST_K6_RPS * (cell.duration_s or 0.0))
 
 
 def k6_bytes(cell: Cell) -> int:
@@ -238,7 +238,7 @@ def _vegeta(cell: Cell, shot: Shot, files: Mapping[str, Path]) -> Command:
     """Return an open load of vegeta: its results, which only it can read, become lines of text afterwards."""
     samples, tool = files["vegeta.csv.gz"], str(shot.tool)
     results = samples.with_name("vegeta.bin")
-    attack = _attack(shot, cell.rates_rps[0], cell.step_s or 1.0, cell.sockets, results)
+    attack = _attack(shot, cell.rates_rps[0], cell.lead_s + (cell.window_s or 1.0), cell.sockets, results)
     encode = ((tool, "encode", "-to=csv", str(results)), samples)
     report = ((tool, "report", "-type=json", str(results)), files["vegeta.json"])
     return replace(attack, after=(encode, report))
@@ -260,7 +260,7 @@ def _attack(shot: Shot, rate_rps: float, duration_s: float, connections: int, re
         "-max-body=0",
         "-redirects=-1",
     ]
-    return Command(tuple(argv), {"GOGC": "400"}, duration_s + OPEN_GRACE_S + 30)
+    return Command(tuple(argv), _garbage_collector(), duration_s + OPEN_GRACE_S + 30)
 
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}

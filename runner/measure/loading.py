@@ -180,20 +180,28 @@ def generate(
     sites = bench.sites
     for site in sites.all:
         site.look_at_clock()
-    network = sites.server.network()
+    networks = {site: site.network() for site in sites.all} if sites.transfer else {}
     begin = None if len(commands) == 1 else time.monotonic_ns() + round(1e9 * AHEAD_S)
     waits = []
     for site, command, wanted, log in zip(sites.generators, commands, files, logs, strict=True):
         sampler = None if watchers is None else watchers.samplers.get(site)
         waits.append(site.load(Load(command, bench.cpus_of(site), wanted, log, begin), sampler))
     loads = _all(waits)
-    if sites.transfer_bytes_s is None:
+    if sites.transfer is None:
         return loads, None
-    rose = {name: value - network[name] for name, value in sites.server.network().items()}
+    rose = [{name: value - before[name] for name, value in site.network().items()} for site, before in networks.items()]
     moved = max(site.look_at_clock() for site in sites.all)
-    error = max(site.clock.error_ns for site in sites.all)
-    counts = (rose["received"], rose["sent"], rose["segments"], rose["retransmitted"])
-    return loads, Between(error, moved, *counts, sites.transfer_bytes_s, sites.generator_hosts)
+    return loads, Between(
+        clock_error_ns=max(site.clock.error_ns for site in sites.all),
+        clock_moved_ns=moved,
+        received_bytes=rose[0]["received"],
+        sent_bytes=rose[0]["sent"],
+        segments=sum(each["segments"] for each in rose),
+        retransmitted=sum(each["retransmitted"] for each in rose),
+        transfer_bytes_s=sites.transfer.bytes_s,
+        generators=sites.generator_hosts,
+        round_trip_ns=sites.transfer.round_trip_ns,
+    )
 
 
 def _all(waits: Sequence[Callable[[], Loaded]]) -> tuple[Loaded, ...]:

@@ -88,6 +88,9 @@ class Site(Protocol):
     def network(self) -> dict[str, int]:
         """Return bytes received and sent, and TCP's segments sent and retransmitted, so far; nothing here."""
 
+    def room(self) -> int | None:
+        """Return how many bytes are free for loads' files there; None on this machine, whose disk is the run's."""
+
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
         """Run an instrument there, as instruments.started does."""
 
@@ -134,6 +137,10 @@ class Here:
     def network(self) -> dict[str, int]:
         """Return nothing: no network is between server and generator."""
         return {}
+
+    def room(self) -> int | None:
+        """Return None: the disk is looked at as the run's."""
+        return None
 
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
         """Run an instrument."""
@@ -199,6 +206,15 @@ def _write_out(command: Command) -> None:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """What the slowest network between a generator's host and the server's did before a run."""
+
+    bytes_s: float
+    round_trip_ns: int
+    """The quickest of some connections to the server: the way there and back."""
+
+
+@dataclass(frozen=True)
 class Sites:
     """Who is where."""
 
@@ -209,8 +225,8 @@ class Sites:
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Of generators and instruments by the name of their site; on this machine they are as it places them."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
-    transfer_bytes_s: float | None = None
-    """What the network between generators and server carries, measured; None on one machine."""
+    transfer: Transfer | None = None
+    """What the network between generators and server carries; None on one machine."""
 
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:

@@ -37,6 +37,7 @@ WORK = Path("/work")
 """Where a station has the files of its loads."""
 REACH_S = 2.0
 TRANSFER_BYTES = 1 << 18
+WAYS = 10
 TRANSFER_LIMIT_S = 5.0
 """How long a transfer waits for its other side."""
 
@@ -150,8 +151,10 @@ class Station:
         return {**counted, "segments": int(tcp["OutSegs"]), "retransmitted": int(tcp["RetransSegs"])}
 
     def do_listen(self, address: str) -> int:
-        """Listen for one transfer on an address; return the port."""
-        self._listening = socket.create_server((address, 0), backlog=1)
+        """Listen on an address, for one transfer or for connections that are closed again; return the port."""
+        if self._listening is not None:
+            self._listening.close()
+        self._listening = socket.create_server((address, 0), backlog=2 * WAYS)
         self._listening.settimeout(TRANSFER_LIMIT_S)
         return int(self._listening.getsockname()[1])
 
@@ -175,6 +178,15 @@ class Station:
             until, chunk = time.monotonic() + seconds, bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
                 channel.sendall(chunk)
+
+    def do_way(self, address: str, port: int) -> int:
+        """Return the nanoseconds that the quickest of some connections to another station took."""
+        took = []
+        for _ in range(WAYS):
+            begun = time.monotonic_ns()
+            with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S):
+                took.append(time.monotonic_ns() - begun)
+        return min(took)
 
     def close(self) -> None:
         """End everything; a process that is still the one that was to be watched is killed."""

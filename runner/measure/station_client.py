@@ -170,6 +170,10 @@ class Station:
         """Return the bytes over its interfaces so far, and TCP's segments."""
         return dict(self.ask("network"))
 
+    def room(self) -> int:
+        """Return how many bytes are free on the disk of a load's files there."""
+        return int(self.ask("room"))
+
     def kills(self, pid: int) -> Kills:
         """Return how many processes were killed there for want of memory."""
         return Kills(**self.ask("kills", pid=pid))

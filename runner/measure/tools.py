@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -103,18 +104,21 @@ def build(server: Server) -> str | None:
     for need in server.build_needs:
         if find_program(need) is None:
             raise LabError(f"Server {server.name} cannot be built without {need}: {remedy(need)}.")
-    done = subprocess.run(
-        server.build_command,
-        cwd=server.folder,
-        env={**os.environ, **dict(server.build_env)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=BUILD_WITHIN_S,
-        check=False,
-    )
     log = server.folder / "build" / "build.log"
     log.parent.mkdir(exist_ok=True)
-    log.write_bytes(done.stdout + done.stderr)
+    with log.open("ab") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # another program of the lab may be building the same server
+        done = subprocess.run(
+            server.build_command,
+            cwd=server.folder,
+            env={**os.environ, **dict(server.build_env)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=BUILD_WITHIN_S,
+            check=False,
+        )
+        handle.truncate(0)
+        handle.write(done.stdout + done.stderr)
     if done.returncode != 0:
         raise LabError(f"Server {server.name} could not be built: {_reason(done.stderr)} (see {log}).", exit_code=1)
     artifact = server.folder / server.artifact if server.artifact else None

@@ -151,7 +151,7 @@ def campaign_names() -> list[str]:
 
 _CAMPAIGN = (
     *("title", "servers", "copies", "seed", "repeats", "server_cpus", "database_cpus", "sample_hz", "environment"),
-    *("sessions", "server_share", "database_share", "idle", "load"),
+    *("sessions", "server_share", "database_share", "idle", "attempts", "load"),
 )
 _DEFAULTS: dict[str, kinds.Kind[Any]] = {
     "repeats": kinds.count,
@@ -190,6 +190,7 @@ def load_campaign(name: str) -> Campaign:
         server_cpus=top.get("server_cpus", kinds.count, 1),
         sample_hz=top.get("sample_hz", kinds.seconds, 20.0),
         database_cpus=top.get("database_cpus", kinds.count, 1),
+        attempts=top.get("attempts", kinds.count, 3),
         environment=_server_environment(top),
         copies=_copies(top, servers),
         text=top.text,

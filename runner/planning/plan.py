@@ -245,7 +245,7 @@ def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
     load_s = cell.duration_s if cell.iterations is None else cell.iterations / 7000 + 1.5
-    ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0)
+    ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0) + cell.lead_s
     database_s = 1.5 if cell.pool_size is not None else 0.0
     between_s = (cell.slices or 0) * (0.3 if cell.tool == "wrk" else 1.0)
     return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0 + between_s

@@ -162,8 +162,11 @@ def server_bound(trials: pd.DataFrame) -> bool:
 
 
 def did_at_least(trials: pd.DataFrame) -> bool:
-    """Return whether the rates of trials are the least that their server can do: others, or nobody, were the limit."""
-    return set(limits_of(trials)) <= {Limit.SERVER, Limit.GENERATOR, Limit.UNKNOWN}
+    """Return whether rates are the least that the server can do: what it did, whoever else held some trials back.
+
+    A rate that was asked for, and the rate of one request at a time, say too little of what it can do.
+    """
+    return not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
 
 def read_tables(run: RunFolder) -> Tables:

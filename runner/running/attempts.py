@@ -17,6 +17,7 @@ from runner.measure import machine
 from runner.measure.counters import wait_for_room
 from runner.measure.loading import Bench
 from runner.measure.session import Member, measure
+from runner.measure.sites import Sites
 from runner.measurement import Measurement
 from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
 from runner.planning.plan import Clock, by_session, next_attempt, slice_order
@@ -25,8 +26,6 @@ from runner.running.preparing import Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
 
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
-ATTEMPTS = 3
-"""How often a trial is tried that the machine disturbed. The last attempt stands if it keeps every invariant."""
 FULL_BYTES = 16 * 2**20
 """With less room than this on a disk that it writes to, a trial that failed did so for that."""
 
@@ -116,7 +115,7 @@ def run_trials(
         report.begin(unit[0])
         records = _run_unit(bench, run, unit, prepared, report.step)
         attempt = records[0]["attempt"]
-        while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < ATTEMPTS:
+        while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < prepared.attempts:
             report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why[0]}")
             attempt += 1
             again = [next_attempt(trial, attempt) for trial in unit]
@@ -148,7 +147,8 @@ def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping:
         if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
             left = sum(map(len, units[number:]))
             go_on = f"`bench run --resume {run.path.name}` goes on"
-            report.say(f"The budget of {stopping.budget_s / 60:g} min ends here, with {left} trials left: {go_on}.")
+            budget = f"{stopping.budget_s / 60:g} min" if stopping.budget_s >= 60 else f"{stopping.budget_s:g} s"
+            report.say(f"The budget of {budget} ends here, with {left} trials left: {go_on}.")
             report.skip([trial for rest in units[number:] for trial in rest])
             return
         yield unit
@@ -182,7 +182,7 @@ def _run_unit(
     try:
         _measure_unit(bench, run, unit, prepared, step, fates)
         step("digest")
-        _digest_unit(run, unit, fates)
+        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.attempts)
     except KeyboardInterrupt:
         _end_all(fates, "interrupted", "interrupted before its end")
         raise
@@ -191,9 +191,9 @@ def _run_unit(
     except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
         _end_all(fates, "failed", _sentence(unknown))
     finally:
-        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run)):
+        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run, bench.sites)):
             said = next((fate.error for fate in fates.values() if fate.error is not None), None)
-            _end_all(fates, "interrupted", f"{full} The trial said: {said}.")
+            _end_all(fates, "interrupted", f"{full} The trial said: {said}")
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
             write_json(run.trial(record["trial_id"]) / "trial.json", record)
@@ -250,7 +250,7 @@ def _measure_unit(
             fate.error = _sentence(found)
 
 
-def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate]) -> None:
+def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate], *, is_last: bool) -> None:
     """Digest what was measured; a session that the machine disturbed is failed as a whole."""
     measured = {trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None}
     for trial, digest in digest_session(run, measured).items():
@@ -259,19 +259,23 @@ def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fat
             fate.error = _sentence(digest)
             continue
         fate.digest = digest
-        fate.error = digest.broken or (digest.taken if trial.attempt < ATTEMPTS else None)
+        fate.error = digest.broken or (None if is_last else digest.taken)
         fate.state = "sealed" if fate.error is None else "failed"
     disturbed = next((fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error), None)
     # Who does not rest takes CPU from the others, in the last attempt too.
     restless = any(fate.digest and fate.digest.restless for fate in fates.values())
-    if disturbed is not None and (restless or unit[0].attempt < ATTEMPTS):
+    if disturbed is not None and (restless or not is_last):
         for fate in fates.values():
             if fate.state == "sealed":
                 fate.state, fate.error = "failed", f"its session was disturbed: {disturbed.error}"
 
 
-def _full_disk(run: RunFolder) -> str | None:
+def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Say which disk is full, and what to do; None where none is."""
+    for site in sites.all:
+        with contextlib.suppress(LabError):  # a host that is gone: the trial has said so
+            if (room := site.room()) is not None and room < FULL_BYTES:
+                return f"The disk of the host of the {site.name} is full: free some of it."
     if free_bytes(run.path) < FULL_BYTES:
         return "The disk of the run is full: free some of it."
     if free_bytes(Path(tempfile.gettempdir())) < FULL_BYTES:

@@ -20,7 +20,7 @@ from runner.model import Campaign, LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers, changed, inputs_of
 from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
-from runner.running.attempts import ATTEMPTS, TO_THE_END, Reporter, RunResult, Stopping, resumable, run_trials
+from runner.running.attempts import TO_THE_END, Reporter, RunResult, Stopping, resumable, run_trials
 from runner.running.preparing import (
     DATABASE,
     Prepared,
@@ -31,6 +31,7 @@ from runner.running.preparing import (
     place_for,
     prepare,
     require_room,
+    require_room_there,
     tools_of,
     with_workloads,
     write_manifest,
@@ -65,6 +66,7 @@ def run_campaign(
     require_room(trials, data_folder())
     tools = tools_of(trials)
     with open_lab(engine, campaign.owns, hosts, report.say) as opened:
+        require_room_there(trials, opened.sites)
         placement = place_for(campaign, trials, opened.fleet)
         warnings = _warnings(opened, placement, trials)
         warnings += planned.remarks if planned else ()
@@ -132,7 +134,7 @@ def resume_campaign(
     missing, recorded = _rest_of_plan(states, planned), _recorded(run, states)
     states |= {record["trial_id"]: record["status"] for record in recorded}
     verify_sealed(run)
-    trials = _unfinished(run, states, planned)
+    trials = _unfinished(run, states, planned, campaign.attempts)
     if not trials:
         if recorded:
             with open_lab("process"):  # for its lock: nothing is started
@@ -146,6 +148,7 @@ def resume_campaign(
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
         raise LabError(f"{said}: put it back, or start a new run.")
     with open_lab(manifest["engine"], campaign.owns, hosts, report.say) as opened:
+        require_room_there(trials, opened.sites)
         placement = place_for(campaign, planned, opened.fleet)
         _require_same_machine(manifest, placement, tools, opened.fleet.facts() if opened.fleet else None)
         idle, _ = ask_idle(opened, planned)
@@ -228,28 +231,31 @@ def _write_down(run: RunFolder, missing: Sequence[Trial], recorded: Sequence[dic
         run.append(record["status"], record["trial_id"], error=record["error"])
 
 
-def _unfinished(run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial]) -> list[Trial]:
+def _unfinished(
+    run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial], most_attempts: int
+) -> list[Trial]:
     """Return the trials that have no sealed or failed attempt, each as its next one; those of a session together."""
     left: list[Trial] = []
     for unit in by_session(planned):
         names = [[name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        if not any(_is_done(run, states, unit, attempt) for attempt in range(1, begun + 1)):
+        if not any(_is_done(run, states, unit, attempt, most_attempts) for attempt in range(1, begun + 1)):
             left += [next_attempt(trial, begun + 1) for trial in unit]
     return left
 
 
-def _is_done(run: RunFolder, states: Mapping[str, State], unit: Sequence[Trial], attempt: int) -> bool:
+def _is_done(
+    run: RunFolder, states: Mapping[str, State], unit: Sequence[Trial], attempt: int, most_attempts: int
+) -> bool:
     """Return whether an attempt came to its end for all trials of a session, and was not to be followed by another."""
     names = [next_attempt(trial, attempt).trial_id for trial in unit]
     ended = all(states.get(name) in ("sealed", "failed") for name in names)
-    return ended and not any(_to_repeat(run, name) for name in names)
+    return ended and (attempt >= most_attempts or not any(_is_disturbed(run, name) for name in names))
 
 
-def _to_repeat(run: RunFolder, attempt: str) -> bool:
-    """Return whether an attempt failed by the machine's fault, and was to be followed by another."""
-    record = read_json(run.trial(attempt) / "trial.json")
-    return bool(record["disturbed"]) and record["attempt"] < ATTEMPTS
+def _is_disturbed(run: RunFolder, attempt: str) -> bool:
+    """Return whether an attempt failed by the machine's fault."""
+    return bool(read_json(run.trial(attempt) / "trial.json")["disturbed"])
 
 
 def _break_up(run: RunFolder, recorded: Sequence[Trial], states: Mapping[str, State]) -> None:

@@ -27,6 +27,7 @@ from runner.measure.loading import Bench
 from runner.measure.machine import OTHER_FILES
 from runner.measure.memory import available_bytes
 from runner.measure.session import Ready
+from runner.measure.sites import Sites
 from runner.measure.tools import Tool, build, find_tool, need_tool
 from runner.measurement import Placement
 from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabError, Server, Trial, Workload
@@ -59,6 +60,11 @@ class Prepared:
     def seed(self) -> int:
         """The campaign's seed."""
         return self.campaign.seed if self.campaign is not None else 0
+
+    @property
+    def attempts(self) -> int:
+        """How often the campaign has a trial tried that the machine disturbed."""
+        return (self.campaign or Campaign).attempts
 
     def error_for(self, cell: Cell, workload: Workload) -> str | None:
         """Return why a cell cannot be measured."""
@@ -211,6 +217,19 @@ def require_room(trials: Sequence[Trial], folder: Path) -> None:
     _require_files(max((trial.cell.sockets for trial in trials), default=0))
 
 
+def require_room_there(trials: Sequence[Trial], sites: Sites) -> None:
+    """Raise LabError where the disk of another host is too small for the largest load's files."""
+    needed = SPARE_BYTES + max(bytes_of(trial.cell) for trial in trials)
+    for site in sites.generators:
+        free = site.room()
+        if free is not None and free < needed:
+            raise LabError(
+                f"A load needs about {needed / 2**30:.1f} GiB on the disk of the host of the {site.name}, and "
+                f"{free / 2**30:.1f} are free: free some, or make the loads smaller with --scale.",
+                exit_code=1,
+            )
+
+
 def _require_disk(trials: Sequence[Trial], folder: Path) -> None:
     needed, free = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials), free_bytes(folder)
     if free < needed:
@@ -284,6 +303,7 @@ def write_manifest(
                 "loads": [asdict(load) for load in campaign.loads],
                 "server_cpus": campaign.server_cpus,
                 "database_cpus": campaign.database_cpus,
+                "attempts": campaign.attempts,
                 "environment": campaign.environment,
                 "copies": campaign.copies,
                 "own": _owns(campaign),

@@ -12,7 +12,7 @@ from runner.present.answers import summary
 from runner.present.answers.caveats import warnings_of
 from runner.present.answers.ranking_text import NOTHING, READING, percent
 from runner.present.answers.summary import RunAnswer
-from runner.present.figures.pool_sweep import sweeps
+from runner.present.figures.ramp import sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of, sealed_trials
 from runner.present.look import captions, style

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.chart.describing import Lines
+from runner.present.chart.sentences import Lines
 from runner.present.chart.value import Chart, Facet
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, pale
@@ -22,6 +22,8 @@ DASHED: Any = (0, (4, 2.5))
 """Of a bound."""
 THIN: Any = (0, (4, 2))
 """Of a line to a point that does not rank."""
+Grid = Sequence[Sequence[Axes]]
+"""Rows of panels."""
 COLUMNS = 3
 """Small panels beside each other, where the servers of a load are too many for one panel."""
 
@@ -31,8 +33,7 @@ def draw(chart: Chart) -> Figure:
     with style.rc():
         if chart.nothing:
             return style.no_data(chart.title, chart.nothing)
-        shape = facets if chart.facets else together if chart.x.label else rows
-        return (chart.draw or shape)(chart)
+        return (chart.draw or (facets if chart.facets else together))(chart)
 
 
 # --- a panel for each server, with axes of its own --------------------------------------------------------
@@ -55,35 +56,21 @@ def sheet(chart: Chart) -> tuple[Figure, dict[Facet, Axes]]:
         for facet in shown
     ]
     figure, axes = style.canvas(
-        chart.title,
-        chart.caption,
-        key=chart.key,
-        rows=-(-len(shown) // columns),
-        columns=columns,
-        panel_in=size.panel_in[columns - 1],
+        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns,
         heading_in=0.36 + max(len(lines) for lines in words) * style.SMALL_PT * style.LINE / 72,
-        left_in=size.left_in,
-        right_in=size.right_in[columns - 1],
-        axis_in=size.axis_in,
-        below_in=size.below_in,
-    )
+        panel_in=size.panel_in[columns - 1], left_in=size.left_in, right_in=size.right_in[columns - 1],
+        axis_in=size.axis_in, below_in=size.below_in,
+    )  # fmt: skip
     for ax in axes[len(shown) :]:
         ax.remove()
     kept = axes[: len(shown)]
     for ax, facet, lines in zip(kept, shown, words, strict=True):
         name = style.short(facet.server, 24)
         style.heading(ax, name, "\n".join(lines), size.left_in - 0.1, chart.looks[facet.server].ink)
-    _name_lowest(kept, chart.x.label)
+    # In the lowest panel of each column, once for all above.
+    for ax in {round(ax.get_position().x0, 3): ax for ax in kept}.values():
+        ax.set_xlabel(chart.x.label)
     return figure, dict(zip(shown, kept, strict=True))
-
-
-def _name_lowest(axes: list[Axes], label: str) -> None:
-    """Name the axis across in the lowest panel of each column, once for all above."""
-    by_column: dict[float, Axes] = {}
-    for ax in axes:
-        by_column[round(ax.get_position().x0, 3)] = ax
-    for ax in by_column.values():
-        ax.set_xlabel(label)
 
 
 def facets(chart: Chart) -> Figure:
@@ -92,8 +79,10 @@ def facets(chart: Chart) -> Figure:
     limits = _limits(chart)
     for facet, ax in axes.items():
         curves = chart.of_panel(facet.panel)
-        places = _places(pd.concat(curves.values())["x"]) if chart.x.even else {}
-        if places:
+        places: dict[float, int] = {}
+        if chart.x.even:
+            every = np.unique(pd.concat(curves.values())["x"].dropna())
+            places = {float(value): number for number, value in enumerate(every)}
             curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
         _behind(ax, curves, facet.server)
         if chart.dashed:
@@ -102,14 +91,10 @@ def facets(chart: Chart) -> Figure:
         # Solid where a server has a panel to itself: what is dashed there is the bound.
         look = replace(chart.looks[facet.server], dash="-")
         (chart.mark or band)(ax, curves[facet.server], look, facet.server)
-        _axis_up(ax, chart, limits)
+        scales.limit(ax, "y", *limits, log=chart.y.log)
+        ax.set_ylabel(chart.y.label)
         _axis_across(ax, facet, places)
     return figure
-
-
-def _places(values: pd.Series[float]) -> dict[float, int]:
-    """Return the place of each value on an axis where they stand at the same distance."""
-    return {float(value): number for number, value in enumerate(np.unique(values.dropna()))}
 
 
 def _behind(ax: Axes, curves: Lines, server: str) -> None:
@@ -130,17 +115,6 @@ def _limits(chart: Chart) -> tuple[float, float]:
     return max(low, 1e-3) / spare_log, max(high, 1e-3) * spare_log
 
 
-def _axis_up(ax: Axes, chart: Chart, limits: tuple[float, float]) -> None:
-    if chart.y.log:
-        ax.set_yscale("log")
-    ax.set_ylim(*limits)
-    ax.set_ylabel(chart.y.label)
-    if chart.y.log:
-        scales.log_axis(ax, "y")
-    else:
-        scales.even_axis(ax, "y")
-
-
 def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
     if places:
         ax.set_xlim(-0.5, len(places) - 0.5)
@@ -159,87 +133,42 @@ def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
 
 def together(chart: Chart) -> Figure:
     """Draw a panel for each load."""
-    curves = {panel: _known(chart, panel) for panel in chart.headings}
-    rows = {panel: _rows(chart, panel, own) for panel, own in curves.items()}
-    figure, grid = style.page(chart.title, chart.caption, [row for own in rows.values() for row in own], key=chart.key)
-    start = 0
-    for panel, own in curves.items():
-        axes = grid[start : start + len(rows[panel])]
-        start += len(rows[panel])
-        if not own:
-            _say_nothing(axes[0][0], chart, panel)
-        elif _is_ranking(chart, own):
-            _fill_ranking(axes[0], chart, panel, own)
-        elif _shares(chart, own):
-            _fill_one(axes[0][0], chart, panel, own)
-        else:
-            _fill_many(axes, chart, panel, own)
+    plans = [_plan(chart, panel) for panel in chart.headings]
+    figure, grid = style.page(chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key)
+    left = iter(grid)
+    for rows, fill in plans:
+        fill(list(islice(left, len(rows))))
     return figure
 
 
-def _shares(chart: Chart, servers: Collection[str]) -> bool:
-    """Return whether one panel holds the curves of all servers of a load."""
-    return len(servers) <= chart.shared.few and not chart.shared.alone
-
-
-def _known(chart: Chart, panel: str) -> dict[str, pd.DataFrame]:
-    """Return the rows of each server that has any point in a panel, moved apart where several share it."""
-    every = chart.of_panel(panel)
-    found = {server: rows for server, rows in every.items() if rows["y"].notna().any() or chart.shared.alone}
-    if not _shares(chart, found) or _is_ranking(chart, found):
-        return found
-    middle = (len(found) - 1) / 2
-    factors = {server: chart.shared.nudge ** (place - middle) for place, server in enumerate(found)}
-    return {server: rows.assign(x=rows["x"] * factors[server]) for server, rows in found.items()}
-
-
-def _rows(chart: Chart, panel: str, curves: Lines) -> list[style.PanelRow]:
-    """Return the rows of panels that a load needs."""
-    size, servers = chart.shared, list(curves)
+def _plan(chart: Chart, panel: str) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
+    """Return the rows of panels that a load needs, and what fills them."""
+    size, every = chart.shared, chart.of_panel(panel)
+    curves = {server: rows for server, rows in every.items() if rows["y"].notna().any() or size.alone}
     head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
-    if not servers:
-        return [style.PanelRow(1, 0.3, head_in, 0.1)]
-    if _is_ranking(chart, curves):
-        left_in = style.label_room(servers) - 0.1
-        return [style.PanelRow(len(_places_of(curves)), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)]
-    if _shares(chart, servers):
-        return [style.PanelRow(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(servers))]
-    columns = min(COLUMNS, len(servers))
-    count = -(-len(servers) // columns)
+    if not curves:
+        return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
+    places = sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
+    if 0 < len(places) < size.fewest:
+        left_in = style.label_room(list(curves)) - 0.1
+        row = style.PanelRow(len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)
+        return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
+    if len(curves) <= size.few and not size.alone:
+        row = style.PanelRow(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(list(curves)))
+        factors = [size.nudge ** (place - (len(curves) - 1) / 2) for place in range(len(curves))]
+        moved = {
+            server: rows.assign(x=rows["x"] * factor)
+            for factor, (server, rows) in zip(factors, curves.items(), strict=True)
+        }
+        return [row], lambda grid: _fill_one(grid[0][0], chart, panel, moved)
+    columns = min(COLUMNS, len(curves))
+    count = -(-len(curves) // columns)
     heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
-    return [
+    rows_in = [
         style.PanelRow(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
         for own_in, axis_in in zip(heads_in, axes_in, strict=True)
     ]
-
-
-def _places_of(curves: Lines) -> list[float]:
-    return sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
-
-
-def _is_ranking(chart: Chart, curves: Lines) -> bool:
-    """Return whether a load has too few places across for curves: each then has a panel with a row for each server."""
-    return 0 < len(_places_of(curves)) < chart.shared.fewest
-
-
-def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines) -> None:
-    """Draw a load's rows, zero-based, to one scale."""
-    style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
-    top = max(float(rows["high"].max()) for rows in curves.values())
-    for place, (ax, x) in enumerate(zip(axes, _places_of(curves), strict=True)):
-        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
-        style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
-        for number, (server, rows) in enumerate(curves.items()):
-            for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
-                look, sure = chart.looks[server], point["solid"]
-                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
-                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
-                _row(ax, number, point, look, server)
-        ax.set_xlim(0, top * 1.42 or 1)
-        style.name_rows(ax, list(curves), chart.looks)
-        ax.tick_params(labelleft=place == 0)
-        scales.even_axis(ax, "x")
-        ax.set_xlabel(chart.y.label)
+    return rows_in, lambda grid: _fill_many(grid, chart, panel, curves)
 
 
 def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
@@ -248,10 +177,30 @@ def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
     ax.text(0, 0.5, chart.shared.nothing, transform=ax.transAxes)
 
 
+def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]) -> None:
+    """Draw a panel for each of the places across, which are too few for curves: in it a row for each server."""
+    style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
+    top = max(float(rows["high"].max()) for rows in curves.values())
+    for place, (ax, x) in enumerate(zip(axes, places, strict=True)):
+        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
+        style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
+        for number, (server, rows) in enumerate(curves.items()):
+            for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
+                look, sure = chart.looks[server], point["solid"]
+                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
+                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
+                ranged(ax, point["y"], number, point, look, server, reach="xerr", ms=7)
+                beside(ax, point["high"], number, style.number(point["y"]))
+        scales.limit(ax, "x", 0, top * 1.42 or 1)
+        style.name_rows(ax, list(curves), chart.looks)
+        ax.tick_params(labelleft=place == 0)
+        ax.set_xlabel(chart.y.label)
+
+
 def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
     style.heading(ax, *chart.headings[panel])
     for server, rows in curves.items():
-        _mark(ax, chart, rows, server)
+        (chart.mark or band)(ax, rows, chart.looks[server], server)
     (chart.finish or finish)(ax, chart, panel)
     ax.set_xlabel(chart.xlabels.get(panel, chart.x.label))
     ax.set_ylabel(chart.y.label)
@@ -259,7 +208,7 @@ def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
     style.label_ends(ax, [(server, chart.looks[server], row["x"], row["y"]) for server, row in last.items()])
 
 
-def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves: Lines) -> None:
+def _fill_many(grid: Grid, chart: Chart, panel: str, curves: Lines) -> None:
     style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
     columns, last = len(grid[0]), len(curves) - 1
     axes = [ax for row in grid for ax in row]
@@ -267,7 +216,7 @@ def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves:
         style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
         if not chart.shared.alone:
             _behind(ax, curves, server)
-        _mark(ax, chart, rows, server)
+        (chart.mark or band)(ax, rows, chart.looks[server], server)
         (chart.finish or finish)(ax, chart, panel)
         ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
     for ax in axes[last + 1 :]:
@@ -275,7 +224,7 @@ def _fill_many(grid: Sequence[Sequence[Axes]], chart: Chart, panel: str, curves:
     _name_axes(grid, chart.xlabels.get(panel, chart.x.label), chart.y.label)
 
 
-def _name_axes(grid: Sequence[Sequence[Axes]], xlabel: str, ylabel: str) -> None:
+def _name_axes(grid: Grid, xlabel: str, ylabel: str) -> None:
     """Write the names of shared axes once, in the middle below and on the left."""
     first, last = grid[0][0].get_position(), grid[-1][0].get_position()
     figure = style.figure_of(grid[0][0])
@@ -294,56 +243,10 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
         low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
         spare = (1.0 if axis == "x" else chart.spare[0]) if not kind.log else chart.spare[1]
         limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
-        ax.set(**{f"{axis}scale": "log" if kind.log else "linear", f"{axis}lim": limits})
-        (scales.log_axis if kind.log else scales.even_axis)(ax, axis)
-
-
-# --- a row for each server --------------------------------------------------------------------------------
-
-
-def rows(chart: Chart) -> Figure:
-    """Draw a panel for each load, in it a row for each server: a point with its low to high."""
-    named = [chart.headings.get(panel, (panel, "")) for panel in chart.panels]
-    figure, axes = style.canvas(
-        chart.title,
-        chart.caption,
-        key=chart.key,
-        rows=len(named),
-        panel_in=0.2 + 0.36 * len(chart.servers),
-        heading_in=0.36 + any(words for _, words in named) * style.SMALL_PT * style.LINE / 72,
-        left_in=max(0.95, style.label_room(chart.servers)),
-        right_in=0.3,
-    )
-    low, high = float(chart.frame["low"].min()), float(chart.frame["high"].max())
-    for ax, panel, heading in zip(axes, chart.panels, named, strict=True):
-        style.heading(ax, *heading)
-        own = chart.of_panel(panel)
-        for place, (server, found) in enumerate(own.items()):
-            _row(ax, place, found.iloc[0].to_dict(), chart.looks[server], server)
-        style.name_rows(ax, list(own), chart.looks)
-        if chart.y.log:
-            ax.set(xscale="log", xlim=(low / 1.1, high * (high / low) ** 0.2 * 1.1))
-        else:
-            ax.set_xlim(0, high * 1.3 or 1)
-        (scales.log_axis if chart.y.log else scales.even_axis)(ax, "x")
-        ax.set_xlabel(chart.y.label)
-    return figure
-
-
-def _row(ax: Axes, place: int, row: Mapping[Any, Any], look: Identity, label: str) -> None:
-    """Draw the point of a server with its range and its value; what does not rank is hollow and pale."""
-    if not np.isfinite(row["y"]):
-        ax.text(0.01, place, "no data", transform=ax.get_yaxis_transform(), size=style.SMALL_PT, va="center")
-        return
-    ranged(ax, row["y"], place, row, look, label, reach="xerr", ms=7)
-    beside(ax, row["high"], place, style.number(row["y"]))
+        scales.limit(ax, axis, *limits, log=kind.log)
 
 
 # --- curves -----------------------------------------------------------------------------------------------
-
-
-def _mark(ax: Axes, chart: Chart, rows: pd.DataFrame, server: str) -> None:
-    (chart.mark or band)(ax, rows, chart.looks[server], server)
 
 
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
@@ -443,5 +346,4 @@ def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
     ax.set_xlim(start_s, stop_s)
     low, high = ax.get_ylim()
     spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
-    ax.set_ylim(low / spare, high * spare)
-    scales.log_axis(ax, "y")
+    scales.limit(ax, "y", low / spare, high * spare, log=True)

@@ -15,9 +15,8 @@ from runner.present.frames import Tables
 
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
-    *("figures.latency", "figures.throughput", "figures.cpu", "figures.wrk_matrix", "figures.ramp"),
-    *("figures.pool_sweep", "figures.rate_charts", "published.published_ratios", "published.claims_figure"),
-    *("figures.clients", "spikes.figures"),
+    *("figures.latency", "figures.cpu", "figures.wrk_matrix", "figures.ramp", "figures.rate_charts"),
+    *("published.published_ratios", "published.claims_figure", "figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.
 
@@ -80,12 +79,8 @@ def _places() -> dict[str, int]:
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
     modules, notebooks = _places(), {name: place for place, name in enumerate(NOTEBOOKS)}
-
-    def place(found: Registered) -> tuple[int, int]:
-        module = modules.get(found.make.__module__, len(modules))
-        return notebooks.get(found.notebook, len(notebooks)), module
-
-    ordered = sorted(_known.values(), key=place)
+    by_module = sorted(_known.values(), key=lambda each: modules.get(each.make.__module__, len(modules)))
+    ordered = sorted(by_module, key=lambda each: notebooks.get(each.notebook, len(notebooks)))
     return {found.name: found for found in ordered if notebook in ("", found.notebook)}
 
 

@@ -1,4 +1,4 @@
-"""How an alt text is put together: what is drawn, then what it shows, no longer than a listener will bear.
+"""The alternative text of a chart: what is drawn, then the values it shows, no longer than a listener will bear.
 
 It follows WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex): the first sentence identifies the
 figure, its kind and axes; the rest says the values, relations and trends that a reader sees. What does not fit is
@@ -8,11 +8,12 @@ counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.present.chart.value import Axis, Chart, Extreme
 from runner.present.look import captions
 from runner.present.look.style import number
 
@@ -50,14 +51,10 @@ def fit(head: str, forms: Sequence[Form], tail: str = "") -> str:
     return whole
 
 
-def in_loads(clauses: Mapping[str, Sequence[str]], *keys: str) -> list[Form]:
-    """Return a form for each degree of detail of the clauses of each load; `keys` explain the first of them."""
-    degrees = len(next(iter(clauses.values())))
-    texts = [*keys, *[""] * (degrees - len(keys))]
-    return [
-        Form([within(load, each[degree]) for load, each in clauses.items()], key=texts[degree])
-        for degree in range(degrees)
-    ]
+def in_loads(clauses: Mapping[str, Sequence[str]], key: str = "") -> list[Form]:
+    """Return a form for each degree of detail of the clauses of each load; `key` explains the first of them."""
+    forms = [list(map(within, clauses, texts)) for texts in zip(*clauses.values(), strict=True)]
+    return [Form(parts, key="" if place else key) for place, parts in enumerate(forms)]
 
 
 def _joined(*sentences: str) -> str:
@@ -69,31 +66,15 @@ def nothing(what: str, reason: str) -> str:
     return f"Nothing is drawn of {what}. {reason}"
 
 
-def scope(names: Collection[str], loads: int, noun: str = "load") -> str:
-    """Return `for 3 servers under 2 loads`, of which one is not said."""
-    under = f" under {captions.plural(loads, noun)}" if loads > 1 else ""
-    return f"for {captions.plural(len(set(names)), 'server')}{under}"
-
-
-def listing(words: Sequence[str]) -> str:
-    """Return `a`, `a and b`, or `a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
-
-
 def names_or_count(names: Sequence[str], most: int = 4) -> str:
     """Return up to `most` names, else how many there are: `7 servers`."""
-    return listing(names) if len(names) <= most else captions.plural(len(names), "server")
-
-
-def span(low: float, high: float) -> str:
-    """Return `98.2 to 99.1`, or one number where both read alike."""
-    ends = number(low), number(high)
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    return captions.joined(names) if len(names) <= most else captions.plural(len(names), "server")
 
 
 def ends(values: pd.Series[float]) -> str:
-    """Return the lowest and the highest of values, as `span` does."""
-    return span(float(values.min()), float(values.max()))
+    """Return the lowest and the highest of values, `98.2 to 99.1`, or one number where both read alike."""
+    low, high = number(float(values.min())), number(float(values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def by_value(values: Mapping[str, float], *, rising: bool) -> dict[str, float]:
@@ -120,7 +101,7 @@ def said(noun: str, order: str, texts: Mapping[str, str], *, short: bool = False
         between = len(texts) - 2
         lie = "lies" if between == 1 else "lie"
         return f"the {noun}s run, {order}, from {first} {one} to {last} {other} ({between} more {lie} between)"
-    return f"the {noun}s are, {order}, {listing([f'{name} {text}' for name, text in texts.items()])}"
+    return f"the {noun}s are, {order}, {captions.joined([f'{name} {text}' for name, text in texts.items()])}"
 
 
 def unknown(names: Collection[str], known: Collection[str]) -> str:
@@ -149,15 +130,135 @@ def within(load: str, clause: str) -> str:
     return f"In “{load}” {clause}."
 
 
-def pale(bound: Mapping[str, bool], noun: str = "pale") -> str:
-    """Say which of the servers are drawn pale, since they were not the limit in every trial: `all are pale`."""
-    found = [name for name, whole in bound.items() if not whole]
-    if not found:
-        return f"none is {noun}"
-    return f"all are {noun}" if len(found) == len(bound) else f"{noun}: {names_or_count(found)}"
+# --- a chart -------------------------------------------------------------------------------------------
+
+Lines = Mapping[str, pd.DataFrame]
+"""Server -> the rows of its line: x rising, y (NaN is not drawn), and solid: what is not solid does not rank."""
 
 
-def servers(trials: pd.DataFrame, shown: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """Return each server's trials, in the order of `shown`; who has none is left out."""
-    by_server = {str(name): own for name, own in trials.groupby("server")}
-    return {name: by_server[name] for name in shown if name in by_server}
+def describe(chart: Chart) -> str:
+    """Return the alternative text of a figure: plain text of about `LIMIT` characters at most.
+
+    A figure without data has a sentence that says so.
+    """
+    if chart.nothing:
+        return nothing(chart.about, chart.nothing)
+    return (chart.describe or lines)(chart)
+
+
+def head(chart: Chart) -> str:
+    """Return the first sentence about lines: axes, servers, and what a point is."""
+    x, y = chart.x, chart.y
+    scales = [", logarithmic" if axis.log and not (x.log and y.log) else "" for axis in (x, y)]
+    setting = ", both logarithmic" if x.log and y.log else ""
+    setting += f", {chart.setting}" if chart.setting else ""
+    sentence = f"Line chart of {y.words} (up{scales[1]}) by {x.words} (across{scales[0]}){setting}, {scope(chart)}"
+    return f"{sentence}: {chart.statistic}. {chart.hollow}".rstrip()
+
+
+def scope(chart: Chart) -> str:
+    """Return `for 3 servers under 2 loads`, of which one is not said."""
+    under = f" under {captions.plural(len(chart.panels), chart.noun)}" if len(chart.panels) > 1 else ""
+    return f"for {captions.plural(chart.frame['server'].nunique(), 'server')}{under}"
+
+
+def lines(chart: Chart, sentence: str = "", noun: str = "", about: Callable[[str, str], str] = within) -> str:
+    """Describe a chart of lines: where each begins, its extreme and where it ends, and which points are hollow.
+
+    `sentence` is the first one, `noun` what a panel is, `about` makes a sentence of a panel and its clause.
+    """
+    told = []
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        long, extremes, outermost = clauses(curves, chart.extreme, chart.x, chart.y)
+        texts: Sequence[str] = long, extremes, outermost
+        if chart.hollow:
+            exactly, counted = hollow(curves)
+            texts = (
+                *(f"{words}; {exactly}" for words in (long, extremes)),
+                *(f"{words}; {counted}" for words in (extremes, outermost)),
+            )
+        told.append([about(panel, clause + chart.remarks.get(panel, "")) for clause in texts])
+    forms = [Form(parts, noun or chart.noun) for parts in zip(*told, strict=True)]
+    return fit(sentence or head(chart), forms)
+
+
+def ranking(
+    chart: Chart, sentence: str, extreme: Extreme, axis: Axis, value: Callable[[pd.DataFrame], float],
+    after: Callable[[pd.DataFrame], str], key: str, rest: Callable[[Lines], str] = lambda _: "", tail: str = "",
+) -> str:  # fmt: skip
+    """Describe a value of each server, load by load, in the order of the values; `sentence` is the first one.
+
+    In the richest form a server's value is followed by what `after` says of its rows, and `key` explains it. Who has
+    NaN is named; `rest` is what else is said of a load, `tail` of all.
+    """
+    found = {}
+    for panel in chart.panels:
+        curves = chart.of_panel(panel)
+        values = by_value({server: value(rows) for server, rows in curves.items()}, rising=extreme.rising)
+        texts = {server: axis.say(one) for server, one in values.items()}
+        wide = {server: text + after(curves[server]) for server, text in texts.items()}
+        told = degrees(extreme.noun, extreme.order, texts, wide, curves)
+        found[panel] = [words + rest(curves) for words in told]
+    return fit(sentence, in_loads(found, key), tail)
+
+
+def clauses(curves: Lines, extreme: Extreme, across: Axis, up: Axis) -> tuple[str, str, str]:
+    """Return lines in three degrees of detail: start, extreme and end; the extremes; the outermost of these."""
+    known = {name: drawn for name, rows in curves.items() if len(drawn := rows.dropna(subset="y"))}
+    # The first of several that are equal.
+    turns = {name: int((rows["y"] if extreme.highest else -rows["y"]).argmax()) for name, rows in known.items()}
+    values = {name: float(rows["y"].iloc[turns[name]]) for name, rows in known.items()}
+    points = {
+        name: [f"{up.say(float(y))} {across.place(float(x))}" for x, y in zip(rows["x"], rows["y"], strict=True)]
+        for name, rows in known.items()
+    }
+    ordered = by_value(values, rising=extreme.rising)
+    texts = {name: points[name][turns[name]] for name in ordered}
+    courses = "; ".join(_course(name, points[name], turns[name]) for name in ordered)
+    rest = unknown(curves, known)
+    extremes = said(extreme.noun, extreme.order, texts)
+    several = any(len(rows) > 1 for rows in known.values())
+    return (
+        f"{f'the lines run, {extreme.order}, {courses}' if several else extremes}{rest}",
+        f"{extremes}{rest}",
+        f"{said(extreme.noun, extreme.order, texts, short=True)}{rest}",
+    )
+
+
+def _course(name: str, points: Sequence[str], turn: int) -> str:
+    """Return `gin from 16,130 at 1 over 73,320 at 100 to 65,988 at 1,000`."""
+    *first, end = [points[at] for at in sorted({0, turn, len(points) - 1})]
+    return f"{name} from {' over '.join(first)} to {end}" if first else f"{name} {end}"
+
+
+def hollow(curves: Lines) -> tuple[str, str]:
+    """Say which points are hollow, exactly and as a count."""
+    drawn = {name: rows.dropna(subset="y") for name, rows in curves.items()}
+    places = {name: tuple(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in drawn.items()}
+    found, every = (sum(map(len, each.values())) for each in (places, drawn))
+    if found in (0, every):
+        words = "every point is hollow" if found else "no point is hollow"
+        return words, words
+    names: dict[str, list[str]] = {}
+    for name, xs in places.items():
+        where = f"at {captions.joined([f'{x:,.10g}' for x in xs])}" if len(xs) < len(drawn[name]) else "everywhere"
+        if xs:
+            names.setdefault(where, []).append(name)
+    each = [f"{captions.joined(servers)} {where}" for where, servers in names.items()]
+    return f"hollow are {'; '.join(each)}", f"{found} of {every} points are hollow"
+
+
+def to_table(chart: Chart) -> pd.DataFrame:
+    """Return the points of a chart as texts: panel and series where there are several, server, x, y and the range."""
+    frame = chart.frame
+    columns = {
+        chart.noun: frame["panel"],
+        "server": frame["server"],
+        "series": frame["series"],
+        chart.x.label: frame["x"].map(lambda x: f"{x:,.10g}"),
+        chart.y.label: frame["y"].map(number),
+        "range": [f"{number(low)}–{number(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)],
+    }
+    table = pd.DataFrame(columns)
+    return table.drop(columns=[name for name in (chart.noun, "series") if table[name].nunique() < 2])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ class Chart:
     low and high (NaN: none) enclose y; solid is false where a point does not rank. NaN in y breaks a line.
     """
     x: Axis = Axis("")
-    """Across; without a label the chart has a row for each server, and y is across."""
+    """Across."""
     y: Axis = Axis("")
     looks: Mapping[str, Identity] = field(default_factory=dict)
     """Server -> its look, in the order of all figures."""
@@ -204,14 +205,9 @@ class ServerLoad:
 def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[ServerLoad]:
     """Return a cell for each value of the column `by` and each server that has sealed trials of it, in that order."""
     sealed = sealed_trials(trials)
-    found = []
-    for panel in dict.fromkeys(sealed[by]):
-        of_panel = sealed[sealed[by] == panel]
-        for server in identities(tables.trials):
-            own = of_panel[of_panel["server"] == server]
-            if len(own):
-                found.append(ServerLoad(str(panel), server, own))
-    return found
+    groups = dict(list(sealed.groupby([by, "server"], sort=False)))
+    every = product(dict.fromkeys(sealed[by]), identities(tables.trials))
+    return [ServerLoad(str(place[0]), place[1], groups[place]) for place in every if place in groups]
 
 
 def points(
@@ -236,9 +232,9 @@ def points(
     return rows[[*COLUMNS, *more]]
 
 
-def tidy(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return the frame of all curves; without any value an empty one."""
-    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+    frame = pd.concat(parts, ignore_index=True) if (parts := list(parts)) else pd.DataFrame(columns=COLUMNS)
     return frame if frame["y"].notna().any() else frame.iloc[:0]
 
 
@@ -248,17 +244,3 @@ def median_points(cell: ServerLoad, column: str, by: str, solid: Callable[[pd.Da
     known = [(x, each.median, each.low, each.high, full) for x, each, full in found if each.n]
     x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
     return points(cell, "median", x, y, low, high, full)
-
-
-def median_point(cell: ServerLoad, column: str, *, solid: bool = True) -> pd.DataFrame:
-    """Return one point: the median of a column of a cell's trials, with minimum and maximum."""
-    found = spread(cell.trials[column])
-    return points(cell, "median", [np.nan], [found.median], found.low, found.high, solid)
-
-
-def by_panel(found: Iterable[ServerLoad]) -> dict[str, list[ServerLoad]]:
-    """Return the cells of each panel."""
-    panels: dict[str, list[ServerLoad]] = {}
-    for cell in found:
-        panels.setdefault(cell.panel, []).append(cell)
-    return panels

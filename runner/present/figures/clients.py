@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from runner.present.case import Case, probed
-from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, points, ridges, seconds_axes
-from runner.present.chart.sentences import ends, listing
+from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, points, seconds_axes
+from runner.present.chart.drawing import ridges
+from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
 from runner.present.figures.cpu import usage
 from runner.present.figures.latency import MEDIANS_IN, density_points
@@ -27,10 +29,6 @@ PROBE = "probe"
 SHARE, TIMES = "share of the requests", "over time"
 
 
-def _trial(case: Case) -> str:
-    return f"{case.row['server']} under “{case.row['load']}”"
-
-
 def names(case: Case) -> dict[str, str]:
     """Return what each side of a trial is called."""
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
@@ -38,6 +36,10 @@ def names(case: Case) -> dict[str, str]:
 
 def _look(case: Case) -> Identity:
     return identities(case.tables.trials)[str(case.row["server"])]
+
+
+def _curve(case: Case, panel: str, name: str, series: str, x: ArrayLike, y: ArrayLike, **more: float) -> pd.DataFrame:
+    return points(ServerLoad(panel, name, case.frame), series, x, y, **more)
 
 
 # --- two clients ------------------------------------------------------------------------------------------
@@ -49,65 +51,62 @@ def two_clients(case: Case) -> Chart:
 
     The column `server` holds the client; `median` is that of all its requests.
     """
-    histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
+    tool, histogram = case.tool, case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
     if histogram.empty:
         reason = "The latency table has no requests of this trial."
-        return empty(f"What {case.tool} saw", f"what {case.tool} saw", reason)
-    clients, timed = _clients(case, histogram), bool(histogram["second"].notna().any())
+        return empty(f"What {tool} saw", f"what {tool} saw", reason)
+    timed, probe = bool(histogram["second"].notna().any()), case.probe
+    answered = probe[probe["ok"]] if probe is not None and probe["ok"].any() else None
+    seen = answered is not None
+    curves = _spread(case, histogram, answered) + (_over_time(case, answered) if timed else [])
     kind = captions.load_heading(case.frame, "response time")
     headings = {SHARE: (f"{case.row['server']}, {case.row['workload']}", kind)}
-    seen = PROBE in clients
     return Chart(
-        f"One server, one moment: {case.tool} and another client" if seen else f"What {case.tool} saw of the server",
-        pd.concat([*clients.values(), *(_over_time(case, clients) if timed else [])], ignore_index=True),
+        f"One server, one moment: {tool} and another client" if seen else f"What {tool} saw of the server",
+        pd.concat(curves, ignore_index=True),
         Axis("latency, ms (log scale)", "response time in ms", " ms", log=True),
         Axis("share, %", "the share of a client's requests"),
-        {case.tool: _look(case), PROBE: PROBE_LOOK},
-        captions.caption(case.tables, case.frame, _words(case.tool, seen, timed)),
+        {tool: _look(case), PROBE: PROBE_LOOK},
+        captions.caption(case.tables, case.frame, _words(tool, seen=seen, timed=timed)),
         headings=headings | ({TIMES: ("Over time", "")} if timed else {}),
         draw=lambda chart: _draw_clients(chart, float(case.row["duration_s"])),
         describe=lambda chart: _describe_clients(chart, case),
     )
 
 
-def _words(tool: str, seen: bool, timed: bool) -> str:
-    parts = ["Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: its median."]
-    if timed:
-        dots = ", each request of the probe as a dot" if seen else ""
-        parts.append(f"Over time: {tool}'s median of each second as a line{dots}.")
-    return " ".join(parts if seen else [*parts, "There was no probe."])
+def _words(tool: str, *, seen: bool, timed: bool) -> str:
+    dots = ", each request of the probe as a dot" if seen else ""
+    parts = {
+        "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: its median.": True,
+        f"Over time: {tool}'s median of each second as a line{dots}.": timed,
+        "There was no probe.": not seen,
+    }
+    return " ".join(part for part, said in parts.items() if said)
 
 
-def _clients(case: Case, histogram: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return for each client the share of its requests in bins, and its median."""
-    spread = density_points(case.frame, histogram).sort_values("ms")
+def _spread(case: Case, histogram: pd.DataFrame, answered: pd.DataFrame | None) -> list[pd.DataFrame]:
+    """Return for each client the middles of the bins that have requests, their share in each, and its median."""
+    fine = density_points(case.frame, histogram).sort_values("ms")
     # Two fine bins of the density make one of these.
-    share = spread.groupby(np.floor(np.log(spread["ms"]) / BIN))["share_pct"].sum()
-    found = {case.tool: _ridge(case, case.tool, share, float(case.row["latency_p50_ms"]))}
-    if case.probe is not None and case.probe["ok"].any():
-        ms = case.probe.loc[case.probe["ok"], "latency_ms"]
-        counts = np.floor(np.log(ms) / BIN).value_counts().sort_index() * 100 / len(ms)
-        found[PROBE] = _ridge(case, PROBE, counts, float(ms.median()))
-    return found
+    share = fine.groupby(np.floor(np.log(fine["ms"]) / BIN))["share_pct"].sum()
+    shares = {case.tool: (share, float(case.row["latency_p50_ms"]))}
+    if answered is not None:
+        ms = answered["latency_ms"]
+        counts = np.floor(np.log(ms) / BIN).value_counts().sort_index()
+        shares[PROBE] = counts * 100 / len(ms), float(ms.median())
+    return [
+        _curve(case, SHARE, name, SHARE, np.exp((share.index + 0.5) * BIN), share, median=median)
+        for name, (share, median) in shares.items()
+    ]
 
 
-def _ridge(case: Case, client: str, share: pd.Series[float], median: float) -> pd.DataFrame:
-    """Return the middles of the bins that have requests, and their shares."""
-    return points(ServerLoad(SHARE, client, case.frame), SHARE, np.exp((share.index + 0.5) * BIN), share, median=median)
-
-
-def _over_time(case: Case, clients: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
+def _over_time(case: Case, answered: pd.DataFrame | None) -> list[pd.DataFrame]:
     """Return the generator's median of each second, and each request of the probe."""
     medians = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
-    found = [
-        points(ServerLoad(TIMES, case.tool, case.frame), "median", medians["t_s"], medians["value"], median=math.nan)
-    ]
-    if case.probe is not None and PROBE in clients:
-        own = case.probe[case.probe["ok"]]
-        median = float(clients[PROBE]["median"].iloc[0])
-        found.append(
-            points(ServerLoad(TIMES, PROBE, case.frame), "request", own["t_s"], own["latency_ms"], median=median)
-        )
+    found = [_curve(case, TIMES, case.tool, "median", medians["t_s"], medians["value"], median=math.nan)]
+    if answered is not None:
+        ms = answered["latency_ms"]
+        found.append(_curve(case, TIMES, PROBE, "request", answered["t_s"], ms, median=float(ms.median())))
     return found
 
 
@@ -129,14 +128,11 @@ def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
     ends = []
     for name, rows in chart.of_panel(TIMES).items():
         known, look = rows.dropna(subset="y"), chart.looks[name]
-        dots = name == PROBE
-        ax.plot(
-            known["x"], known["y"], color=look.color, label=name, marker="." if dots else "o", ms=3 if dots else 3.5,
-            ls="" if dots else "-",
-        )  # fmt: skip
+        dots: Any = {"marker": ".", "ms": 3, "ls": ""} if name == PROBE else {"marker": "o", "ms": 3.5, "ls": "-"}
+        ax.plot(known["x"], known["y"], color=look.color, label=name, **dots)
         if len(known):
-            x, y = (float(known[axis].iloc[-1]) for axis in ("x", "y"))
-            ends.append((name, look, x, float(known["median"].iloc[0]) if dots else y))
+            y = known["median"].iloc[0] if name == PROBE else known["y"].iloc[-1]
+            ends.append((name, look, float(known["x"].iloc[-1]), float(y)))
     seconds_axes(ax, 0, duration_s)
     ax.set_xlabel("seconds since the load began")
     scales.even_axis(ax, "x")
@@ -146,37 +142,33 @@ def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
 
 def _describe_clients(chart: Chart, case: Case) -> str:
     """Describe both medians, what is between them, and their course."""
-    timed = TIMES in chart.headings
-    course = (
-        f" Below it, the response time in ms (up, logarithmic) by seconds (across): {case.tool}'s median of each "
-        "second as a line, the probe's requests as dots."
-    )
+    tool, course = case.tool, ""
+    if TIMES in chart.headings:
+        course = (
+            f" Below it, the response time in ms (up, logarithmic) by seconds (across): {tool}'s median of each second "
+            "as a line, the probe's requests as dots."
+        )
     head = (
-        f"Of one trial, {_trial(case)}: ridge plot of the share of a client's requests (up) by response time in ms "
-        f"(across, logarithmic), a ridge a client.{course if timed else ''}"
+        f"Of one trial, {case.row['server']} under “{case.row['load']}”: ridge plot of the share of a client's "
+        f"requests (up) by response time in ms (across, logarithmic), a ridge a client.{course}"
     )
     medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
-    parts = [head, _medians(case, medians), _courses(chart, case), f"Verdict: {case.row['verdict']}."]
-    return " ".join(part for part in parts if part)
-
-
-def _medians(case: Case, medians: Mapping[str, float]) -> str:
-    ours = medians[case.tool]
-    said = f"{case.tool}'s median is {style.number(ours)} ms"
-    if PROBE not in medians:
-        return f"{said}. {'There was no probe' if case.probe is None else 'The probe got no answer'}."
-    other = medians[PROBE]
-    return f"{said}, the probe's {style.number(other)} ms: {case.tool}'s is {style.number(ours / other)} times as long."
-
-
-def _courses(chart: Chart, case: Case) -> str:
+    ours, other = medians[tool], medians.get(PROBE)
+    said = f"{tool}'s median is {style.number(ours)} ms"
+    if other is None:
+        said += f". {'There was no probe' if case.probe is None else 'The probe got no answer'}."
+    else:
+        said += f", the probe's {style.number(other)} ms: {tool}'s is {style.number(ours / other)} times as long."
     curves = {name: rows["y"].dropna() for name, rows in chart.of_panel(TIMES).items()}
-    words = {
-        case.tool: "{tool}'s medians of single seconds are {ends} ms",
-        PROBE: "{n:,} requests of the probe took {ends} ms",
-    }
-    known = [words[name].format(tool=name, ends=ends(ms), n=len(ms)) for name, ms in curves.items() if len(ms)]
-    return f"Over time {', '.join(known)}." if known else ""
+    known = [
+        f"{len(ms):,} requests of the probe took {ends(ms)} ms"
+        if name == PROBE
+        else f"{name}'s medians of single seconds are {ends(ms)} ms"
+        for name, ms in curves.items()
+        if len(ms)
+    ]
+    times = f"Over time {', '.join(known)}." if known else ""
+    return " ".join(part for part in (head, said, times, f"Verdict: {case.row['verdict']}.") if part)
 
 
 # --- CPU --------------------------------------------------------------------------------------------------
@@ -187,12 +179,12 @@ def cpu(case: Case) -> Chart:
     """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
     title = "CPU of both sides, beside what each was given"
     samples = case.tables.resources[case.tables.resources["trial_id"] == case.trial_id]
-    width, called = bin_width(case.frame), names(case)
-    curves = {
-        subject: curve
-        for subject in called
-        if not (curve := _within(case, usage(samples[samples["subject"] == subject], width))).empty
-    }
+    width, called, curves = bin_width(case.frame), names(case), {}
+    for side, name in called.items():
+        own = usage(samples[samples["subject"] == side], width)
+        own = own[own["t_s"] <= float(case.row["duration_s"])]
+        if not own.empty:
+            curves[side] = _curve(case, side, name, "CPU", own["t_s"], own["cpu_pct"], given=case.given(side))
     if not curves:
         reason = "The CPU of this trial was not sampled for long enough."
         return empty(title, "the CPU of both sides", reason)
@@ -201,19 +193,7 @@ def cpu(case: Case) -> Chart:
     )
     return Chart(
         title,
-        pd.concat(
-            [
-                points(
-                    ServerLoad(side, called[side], case.frame),
-                    "CPU",
-                    own["t_s"],
-                    own["cpu_pct"],
-                    given=case.given(side),
-                )
-                for side, own in curves.items()
-            ],
-            ignore_index=True,
-        ),
+        pd.concat(curves.values(), ignore_index=True),
         Axis("seconds since the load began", "seconds since the load began", " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         {called[side]: _look(case) if side == "server" else PROBE_LOOK for side in curves},
@@ -239,17 +219,11 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
         ax.fill_between(rows["x"], 0, rows["y"], color=color, alpha=0.2, lw=0)
         if math.isfinite(given):
             ax.axhline(given, color=style.INK, lw=1.0, ls=DASHED, label="given")
-        ax.set_ylim(0, 1.12 * max(float(rows["y"].max()), given if math.isfinite(given) else 0.0, 1.0))
-        ax.set_xlim(0, duration_s)
-        scales.even_axis(ax, "y")
-        scales.even_axis(ax, "x")
+        scales.limit(ax, "y", 0, 1.12 * float(np.nanmax([rows["y"].max(), given, 1.0])))
+        scales.limit(ax, "x", 0, duration_s)
         ax.set_ylabel(chart.y.label)
     panels[-1][0].set_xlabel(chart.x.label)
     return figure
-
-
-def _within(case: Case, curve: pd.DataFrame) -> pd.DataFrame:
-    return curve.loc[curve["t_s"] <= float(case.row["duration_s"])]
 
 
 def _mean(case: Case, side: str) -> float:
@@ -268,11 +242,11 @@ def _describe_cpu(chart: Chart, case: Case) -> str:
     """Describe what each side used of what it was given, the fullest first."""
     full = {side: _mean(case, side) / case.given(side) for side in chart.panels}
     ordered = sorted(full, key=lambda side: -full[side] if math.isfinite(full[side]) else math.inf)
-    words = listing([_side(chart, side, case) for side in ordered])
+    words = captions.joined([_side(chart, side, case) for side in ordered])
     return (
-        f"Line chart of the CPU of {listing(chart.panels)} in % of a core (up) by seconds since the load began "
-        f"(across), each beside what it was given, dashed, of one trial, {_trial(case)}. The fullest first: {words}. "
-        f"Verdict: {case.row['verdict']}."
+        f"Line chart of the CPU of {captions.joined(chart.panels)} in % of a core (up) by seconds since the load began "
+        f"(across), each beside what it was given, dashed, of one trial, {case.row['server']} under "
+        f"“{case.row['load']}”. The fullest first: {words}. Verdict: {case.row['verdict']}."
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -12,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.present.chart import Axis, Chart, Extreme, ServerLoad, Shared, beside, cells, chart, empty, points
-from runner.present.chart.describing import ranked
-from runner.present.chart.sentences import by_value, ends, fit, in_loads, said, scope, unknown
+from runner.present.chart import Axis, Chart, Extreme, ServerLoad, Shared, cells, chart, empty, points
+from runner.present.chart.drawing import beside
+from runner.present.chart.sentences import Lines, by_value, ends, fit, in_loads, ranking, said, scope, unknown
 from runner.present.figures.seconds import bin_width
 from runner.present.frames import Tables
 from runner.present.look import captions, scales, style
@@ -43,8 +44,8 @@ def usage(samples: pd.DataFrame, window_s: float) -> pd.DataFrame:
     return points[points["t_s"] - window_s >= -1e-6]
 
 
-def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return the resource samples of `trials` by (trial_id, subject), server and generator only, up to the load's end.
+def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> Samples:
+    """Return the resource samples of `trials` by (trial_id, subject), up to the load's end.
 
     A pair that was not sampled has an empty frame. What the sampler saw while the generator ended is no load's.
     """
@@ -52,8 +53,7 @@ def samples_of(trials: pd.DataFrame, resources: pd.DataFrame) -> dict[tuple[str,
     chosen = resources[resources["trial_id"].isin(trials["trial_id"])]
     chosen = chosen[chosen["t_s"] <= chosen["trial_id"].astype(str).map(lasted_s).astype(float)]
     found = {(str(trial), str(of)): rows for (trial, of), rows in chosen.groupby(["trial_id", "subject"])}
-    pairs = [(str(trial), subject) for trial in trials["trial_id"] for subject in ("server", "generator")]
-    return {pair: found.get(pair, resources.iloc[:0]) for pair in pairs}
+    return defaultdict(lambda: resources.iloc[:0], found)
 
 
 @chart("cpu-over-time", notebook="report")
@@ -64,13 +64,10 @@ def over_time(tables: Tables) -> Chart:
         return empty(title, "CPU over time", captions.nothing(tables, "k6"))
     samples = samples_of(trials, tables.resources)
     loads = {str(load): bin_width(own) for load, own in trials.groupby("load", sort=False)}
-    frame = pd.concat(
-        [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, loads[cell.panel])],
-        ignore_index=True,
-    )
+    curves = [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, loads[cell.panel])]
     return Chart(
         title,
-        frame,
+        pd.concat(curves, ignore_index=True),
         Axis("seconds since the load began", "seconds", " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         identities(tables.trials),
@@ -93,8 +90,7 @@ def _curves(cell: ServerLoad, samples: Samples, width_s: float) -> list[pd.DataF
         for trial in cell.trials["trial_id"]:
             curve = usage(samples[trial, subject], width_s)
             rows.append(points(cell, f"{subject} {trial}", curve["t_s"], curve["cpu_pct"], subject=subject))
-    found = highest_second(cell.trials, samples)
-    if found is not None:
+    if (found := highest_second(cell.trials, samples)) is not None:
         end, peak = found
         rows.append(points(cell, PEAK, [end - PEAK_WINDOW_S, end], [peak, peak], subject=PEAK))
     return rows
@@ -119,45 +115,33 @@ def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
 def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
     curves = chart.frame[chart.frame["series"] != PEAK]
     longest = curves.loc[curves["panel"] == panel, "x"].max()
-    ax.set_ylim(0, max(100.0, curves["y"].max()) * 1.34)
-    ax.set_xlim(0, longest if longest > 0 else 1.0)
-    scales.even_axis(ax, "x")
-    scales.even_axis(ax, "y")
+    scales.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
+    scales.limit(ax, "x", 0, longest if longest > 0 else 1.0)
 
 
 def _describe_over_time(chart: Chart) -> str:
     """Describe each cell's marked peak, and what server and generator mostly use."""
-    highest = Extreme("peak")
-    clauses = {}
-    for panel in chart.panels:
-        curves = chart.of_panel(panel)
-        generator = pd.Series([_typical(own, "generator") for own in curves.values()]).dropna()
-        rest = f"; k6 typically uses {ends(generator)} %" if len(generator) else ""
-        clauses[panel] = ranked(curves, highest, chart.y, lambda own: _peak(own, "y"), partial(_typically, chart), rest)
+
+    def peak(rows: pd.DataFrame, axis: str = "y") -> float:
+        found = rows.loc[rows["subject"] == PEAK, axis].iloc[1:]
+        return float(found.iloc[0]) if len(found) else math.nan
+
+    def typical(rows: pd.DataFrame, subject: str) -> float:
+        return float(rows.loc[rows["subject"] == subject, "y"].median())
+
+    def typically(rows: pd.DataFrame) -> str:
+        return f" at {peak(rows, 'x'):.3g} s (typically {chart.y.say(typical(rows, 'server'))})"
+
+    def generators(curves: Lines) -> str:
+        found = pd.Series([typical(own, "generator") for own in curves.values()]).dropna()
+        return f"; k6 typically uses {ends(found)} %" if len(found) else ""
+
     sentence = (
-        f"Line chart of {chart.y.words} (up) by seconds (across), {_scope(chart)}, every trial: the server in colour "
+        f"Line chart of {chart.y.words} (up) by seconds (across), {scope(chart)}, every trial: the server in colour "
         "with its peak over 1 s marked, the load generator grey and dashed."
     )
-    return fit(sentence, in_loads(clauses, "Typical is the median over time."))
-
-
-def _peak(rows: pd.DataFrame, axis: str) -> float:
-    """Return the time (x) or the value (y) of the marked peak; NaN without one."""
-    peak = rows.loc[rows["subject"] == PEAK, axis].iloc[1:]
-    return float(peak.iloc[0]) if len(peak) else math.nan
-
-
-def _typically(chart: Chart, rows: pd.DataFrame) -> str:
-    return f" at {_peak(rows, 'x'):.3g} s (typically {chart.y.say(_typical(rows, 'server'))})"
-
-
-def _scope(chart: Chart) -> str:
-    return scope(chart.frame["server"], len(chart.panels))
-
-
-def _typical(rows: pd.DataFrame, subject: str) -> float:
-    """Return the median over time of all curves that are drawn of a cell's server or generator; NaN without any."""
-    return float(rows.loc[rows["subject"] == subject, "y"].median())
+    key = "Typical is the median over time."
+    return ranking(chart, sentence, Extreme("peak"), chart.y, peak, typically, key, generators)
 
 
 def highest_second(trials: pd.DataFrame, samples: Samples) -> tuple[float, float] | None:
@@ -165,12 +149,12 @@ def highest_second(trials: pd.DataFrame, samples: Samples) -> tuple[float, float
 
     The value is the trial table's. None where no trial has a full window.
     """
-    windows = [(trial, usage(samples[trial, "server"], PEAK_WINDOW_S)) for trial in trials["trial_id"]]
-    windows = [(trial, window) for trial, window in windows if not window.empty]
+    known = zip(trials["trial_id"], trials[COLUMNS[PEAK]], strict=True)
+    found = ((usage(samples[trial, "server"], PEAK_WINDOW_S), float(peak)) for trial, peak in known)
+    windows = [(window, peak) for window, peak in found if not window.empty]
     if not windows:
         return None
-    trial, window = max(windows, key=lambda pair: float(pair[1]["cpu_pct"].max()))
-    listed = float(trials.loc[trials["trial_id"] == trial, "server_cpu_peak_1s_pct"].iloc[0])
+    window, listed = max(windows, key=lambda pair: float(pair[0]["cpu_pct"].max()))
     peak = float(window["cpu_pct"].max()) if pd.isna(listed) else listed
     return float(window["t_s"].iloc[int(window["cpu_pct"].argmax())]), peak
 
@@ -181,9 +165,13 @@ def peaks(tables: Tables) -> Chart:
     title, trials = "CPU: the peak, and the price of a request", tables.sealed("k6")
     if trials.empty:
         return empty(title, "CPU peaks and the price of a request", captions.nothing(tables, "k6"))
+    bars = []
+    for cell, (series, column) in product(cells(tables, trials), COLUMNS.items()):
+        found = spread(cell.trials[column])
+        bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
     return Chart(
         title,
-        pd.concat([_bar(cell, series) for cell in cells(tables, trials) for series in COLUMNS], ignore_index=True),
+        pd.concat(bars, ignore_index=True),
         y=Axis("", "the server's CPU"),
         looks=identities(tables.trials),
         caption=captions.caption(tables, tables.of("k6"), "Bars: median of the trials; whiskers: minimum to maximum."),
@@ -192,11 +180,6 @@ def peaks(tables: Tables) -> Chart:
         draw=_draw_peaks,
         describe=_describe_peaks,
     )
-
-
-def _bar(cell: ServerLoad, series: str) -> pd.DataFrame:
-    found = spread(cell.trials[COLUMNS[series]])
-    return points(cell, series, [0.0], [found.median], [found.low], [found.high])
 
 
 def _bars(chart: Chart, panel: str, series: str) -> pd.DataFrame:
@@ -263,7 +246,7 @@ def _describe_peaks(chart: Chart) -> str:
         )
     sentence = (
         "Pairs of bar charts of the server's CPU: its peak over 1 s in % of a core, with a mark for 0.1 s, and the "
-        f"cost of a request in CPU ms, {_scope(chart)}: {chart.statistic}."
+        f"cost of a request in CPU ms, {scope(chart)}: {chart.statistic}."
     )
     return fit(sentence, in_loads(clauses))
 

@@ -10,12 +10,11 @@ from itertools import pairwise
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import blended_transform_factory
 
 from runner.present.chart import Axis, Chart
 from runner.present.chart.value import COLUMNS
-from runner.present.look import style
+from runner.present.look import scales, style
 
 LABEL_IN, NOTE_IN = 2.3, 2.1
 """Room for the words at the left and at the right of the axis."""
@@ -104,29 +103,17 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, descri
         for number, mark in enumerate(row.marks or (Mark(math.nan, math.nan, math.nan, "", hollow=True),))
     ]
     return Chart(
-        title,
-        pd.DataFrame(points, columns=[*COLUMNS, "other"]),
-        y=Axis(axis, log=True),
-        caption=caption,
-        key=key,
-        noun="group",
-        draw=lambda chart: _sheet(chart, groups),
-        describe=describe,
-    )
+        title, pd.DataFrame(points, columns=[*COLUMNS, "other"]), y=Axis(axis, log=True), caption=caption, key=key,
+        noun="group", draw=lambda chart: _sheet(chart, groups), describe=describe,
+    )  # fmt: skip
 
 
 def _sheet(chart: Chart, groups: Groups) -> Figure:
     height = sum(HEADING_IN + sum(row.height_in for row in rows) for rows in groups.values())
     figure, (ax,) = style.canvas(
-        chart.title,
-        chart.caption,
-        key=chart.key,
-        panel_in=height,
-        heading_in=0.3,
-        left_in=LABEL_IN,
-        right_in=NOTE_IN,
-        axis_in=0.62,
-    )
+        chart.title, chart.caption, key=chart.key, panel_in=height, heading_in=0.3, left_in=LABEL_IN,
+        right_in=NOTE_IN, axis_in=0.62,
+    )  # fmt: skip
     rows = [row for own in groups.values() for row in own]
     low, high = _limits(rows)
     # One unit of the upright axis is an inch, from the top down.
@@ -157,9 +144,7 @@ def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
     inch = style.size_in(ax)[0] / math.log(high / low)
     apart = [min((inch * math.log(b / a) for a, b in pairwise(ticks)), default=0.0) for ticks in inside]
     fitting = [some for some, gap in zip(inside, apart, strict=True) if gap >= TICK_IN and len(some) >= FEWEST_TICKS]
-    ax.xaxis.set_major_locator(FixedLocator(fitting[0] if fitting else inside[-1]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
+    scales.fix(ax, "x", fitting[0] if fitting else inside[-1])
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)

@@ -76,9 +76,7 @@ def answers(tables: Tables) -> pd.DataFrame:
     (`confidence`, from six searches on), else minimum and maximum with a confidence of NaN. 0 is no rate at all, inf
     is not known.
     """
-    trials = tables.searches()
-    sealed = sealed_trials(trials)
-    servers = list(identities(tables.trials))
+    sealed, servers = sealed_trials(tables.searches()), list(identities(tables.trials))
     ordered = sealed.assign(rank=sealed["server"].map(servers.index))
     rows = [_answer(steps) for _, steps in ordered.groupby(["load_order", "rank"], sort=True)]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -87,11 +85,8 @@ def answers(tables: Tables) -> pd.DataFrame:
 def _answer(steps: pd.DataFrame) -> dict[str, Any]:
     found = [outcome(own) for _, own in steps.groupby("block")]
     lows, highs = np.array([of.low_rps for of in found]), np.array([of.high_rps for of in found])
-    sure = median_interval(lows), median_interval(highs)
-    limits = Counter(of.limit for of in found)
-    ordered = sorted(limits.items(), key=lambda item: (-item[1], item[0]))
-    words = [word if len(ordered) == 1 else f"{word} {count}" for word, count in ordered]
-    first = steps.iloc[0]
+    sure, first = (median_interval(lows), median_interval(highs)), steps.iloc[0]
+    limits = sorted(Counter(of.limit for of in found).items(), key=lambda item: (-item[1], item[0]))
     return {
         "search": str(first["load"]),
         "load_order": first["load_order"],
@@ -102,7 +97,7 @@ def _answer(steps: pd.DataFrame) -> dict[str, Any]:
         "low_rps": sure[0].low if sure[0] else float(lows.min()),
         "high_rps": sure[1].high if sure[1] else float(highs.max()),
         "confidence": sure[0].confidence if sure[0] else math.nan,
-        "limit": ", ".join(words),
+        "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
         "probe_p95_ms": spread([of.probe_p95_ms for of in found]).median,
     }
 
@@ -114,15 +109,11 @@ def words(row: Mapping[Any, Any]) -> str:
     """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown`."""
     kept, broken = row["kept_rps"], row["broken_rps"]
     if math.isinf(broken):
-        why = WHY.get(_foremost(str(row["limit"])), "see the limit")
+        # The most frequent limit that leaves the answer open.
+        limits = [part.rstrip("0123456789 ") for part in str(row["limit"]).split(", ")]
+        why = WHY.get(next((limit for limit in limits if limit not in OWN), ""), "see the limit")
         return f"at least {kept:,.0f} ({why})" if kept > 0 else f"unknown ({why})"
     return f"{kept:,.0f}" if kept > 0 else f"less than {broken:,.0f}"
-
-
-def _foremost(limit: str) -> str:
-    """Return the most frequent limit that leaves the answer open."""
-    parts = [part.rstrip("0123456789 ") for part in limit.split(", ")]
-    return next((part for part in parts if part not in OWN), "")
 
 
 def interval(row: Mapping[Any, Any]) -> str:

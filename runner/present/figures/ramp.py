@@ -1,29 +1,33 @@
-"""Loads whose arrival rate rises in steps: a quantity over time, a panel for each server."""
+"""Rising arrival rates: a quantity over time, a panel for each server; and inserts by the size of the pool."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.chart import Axis, Chart, Extreme, Facet, ServerLoad, by_panel, cells, chart, empty, points, tidy
-from runner.present.chart.sentences import listing, names_or_count
+from runner.present.chart import Axis, Chart, Extreme, ServerLoad, bars, cells, chart, empty, points
+from runner.present.chart.sentences import names_or_count
+from runner.present.chart.value import Facet, FacetSizes, median_points, tidy
 from runner.present.figures import seconds
 from runner.present.figures.seconds import kept_rps, offered_steps
-from runner.present.frames import Tables, limit_words, sealed_trials
+from runner.present.frames import Tables, limit_words, sealed_trials, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
-from runner.present.statistics.stats import Floats, spread
+from runner.present.statistics.stats import Floats, carried_quantile, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
+SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
+NAMES = {"server": "the server", "database": "PostgreSQL"}
+NOUNS = {str(limit): limit.noun for limit in Limit}
 Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]
 """Trials and tables -> points, as of `seconds`."""
-NOUNS = {str(limit): limit.noun for limit in Limit}
 Bound = Callable[[ServerLoad], tuple[Floats, Floats]]
 """Server and load -> times and values of the dashed line."""
 
@@ -33,67 +37,69 @@ def has_database(tables: Tables) -> bool:
     return tables.has_database
 
 
-# --- inserts into a database ------------------------------------------------------------------------------
+def has_ramp(tables: Tables) -> bool:
+    """Return whether a run has a ramp of arrival rates without a database."""
+    return not tables.ramps(database=False).empty
 
 
-@chart("inserts-answered", notebook="postgres", needs=has_database, table=TABLE)
-def inserts_answered(tables: Tables) -> Chart:
-    """Return the inserts answered per second beside the rate that was offered."""
-    return _answered(tables, "Inserts per second over the ramp", "inserts", database=True)
+def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
+    """Return the answers per second beside the rate that was offered."""
+
+    def kept(cell: ServerLoad) -> str:
+        found = spread(kept_rps(cell.trials, tables.throughput))
+        return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
+
+    words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
+    y = Axis("answers/s", f"{what} answered per second", "/s")
+    return _ramp(
+        tables, title, y, seconds.answered, words=words, database=database, dashed="the rate offered", bound=_offered,
+        note=kept, remark=lambda own: _kept(own, tables),
+    )  # fmt: skip
 
 
-@chart("inserts-latency-p90", notebook="postgres", needs=has_database)
-def inserts_p90(tables: Tables) -> Chart:
-    """Return each second's 90th percentile of the latency of inserts."""
-    return _p90(tables, "Inserts: p90 latency over the ramp", "inserts", database=True)
+def _p90(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
+    """Return each second's 90th percentile of the latency."""
+    fewest = seconds.FEWEST_BEYOND * 10
+    words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
+    y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
+    return _ramp(tables, title, y, seconds.latency(0.9), "1 s", words, database=database)
 
 
-@chart("inserts-server-cpu", notebook="postgres", needs=has_database, table=TABLE)
-def inserts_server_cpu(tables: Tables) -> Chart:
-    """Return the servers' CPU while they insert."""
-    return _cpu(tables, "Inserts: CPU of the server", database=True)
+def _cpu(tables: Tables, title: str, subject: str, *, database: bool) -> Chart:
+    """Return the CPU of the servers, or of all PostgreSQL processes, with the CPUs that they have."""
+    name, cpus = NAMES[subject], len((tables.manifest.get("placement") or {}).get(subject) or ())
+    words = captions.database_place(tables.manifest) if subject == "database" else ""
+    y = Axis("CPU, %", f"CPU of {name} in % of a core", " %")
+    return _ramp(
+        tables, title, y, seconds.cpu(subject), words=words, database=database,
+        dashed=f"what {name} may use, {100 * cpus} %" if cpus else "",
+        key=f"Dashed: the CPUs that {name} may use; 100 % is one core busy.",
+        bound=(lambda cell: _level(cell, 100.0 * cpus)) if cpus else None,
+    )  # fmt: skip
 
 
-@chart("inserts-server-memory", notebook="postgres", needs=has_database)
-def inserts_memory(tables: Tables) -> Chart:
-    """Return the servers' resident memory while they insert."""
+def _memory(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
+    """Return the servers' resident memory."""
     words = "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples."
-    y = Axis("MiB", "the server's resident memory in MiB", " MiB")
-    return _ramp(tables, "Inserts: memory of the server", y, seconds.memory, "1 s", words, database=True)
+    return _ramp(tables, title, Axis("MiB", what, " MiB"), seconds.memory, "1 s", words, database=database)
 
 
-@chart("inserts-pool-in-use", notebook="postgres", needs=has_database)
-def pool_in_use(tables: Tables) -> Chart:
+def _pool(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
     """Return how many connections of each server's pool are in use, with the pool's size."""
 
     def waited(cell: ServerLoad) -> str:
         most = cell.trials["pool_waiting_max"].max()
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
+    words = "As the servers themselves say, asked about five times a second; mean of each second's answers."
     return _ramp(
-        tables,
-        "Connections of the pool in use",
-        Axis("connections", "connections of the server's pool in use"),
-        seconds.pool,
-        "1 s",
-        "As the servers themselves say, asked about five times a second; mean of each second's answers.",
-        database=True,
-        dashed="the pool's size",
-        bound=lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
-        note=waited,
-        remark=_waited,
-    )
+        tables, title, Axis("connections", what), seconds.pool, "1 s", words, database=database,
+        dashed="the pool's size", bound=lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
+        note=waited, remark=_waited,
+    )  # fmt: skip
 
 
-@chart("inserts-database-cpu", notebook="postgres", needs=has_database, table=TABLE)
-def database_cpu(tables: Tables) -> Chart:
-    """Return the CPU of all PostgreSQL processes, with the CPUs that PostgreSQL has."""
-    place = captions.database_place(tables.manifest)
-    return _cpu(tables, "CPU of PostgreSQL", place, subject="database", name="PostgreSQL", database=True)
-
-
-@chart("inserts-rows", notebook="postgres", needs=has_database, table=TABLE)
-def rows_inserted(tables: Tables) -> Chart:
+def _rows(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
     """Return the inserts answered so far; the caption says how many rows the database has in the end."""
 
     def rows(cell: ServerLoad) -> str:
@@ -104,91 +110,45 @@ def rows_inserted(tables: Tables) -> Chart:
         edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    equal = captions.rows_equal_answers(sealed_trials(tables.ramps(database=True)))
+    def equal(own: Sequence[ServerLoad]) -> str:
+        words = captions.rows_equal_answers(pd.concat([cell.trials for cell in own]))
+        return words.removesuffix(".") or "how many rows the database has is not known"
+
+    in_all = captions.rows_equal_answers(sealed_trials(tables.ramps(database=database)))
     return _ramp(
-        tables,
-        "Rows inserted",
-        Axis("inserts", "inserts answered so far"),
-        seconds.inserted,
-        words=f"Inserts: answers with 2xx so far. {equal}",
-        database=True,
-        dashed="what was offered",
-        bound=total,
-        note=rows,
-        remark=_rows,
-    )
+        tables, title, Axis("inserts", what), seconds.inserted, words=f"Inserts: answers with 2xx so far. {in_all}",
+        database=database, dashed="what was offered", bound=total, note=rows, remark=equal,
+    )  # fmt: skip
 
 
-# --- without a database -----------------------------------------------------------------------------------
+FIGURES = (
+    ("inserts-answered", _answered, "Inserts per second over the ramp", "inserts", TABLE),
+    ("inserts-latency-p90", _p90, "Inserts: p90 latency over the ramp", "inserts", ""),
+    ("inserts-server-cpu", _cpu, "Inserts: CPU of the server", "server", TABLE),
+    ("inserts-server-memory", _memory, "Inserts: memory of the server", "the server's resident memory in MiB", ""),
+    ("inserts-pool-in-use", _pool, "Connections of the pool in use", "connections of the server's pool in use", ""),
+    ("inserts-database-cpu", _cpu, "CPU of PostgreSQL", "database", TABLE),
+    ("inserts-rows", _rows, "Rows inserted", "inserts answered so far", TABLE),
+    ("static-answered", _answered, "Without a database: requests per second", "requests", ""),
+    ("static-latency-p90", _p90, "Without a database: p90 latency", "requests without a database", ""),
+    ("static-server-cpu", _cpu, "Without a database: CPU of the server", "server", ""),
+)
+"""Name, function, title, what it is about and the heading of a table; those called `static-` are without a database."""
 
 
-def has_ramp(tables: Tables) -> bool:
-    """Return whether a run has a ramp of arrival rates without a database."""
-    return not tables.ramps(database=False).empty
+def _register(name: str, make: Callable[..., Chart], title: str, what: str, table: str) -> None:
+    database = not name.startswith("static-")
+
+    @chart(name, notebook="postgres", needs=has_database if database else has_ramp, table=table)
+    def of(tables: Tables) -> Chart:
+        return make(tables, title, what, database=database)
 
 
-@chart("static-answered", notebook="postgres", needs=has_ramp)
-def static_answered(tables: Tables) -> Chart:
-    """Return the requests answered per second beside the rate that was offered, without a database."""
-    return _answered(tables, "Without a database: requests per second", "requests", database=False)
-
-
-@chart("static-latency-p90", notebook="postgres", needs=has_ramp)
-def static_p90(tables: Tables) -> Chart:
-    """Return each second's 90th percentile of the latency, without a database."""
-    return _p90(tables, "Without a database: p90 latency", "requests without a database", database=False)
-
-
-@chart("static-server-cpu", notebook="postgres", needs=has_ramp)
-def static_server_cpu(tables: Tables) -> Chart:
-    """Return the servers' CPU over a ramp without a database."""
-    return _cpu(tables, "Without a database: CPU of the server", database=False)
+for figure in FIGURES:
+    _register(*figure)
 
 
 # --- what they share --------------------------------------------------------------------------------------
-
-
-def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
-    def kept(cell: ServerLoad) -> str:
-        found = spread(kept_rps(cell.trials, tables.throughput))
-        return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
-
-    return _ramp(
-        tables,
-        title,
-        Axis("answers/s", f"{what} answered per second", "/s"),
-        seconds.answered,
-        words="Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median).",
-        database=database,
-        dashed="the rate offered",
-        bound=_offered,
-        note=kept,
-        remark=lambda own: _kept(own, tables),
-    )
-
-
-def _p90(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
-    fewest = seconds.FEWEST_BEYOND * 10
-    words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
-    y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
-    return _ramp(tables, title, y, seconds.latency(0.9), "1 s", words, database=database)
-
-
-def _cpu(
-    tables: Tables, title: str, words: str = "", *, subject: str = "server", name: str = "the server", database: bool
-) -> Chart:
-    cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
-    return _ramp(
-        tables,
-        title,
-        Axis("CPU, %", f"CPU of {name} in % of a core", " %"),
-        seconds.cpu(subject),
-        words=words,
-        database=database,
-        dashed=f"what {name} may use, {100 * cpus} %" if cpus else "",
-        key=f"Dashed: the CPUs that {name} may use; 100 % is one core busy.",
-        bound=(lambda cell: _level(cell, 100.0 * cpus)) if cpus else None,
-    )
 
 
 def _offered(cell: ServerLoad) -> tuple[Floats, Floats]:
@@ -217,6 +177,7 @@ def _ramp(
     found = values(sealed, tables)
     if found.empty:
         return empty(title, about, "The tables of this run have nothing of it.")
+    panels = {each.panel: [cell for cell in shown if cell.panel == each.panel] for each in shown}
     parts = []
     for cell in shown:
         curve = seconds.median_and_range(found, cell.trials["trial_id"])
@@ -225,21 +186,13 @@ def _ramp(
     bins = bins or f"{seconds.bin_width(sealed):g} s"
     key = key or (f"Dashed: {dashed}." if dashed else "")
     return Chart(
-        title,
-        tidy(parts),
-        SECONDS,
-        y,
-        identities(tables.trials),
-        captions.caption(tables, trials, f"{words} {BAND} Bins of {bins}.".strip()),
-        f"{key} {ACROSS}".strip(),
-        facets=tuple(_facet(cell, note(cell)) for cell in shown),
-        dashed=dashed,
+        title, tidy(parts), SECONDS, y, identities(tables.trials),
+        captions.caption(tables, trials, f"{words} {BAND} Bins of {bins}.".strip()), f"{key} {ACROSS}".strip(),
+        facets=tuple(_facet(cell, note(cell)) for cell in shown), dashed=dashed,
         statistic="median of the trials" + (f"; dashed: {dashed}" if dashed else ""),
-        setting="while the rate offered rises in steps",
-        extreme=Extreme(rising=y.log),
-        remarks={panel: _remark(own, remark(own)) for panel, own in by_panel(shown).items()},
-        about=about,
-    )
+        setting="while the rate offered rises in steps", extreme=Extreme(rising=y.log),
+        remarks={name: _remark(own, remark(own)) for name, own in panels.items()},
+    )  # fmt: skip
 
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
@@ -257,7 +210,7 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
 def _remark(own: Sequence[ServerLoad], more: str) -> str:
     words = [limit_words(cell.trials) for cell in own]
     groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
-    limits = listing([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
+    limits = captions.joined([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
     return f"{f'; {more}' if more else ''}; the limit was {limits}"
 
 
@@ -270,19 +223,76 @@ def _kept(own: Sequence[ServerLoad], tables: Tables) -> str:
     for rate, names in reversed(groups.items()):
         upto = f"to the last, {rate:,.0f}/s," if rate == rates[-1] else f"to {rate:,.0f}/s" if rate else "at no step"
         words.append(f"{upto} by {names_or_count(names)}")
-    return f"the rate was kept {listing(words)}"
+    return f"the rate was kept {captions.joined(words)}"
 
 
 def _waited(own: Sequence[ServerLoad]) -> str:
     """Say where requests waited for a connection of the pool, and how many at most."""
-    most = {cell.server: float(cell.trials["pool_waiting_max"].max()) for cell in own}
-    waited = [name for name, count in most.items() if count > 0]
-    if not waited:
+    most = {c.server: float(count) for c in own if (count := c.trials["pool_waiting_max"].max()) > 0}
+    if not most:
         return "no request was seen waiting for one"
-    return f"up to {max(most[name] for name in waited):,.0f} requests waited for one, with {names_or_count(waited)}"
+    return f"up to {max(most.values()):,.0f} requests waited for one, with {names_or_count(list(most))}"
 
 
-def _rows(own: Sequence[ServerLoad]) -> str:
-    """Say whether the database has as many rows as there were answers."""
-    words = captions.rows_equal_answers(pd.concat([cell.trials for cell in own]))
-    return words.removesuffix(".") or "how many rows the database has is not known"
+# --- closed loops with a database, by the size of the pool of connections -----------------------------------
+
+
+@chart("inserts-by-pool-size", notebook="postgres", needs=has_database, table=TABLE)
+def inserts_by_pool_size(tables: Tables) -> Chart:
+    """Return requests/s by pool size; hollow and pale where the server was not the limit in every trial."""
+    y = Axis("inserts/s", "inserts per second", "/s")
+    key = "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was not; do not rank."
+    hollow = "Hollow points do not rank: the server was not the limit in every trial."
+    return _by_pool_size(tables, "rps", "Inserts per second by pool size", y, key, Extreme("highest rate"), hollow)
+
+
+@chart("inserts-latency-by-pool-size", notebook="postgres", needs=has_database)
+def p99_by_pool_size(tables: Tables) -> Chart:
+    """Return the 99th percentile of the latency by pool size."""
+    y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
+    key = "Response times at saturation, which rank nobody. Filled: the server was the limit in every trial."
+    hollow = "These are response times at saturation, which rank nobody; hollow: the server was not the limit."
+    lowest = Extreme("lowest p99", highest=False, rising=True)
+    return _by_pool_size(tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, lowest, hollow)
+
+
+def sweeps(tables: Tables) -> pd.DataFrame:
+    """Return the closed-loop trials of loads that were run with several pool sizes, with the column `loop`.
+
+    A loop is a load but for its pool size.
+    """
+    trials = tables.pools()
+    words = [
+        load.removesuffix(f", pool of {size:.0f}")
+        for load, size in zip(trials["load"], trials["pool_size"], strict=True)
+    ]
+    trials = trials.assign(loop=words)
+    several = trials.groupby("loop")["pool_size"].transform("nunique") > 1
+    return trials[several]
+
+
+def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, extreme: Extreme, hollow: str) -> Chart:
+    trials, about = sweeps(tables), f"{y.words} by pool size"
+    shown = cells(tables, trials, by="loop")
+    if not shown:
+        return empty(title, about, captions.unsealed(trials, "closed loop with several pool sizes"))
+    frame = tidy([_pool_points(cell, column) for cell in shown])
+    if frame.empty:
+        return empty(title, about, "No trial has enough requests for a p99.")
+    loops = ", ".join(dict.fromkeys(cell.panel for cell in shown))
+    words = (
+        f"Closed loop ({loops}), zero think time. Bars: minimum to maximum around the median; thin grey: the other "
+        "servers."
+    )
+    return Chart(
+        title, frame, SIZES, y, identities(tables.trials), captions.caption(tables, trials, words), key,
+        facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
+        sizes=FacetSizes(axis_in=0.38), mark=bars, spare=(1.1, 1.4), hollow=hollow, noun="loop", extreme=extreme,
+    )  # fmt: skip
+
+
+def _pool_points(cell: ServerLoad, column: str) -> pd.DataFrame:
+    """Return a point for each pool size; p99 only where the number of requests carries one."""
+    enough = cell.trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)
+    carried = replace(cell, trials=cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough)))
+    return median_points(carried, column, "pool_size", server_bound)

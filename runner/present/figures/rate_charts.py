@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from runner.model import OWN_SCRIPT
-from runner.present.chart import Axis, Chart, Facet, FacetSizes, ServerLoad, cells, chart, empty, points, sheet, tidy
-from runner.present.chart.describing import head
-from runner.present.chart.sentences import Form, by_value, degrees, fit, in_loads, listing, said, scope, within
+from runner.present.chart import Axis, Chart, ServerLoad, cells, chart, empty, points
+from runner.present.chart.drawing import sheet
+from runner.present.chart.sentences import Form, by_value, degrees, fit, head, in_loads, said, scope, within
+from runner.present.chart.value import Facet, FacetSizes, tidy
 from runner.present.figures import objectives, rates
 from runner.present.figures.rates import KNEE_OF, SERIES, Sweep
 from runner.present.frames import Tables, rate_unit, sealed_trials
@@ -67,17 +69,19 @@ def latency(tables: Tables) -> Chart:
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return a sweep's curves; then, as `outcome`, what became of each rate; then, where there is one, the `knee`."""
     table = sweep.outcomes.set_index("rate_rps")
-    found = []
-    for series, own in sweep.curves.groupby("series", sort=False):
-        then, ranges = table.loc[own["rate_rps"]], (own["median"], own["low"], own["high"])
+
+    def part(series: str, rates_rps: ArrayLike, y: ArrayLike, low: ArrayLike, high: ArrayLike) -> pd.DataFrame:
+        then = table.loc[np.asarray(rates_rps)]
         more = {"sustained": then["sustained"], "letter": then["letter"]}
-        found.append(points(cell, str(series), own["rate_rps"], *ranges, then["offered"], **more))
-    ordered = sorted(found, key=lambda part: list(SERIES).index(part["series"].iloc[0]))
-    nothing = np.full(len(table), np.nan)
-    more = {"sustained": table["sustained"], "letter": table["letter"]}
-    outcome = points(cell, "outcome", table.index, nothing, solid=table["offered"], **more)
+        return points(cell, series, rates_rps, y, low, high, then["offered"], **more)
+
+    found = {str(series): own for series, own in sweep.curves.groupby("series")}
+    curves = {series: found[series] for series in SERIES if series in found}
     knee = points(cell, "knee", [sweep.knee.rate_rps], [math.nan], sustained=True, letter="")
-    return [*ordered, outcome, knee]
+    return [
+        *(part(series, own["rate_rps"], own["median"], own["low"], own["high"]) for series, own in curves.items()),
+        *(part("outcome", table.index, np.full(len(table), np.nan), np.nan, np.nan), knee),
+    ]
 
 
 def _words(trials: pd.DataFrame) -> str:
@@ -146,33 +150,26 @@ def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, pr
 
 def _write_letters(ax: Axes, letters: pd.Series[str]) -> None:
     """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
+    left, right = ax.get_xlim()
+    decade_in = style.size_in(ax)[0] / math.log10(right / left)
     last, written = 0.0, ""
     for rate, letter in letters.items():
         at = float(str(rate))
-        if not letter or (letter == written and _apart_in(ax, last, at) < 0.16):
-            continue
-        last, written = at, letter
-        ax.annotate(
-            letter, (at, 0.98), xycoords=ax.get_xaxis_transform(), ha="center", va="top", size=style.SMALL_PT
-        )  # fmt: skip
-
-
-def _apart_in(ax: Axes, low: float, high: float) -> float:
-    """Return how many inches lie between two values of a logarithmic axis across."""
-    left, right = ax.get_xlim()
-    return style.size_in(ax)[0] * math.log10(high / low) / math.log10(right / left)
+        if letter and (letter != written or decade_in * math.log10(at / last) >= 0.16):
+            last, written = at, letter
+            ax.text(at, 0.98, letter, transform=ax.get_xaxis_transform(), ha="center", va="top", size=style.SMALL_PT)
 
 
 def _describe_sweeps(sweeps: Mapping[ServerLoad, Sweep], chart: Chart) -> str:
     """Describe p90 at the outermost rates and the knee, and what was sustained."""
-    forms: tuple[list[str], list[str], list[str]] = ([], [], [])
+    said = []
     for panel in chart.panels:
         own = {cell.server: sweep for cell, sweep in sweeps.items() if cell.panel == panel}
-        lines = [f"{_line(name, sweep)}, {_sustained(sweep)}" for name, sweep in own.items()]
-        knees = [f"{name} has {_knee(sweep)}, {_sustained(sweep)}" for name, sweep in own.items()]
-        for parts, clause in zip(forms, ("; ".join(lines), "; ".join(knees), _outermost(own)), strict=True):
-            parts.append(within(panel, clause))
-    return fit(head(chart), [Form(parts, chart.noun) for parts in forms])
+        kept = {name: sweep.sustained_words(" (then: {})") for name, sweep in own.items()}
+        lines = "; ".join(f"{_line(name, sweep)}, {kept[name]}" for name, sweep in own.items())
+        knees = "; ".join(f"{name} has {_knee(sweep)}, {kept[name]}" for name, sweep in own.items())
+        said.append([within(panel, clause) for clause in (lines, knees, _outermost(own))])
+    return fit(head(chart), [Form(parts, chart.noun) for parts in zip(*said, strict=True)])
 
 
 def _whose(sweep: Sweep) -> str:
@@ -190,20 +187,13 @@ def _line(name: str, sweep: Sweep) -> str:
         for at in places
     ]
     missing = "" if math.isfinite(knee) else f", with {_knee(sweep)}"
-    return f"{name}'s {KNEE_OF} is {listing(texts)}{missing}"
+    return f"{name}'s {KNEE_OF} is {captions.joined(texts)}{missing}"
 
 
 def _knee(sweep: Sweep) -> str:
     if math.isnan(sweep.knee.rate_rps):
         return f"no knee ({sweep.knee.why})"
     return f"its knee at {sweep.knee.rate_rps:,.10g}/s{f' ({_whose(sweep)})' if sweep.is_generators else ''}"
-
-
-def _sustained(sweep: Sweep) -> str:
-    if math.isnan(sweep.sustained_rps):
-        return "not sustained at any rate"
-    then = "" if sweep.limit_beyond == "–" else f" (then: {sweep.limit_beyond})"
-    return f"sustained to {sweep.sustained_rps:,.10g}/s{then}"
 
 
 def _outermost(own: Mapping[str, Sweep]) -> str:
@@ -243,7 +233,7 @@ def kept(tables: Tables) -> Chart:
     )
     return Chart(
         title,
-        _answers(tables, table),
+        tidy(_answers(tables, table)),
         y=Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
         looks=identities(tables.trials),
         caption=captions.caption(tables, trials, note),
@@ -255,24 +245,22 @@ def kept(tables: Tables) -> Chart:
     )
 
 
-def _answers(tables: Tables, table: pd.DataFrame) -> pd.DataFrame:
+def _answers(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Return the `median` of each search and server with its interval and both as texts, and every `search`.
 
     Solid: the median is known. low and high of a search are the rates that enclose what the server keeps.
     """
     rows = {(str(row["search"]), str(row["server"])): row for row in table.to_dict("records")}
-    found = []
     for cell in cells(tables, tables.searches()):
         row = rows[cell.panel, cell.server]
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
         texts = {"words": objectives.words(row), "interval": objectives.interval(row)}
         kept_rps, low, high = ([row[name]] for name in ("kept_rps", "low_rps", "high_rps"))
-        found.append(points(cell, "median", [math.nan], kept_rps, low, high, known, **texts))
-        outcomes = [objectives.outcome(steps) for _, steps in cell.trials.groupby("block")]
-        lows, highs = [each.low_rps for each in outcomes], [each.high_rps for each in outcomes]
-        nothing = [math.nan] * len(outcomes)
-        found.append(points(cell, "search", range(1, len(outcomes) + 1), nothing, lows, highs, words="", interval=""))
-    return tidy(found)
+        yield points(cell, "median", [math.nan], kept_rps, low, high, known, **texts)
+        for number_, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
+            found = objectives.outcome(steps)
+            ends = [found.low_rps], [found.high_rps]
+            yield points(cell, "search", [number_], [math.nan], *ends, words="", interval="")
 
 
 def _searched(tables: Tables, trials: pd.DataFrame) -> tuple[float, float]:
@@ -286,24 +274,17 @@ def _searched(tables: Tables, trials: pd.DataFrame) -> tuple[float, float]:
 def _draw_kept(limits: tuple[float, float], chart: Chart) -> Figure:
     """Draw a row for each server, with every search's bracket behind it."""
     figure, axes = style.canvas(
-        chart.title,
-        chart.caption,
-        key=chart.key,
-        rows=len(chart.panels),
-        panel_in=0.2 + 0.5 * len(chart.servers),
-        heading_in=0.36,
-        left_in=max(0.95, style.label_room(chart.servers)),
-        right_in=2.2,
-    )
+        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=0.2 + 0.5 * len(chart.servers),
+        heading_in=0.36, left_in=max(0.95, style.label_room(chart.servers)), right_in=2.2,
+    )  # fmt: skip
     for ax, panel in zip(axes, chart.panels, strict=True):
         style.heading(ax, panel)
         own = chart.of_panel(panel)
         for place, (server, rows) in enumerate(own.items()):
             _draw_searches(ax, place, rows[rows["series"] == "search"], chart.looks[server], limits)
             _draw_answer(ax, place, rows.iloc[0], chart.looks[server], limits)
-        ax.set(xscale="log", xlim=limits)
+        scales.limit(ax, "x", *limits, log=True)
         style.name_rows(ax, list(own), chart.looks)
-        scales.log_axis(ax, "x")
         ax.set_xlabel(chart.y.label)
     return figure
 
@@ -338,18 +319,14 @@ def _draw_answer(ax: Axes, place: int, row: pd.Series, look: Identity, limits: t
 def _describe_kept(bars: str, chart: Chart) -> str:
     """Describe what each server kept, with its interval, the highest first."""
     clauses: dict[str, Sequence[str]] = {}
-    medians = chart.frame[chart.frame["series"] == "median"]
-    for panel, found in medians.groupby("panel", sort=False):
-        ordered = found.sort_values(["y", "server"], ascending=[False, True]).set_index("server")
-        texts = {str(server): str(text) for server, text in ordered["words"].items()}
-        ranges = [
-            f" ({text})" if known else "" for text, known in zip(ordered["interval"], ordered["solid"], strict=True)
-        ]
-        wide = {server: text + more for (server, text), more in zip(texts.items(), ranges, strict=True)}
-        clauses[str(panel)] = degrees("highest rate", "fastest first", texts, wide, texts)
+    medians = chart.frame[chart.frame["series"] == "median"].sort_values(["y", "server"], ascending=[False, True])
+    for panel in chart.panels:
+        rows = medians[medians["panel"] == panel].to_dict("records")
+        texts = {str(row["server"]): str(row["words"]) for row in rows}
+        wide = {row["server"]: f"{row['words']} ({row['interval']})" if row["solid"] else row["words"] for row in rows}
+        clauses[panel] = degrees("highest rate", "fastest first", texts, wide, texts)
     words = (
-        f"Dot plot of {chart.y.words} (across, logarithmic), {scope(medians['server'], len(clauses), chart.noun)}: the "
-        "median of the searches with a bar, and pale each search from the highest rate that kept the objective to the "
-        "lowest that broke it."
+        f"Dot plot of {chart.y.words} (across, logarithmic), {scope(chart)}: the median of the searches with a bar, "
+        "and pale each search from the highest rate that kept the objective to the lowest that broke it."
     )
     return fit(words, in_loads(clauses, f"In brackets: the bar, {bars}."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -41,39 +42,6 @@ def swept(tables: Tables) -> pd.DataFrame:
         for row, each in zip(trials.to_dict("records"), several, strict=True)
     ]
     return trials.assign(sweep=words)
-
-
-def points(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the curves of one server and sweep: series, rate_rps, n, median, low, high (ms), rising by rate.
-
-    Low and high are the exact 95 % interval of the median from six trials on, else minimum and maximum. A percentile
-    is left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
-    """
-    found = []
-    for rate, own in trials.groupby("rate_rps"):
-        for series, (column, quantile) in SERIES.items():
-            beyond = math.inf if quantile is None else float(own["requests"].sum()) * (1 - quantile)
-            of = spread(own[column])
-            if not of.n or beyond < BEYOND - 1e-6:
-                continue
-            sure = median_interval(own[column])
-            low, high = (sure.low, sure.high) if sure else (of.low, of.high)
-            found.append((series, float(str(rate)), of.n, of.median, low, high))
-    return pd.DataFrame(found, columns=["series", "rate_rps", "n", "median", "low", "high"])
-
-
-def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return what became of each rate of one server and sweep, rising: rate_rps, sustained, offered, letter.
-
-    sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent other
-    verdict, empty where there is none.
-    """
-    found = []
-    for rate, own in trials.groupby("rate_rps"):
-        others = own.loc[own["verdict"] != Limit.NONE.verdict, "verdict"]
-        letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
-        found.append((float(str(rate)), bool((own["sustained"] == 1).mean() > 0.5), others.empty, letter))
-    return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
 
 @dataclass(frozen=True)
@@ -115,22 +83,6 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
     return Knee(float(rates[best]))
 
 
-def knees_of_blocks(trials: pd.DataFrame) -> list[float]:
-    """Return the knee of each block of one server and sweep, of the block's own trials; NaN where it has none."""
-    column, _ = SERIES[KNEE_OF]
-    found = []
-    for _, own in trials.groupby("block"):
-        rising = own.sort_values("rate_rps").drop_duplicates("rate_rps")
-        found.append(knee(rising["rate_rps"], rising[column], rising["sustained"] == 1).rate_rps)
-    return found
-
-
-def highest_sustained(table: pd.DataFrame) -> float:
-    """Return the highest rate of `outcomes` up to which every one was sustained; NaN where the lowest was not."""
-    kept = table["sustained"].cummin()
-    return float(table.loc[kept, "rate_rps"].max()) if kept.any() else math.nan
-
-
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """What the trials of one server over the rates of a sweep show."""
@@ -139,13 +91,33 @@ class Sweep:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The points of its curves, as `points` returns them."""
-        return points(self.trials)
+        """The points of its curves: series, rate_rps, n, median, low, high (ms), rising by rate.
+
+        Low and high are the exact 95 % interval of the median from six trials on, else minimum and maximum. A
+        percentile is left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
+        """
+        found = []
+        for (rate, own), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
+            beyond = math.inf if quantile is None else float(own["requests"].sum()) * (1 - quantile)
+            of, sure = spread(own[column]), median_interval(own[column])
+            if of.n and beyond >= BEYOND - 1e-6:
+                low, high = (sure.low, sure.high) if sure else (of.low, of.high)
+                found.append((series, float(str(rate)), of.n, of.median, low, high))
+        return pd.DataFrame(found, columns=["series", "rate_rps", "n", "median", "low", "high"])
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """What became of each rate, as `outcomes` returns it."""
-        return outcomes(self.trials)
+        """What became of each rate, rising: rate_rps, sustained, offered, letter.
+
+        sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent
+        other verdict, empty where there is none.
+        """
+        found = []
+        for rate, own in self.trials.groupby("rate_rps"):
+            others = own.loc[own["verdict"] != Limit.NONE.verdict, "verdict"]
+            letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
+            found.append((float(str(rate)), bool((own["sustained"] == 1).mean() > 0.5), others.empty, letter))
+        return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
     @cached_property
     def knee_ms(self) -> pd.Series[float]:
@@ -161,7 +133,8 @@ class Sweep:
     @property
     def sustained_rps(self) -> float:
         """The highest rate up to which every one was sustained; NaN where the lowest was not."""
-        return highest_sustained(self.outcomes)
+        kept = self.outcomes["sustained"].cummin()
+        return float(self.outcomes.loc[kept, "rate_rps"].max()) if kept.any() else math.nan
 
     @property
     def limit_beyond(self) -> str:
@@ -186,13 +159,17 @@ class Sweep:
     @property
     def notes(self) -> tuple[str, str]:
         """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
-        found, last = self.knee, self.sustained_rps
+        found = self.knee
         first = f"knee at {_rate(found.rate_rps)}/s" if math.isfinite(found.rate_rps) else f"knee: {found.why}"
         first += ", the generator's" if self.is_generators else ""
-        if not math.isfinite(last):
-            return first, "not sustained at any rate"
-        then = "" if self.limit_beyond == "–" else f"; then: {self.limit_beyond}"
-        return first, f"sustained to {_rate(last)}/s{then}"
+        return first, self.sustained_words("; then: {}")
+
+    def sustained_words(self, then: str) -> str:
+        """Return up to which rate the server sustained what was offered; `then` says what limited the next."""
+        if math.isnan(self.sustained_rps):
+            return "not sustained at any rate"
+        limit = "" if self.limit_beyond == "–" else then.format(self.limit_beyond)
+        return f"sustained to {_rate(self.sustained_rps)}/s{limit}"
 
 
 def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
@@ -203,12 +180,19 @@ def _limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     return limit_words(trials[trials["rate_rps"] == above.min()])
 
 
+def _knee_of(block: pd.DataFrame) -> float:
+    """Return the knee of a block of one server and sweep, of the block's own trials; NaN where it has none."""
+    column, _ = SERIES[KNEE_OF]
+    rising = block.sort_values("rate_rps").drop_duplicates("rate_rps")
+    return knee(rising["rate_rps"], rising[column], rising["sustained"] == 1).rate_rps
+
+
 def knee_table(tables: Tables) -> pd.DataFrame:
     """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
     rows, unit = [], rate_unit(tables.sweeps()["workload"])
     for cell in cells(tables, swept(tables), by="sweep"):
         found = Sweep(cell.trials)
-        blocks, last = spread(knees_of_blocks(cell.trials)), found.sustained_rps
+        blocks, last = spread(_knee_of(own) for _, own in cell.trials.groupby("block")), found.sustained_rps
         table, at = found.outcomes, found.knee.rate_rps
         comparable = table[table["offered"].cummin()]["rate_rps"]
         rows.append(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ REPORTED = (
     Reported("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
     Reported("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
 )
+BY_COLUMN = {quantity.column: quantity for quantity in REPORTED}
 READING = (
     "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
     "limited is the least that a server can do: its ratio is a bound."
@@ -63,16 +65,21 @@ LINEAR = (
 FEW = f"fewer than {FEWEST} trials"
 
 
+@lru_cache(maxsize=2)
 def frame(tables: Tables) -> pd.DataFrame:
     """Return one row per load, quantity, and server beside the one that it is compared with (`base`).
 
     `ratio` says how many times as good the base is: base / server of a rate, server / base of a cost or a time; above 1
     the base is ahead. `low` and `high` are its 95 % interval over sessions or blocks; an end is 0 or infinite where
     only a bound is known. `why` says why there is none, and is empty where there is one. `ours` and `theirs` are the
-    geometric means of base and server; `sessions` is how many were compared.
+    geometric means of base and server; `sessions` is how many were compared. Several figures and texts
+    read the same frame: nobody changes it.
     """
-    order = _order(tables)
-    rows = [row for quantity in REPORTED for row in _of_quantity(tables, quantity, order)]
+    order, rows = _order(tables), []
+    for quantity in REPORTED:
+        for _, of_load in _comparable(tables, quantity).groupby("load_order"):
+            base, *others = [own for name in order if len(own := of_load[of_load["server"] == name])]
+            rows += [_row_of(tables, quantity, base, other) for other in others]
     names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
     return pd.DataFrame(rows, columns=names)
 
@@ -90,6 +97,7 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
     return out & trials["load"].map(left).ge(FEWEST)
 
 
+@lru_cache(maxsize=256)
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
     """Return the factor (>= 1) by which intervals of `column` are widened under a load; 1 where nothing ran twice.
 
@@ -114,20 +122,14 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
-def _of_quantity(tables: Tables, quantity: Reported, order: list[str]) -> Iterator[tuple[Any, ...]]:
-    trials = _comparable(tables, quantity)
-    for _, of_load in trials.groupby("load_order"):
-        sides = [own for name in order if len(own := of_load[of_load["server"] == name])]
-        for other in sides[1:]:
-            yield _row_of(tables, quantity, sides[0], other)
-
-
 def _row_of(tables: Tables, quantity: Reported, base: pd.DataFrame, other: pd.DataFrame) -> tuple[Any, ...]:
-    found, why = _compared(base, other, quantity, 1 - level(tables.manifest))
+    samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
+    found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
+    found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
     within = bool(base["session"].ne("").all())
     noise = noise_floor(tables, base["load"].iloc[0], quantity.column, within=within)
     ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
-    means = [Sample.of(side[quantity.column], side["block"]).geometric_mean for side in (base, other)]
+    means = [sample.geometric_mean for sample in samples]
     sessions = found.blocks if found and found.blocks else min(len(base), len(other))
     names = (str(side["server"].iloc[0]) for side in (base, other))
     return quantity.column, str(base["load"].iloc[0]), *names, *means, *ends, sessions, why
@@ -163,14 +165,8 @@ def _order(tables: Tables) -> list[str]:
     )  # fmt: skip
 
 
-def _compared(
-    base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, confidence: float
-) -> tuple[Ratio | None, str]:
-    """Return how many times as good `base` is, and why there is no such ratio."""
-    samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
-    found = ratio(*(samples if quantity.more else reversed(samples)), confidence=confidence)
-    if found is None:
-        return None, FEW
+def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, found: Ratio) -> tuple[Ratio | None, str]:
+    """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not."""
     if quantity.more:
         return _bounded(base, other, found)
     if quantity.offered:
@@ -207,10 +203,9 @@ def words(row: Mapping[Any, Any]) -> str:
 
 def table(tables: Tables) -> pd.DataFrame:
     """Return the ratios as texts: one row per quantity, load and pair."""
-    of_quantity = {quantity.column: quantity for quantity in REPORTED}
     rows = []
     for row in frame(tables).to_dict("records"):
-        quantity = of_quantity[row["quantity"]]
+        quantity = BY_COLUMN[row["quantity"]]
         pair = (row["base"], row["server"]) if quantity.more else (row["server"], row["base"])
         values = (row["ours"], row["theirs"]) if quantity.more else (row["theirs"], row["ours"])
         rows.append(
@@ -233,9 +228,8 @@ def linearity(tables: Tables) -> pd.DataFrame:
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
         for share, part in alike[alike["share"] < 1].groupby("share"):
-            found = ratio(
-                Sample.of(part["rps"] / part["share"], part["block"]), Sample.of(whole["rps"], whole["block"])
-            )
+            per_core = Sample.of(part["rps"] / part["share"], part["block"])
+            found = ratio(per_core, Sample.of(whole["rps"], whole["block"]))
             if found is None or not (server_bound(part) and server_bound(whole)):
                 continue
             rows.append(
@@ -258,9 +252,7 @@ def finding(tables: Tables, column: str, tool: str = "") -> str:
     Over the loads (of one tool, if named) of the two servers that are farthest apart, each ratio of which is shown to
     be on one side of 1; empty where there are no such two.
     """
-    noun = next(quantity.noun for quantity in REPORTED if quantity.column == column)
-    more = column == REPORTED[0].column
-    rows = frame(tables)
+    noun, more, rows = BY_COLUMN[column].noun, BY_COLUMN[column].more, frame(tables)
     rows = rows[(rows["quantity"] == column) & (rows["why"] == "") & ~rows["server"].isin(YARDSTICKS)]
     if tool:
         rows = rows[rows["load"].isin(tables.sealed(tool)["load"])]
@@ -272,10 +264,8 @@ def finding(tables: Tables, column: str, tool: str = "") -> str:
     if not apart:
         return ""
     _, base, server, own = max(apart, key=lambda found: found[0])
-    ends = dict.fromkeys(
-        f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in (own["ratio"].min(), own["ratio"].max())
-    )
-    times = " to ".join(ends)
+    ends = (own["ratio"].min(), own["ratio"].max())
+    times = " to ".join(dict.fromkeys(f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in ends))
     return f"{base} does {times} times {server}'s {noun}" if more else f"{server} takes {times} times {base}'s {noun}"
 
 
@@ -284,22 +274,18 @@ def ratios(tables: Tables) -> Chart:
     """Return every ratio that could be measured, around 1: on the right the base is ahead."""
     found = frame(tables)
     known = found[found["why"] == ""]
-    looks = identities(tables.trials)
-    title = (
-        finding(tables, REPORTED[1].column) or finding(tables, REPORTED[0].column) or "Who is ahead, and by how much"
-    )
+    looks, columns = identities(tables.trials), (REPORTED[1].column, REPORTED[0].column)
+    title = next(filter(None, (finding(tables, column) for column in columns)), "Who is ahead, and by how much")
     if known.empty:
         few = f"This run has no load with two servers of {FEWEST} trials each to compare."
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, "the ratios of servers", few if is_sealed(tables.trials).any() else none)
     groups = {}
-    for quantity in REPORTED:
-        rows = known[known["quantity"] == quantity.column]
-        for base, of_base in rows.groupby("base", sort=False):
-            head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
-            groups[head] = [
-                _row(str(load), pairs.to_dict("records"), looks) for load, pairs in of_base.groupby("load", sort=False)
-            ]
+    for (column, base), own in known.groupby(["quantity", "base"], sort=False):
+        quantity = BY_COLUMN[str(column)]
+        head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
+        by_load = own.groupby("load", sort=False)
+        groups[head] = [_row(str(load), pairs.to_dict("records"), looks) for load, pairs in by_load]
     text = (
         "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead. "
         "Loads: so many kept or closed connections, N users of k6, or requests/s offered; on a core, or a part of one."
@@ -333,9 +319,8 @@ def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> 
 
 def _describe(known: pd.DataFrame) -> str:
     head = f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals."
-    of_quantity = {quantity.column: quantity for quantity in REPORTED}
     texts = [
-        f"{row['load']}, {of_quantity[row['quantity']].noun}: {row['base']} against {row['server']} {words(row)}."
+        f"{row['load']}, {BY_COLUMN[row['quantity']].noun}: {row['base']} against {row['server']} {words(row)}."
         for row in known.to_dict("records")
     ]
     return fit(head, [Form(texts, "ratio")])

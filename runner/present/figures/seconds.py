@@ -43,12 +43,12 @@ def answered(trials: pd.DataFrame, tables: Tables) -> Points:
     """
     width = bin_width(trials)
     trials = trials.assign(duration_s=trials["duration_s"].clip(upper=trials["steps"] * trials["step_s"]))
-    return _each(trials, tables.throughput, lambda rows: _good_in_bins(rows, width), width)
 
+    def good(rows: pd.DataFrame) -> pd.DataFrame:
+        found = rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
+        return pd.DataFrame({"t_s": found.index + width / 2, "value": found.to_numpy()})
 
-def _good_in_bins(rows: pd.DataFrame, width: float) -> pd.DataFrame:
-    found = rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
-    return pd.DataFrame({"t_s": found.index + width / 2, "value": found.to_numpy()})
+    return _each(trials, tables.throughput, good, width)
 
 
 def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float) -> pd.Series[float]:
@@ -94,16 +94,16 @@ def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
 
     def points(trials: pd.DataFrame, tables: Tables) -> Points:
         width = bin_width(trials)
-        return _each(trials, _of(tables, subject), lambda rows: _windows(rows, width), width)
+
+        def windows(rows: pd.DataFrame) -> pd.DataFrame:
+            known = rows[rows["cpu_pct"].notna()].sort_values("t_s")
+            edges: Floats = np.arange(0.0, known["t_s"].max() + 1e-6, width)
+            means = window_means(known["t_s"], known["dt_s"], known["cpu_pct"], edges)
+            return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
+
+        return _each(trials, _of(tables, subject), windows, width)
 
     return points
-
-
-def _windows(rows: pd.DataFrame, width: float) -> pd.DataFrame:
-    known = rows[rows["cpu_pct"].notna()].sort_values("t_s")
-    edges: Floats = np.arange(0.0, known["t_s"].max() + 1e-6, width)
-    means = window_means(known["t_s"], known["dt_s"], known["cpu_pct"], edges)
-    return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
 
 
 def memory(trials: pd.DataFrame, tables: Tables) -> Points:

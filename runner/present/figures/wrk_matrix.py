@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pandas as pd
 from matplotlib.axes import Axes
 
-from runner.present.chart import Axis, Chart, Extreme, Shared, bars, cells, chart, empty, median_points
-from runner.present.chart.describing import lines
-from runner.present.chart.sentences import scope
+from runner.present.chart import Axis, Chart, Extreme, Shared, bars, cells, chart, empty
+from runner.present.chart.sentences import lines, scope
+from runner.present.chart.value import median_points
 from runner.present.figures import ratios
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales
@@ -46,39 +48,27 @@ def _matrix(
     if trials.empty:
         return empty(title, f"{y.words} by connections", captions.nothing(tables, "wrk"))
     named = with_panels(trials)
+    curves = [median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel")]
     return Chart(
-        title,
-        pd.concat(
-            [median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel")],
-            ignore_index=True,
-        ),
-        Axis("connections (log scale)", "connections", log=True),
-        y,
+        title, pd.concat(curves, ignore_index=True), Axis("connections (log scale)", "connections", log=True), y,
         identities(tables.trials),
         captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
         headings={panel: (panel, "") for panel in dict.fromkeys(named["panel"])},
         # A few per cent apart in one panel, so that the error bars of equal servers do not cover one another.
         shared=Shared(panel_in=2.5, left_in=1.12, nudge=1.045, fewest=FEWEST),
-        mark=bars,
-        finish=_finish,
-        hollow=hollow,
-        noun="mode",
-        extreme=extreme,
-        describe=_describe,
-    )
+        mark=bars, finish=_finish, hollow=hollow, noun="mode", extreme=extreme, describe=_describe,
+    )  # fmt: skip
 
 
 def with_panels(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials in the order of their panels, with the column `panel`: mode, share of a core and the like."""
     several = trials["workload"].nunique() > 1
     found = []
-    for workload in dict.fromkeys(trials["workload"]):
-        for mode, name in MODES.items():
-            chosen = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
-            for terms in dict.fromkeys(chosen["terms"]):
-                heading = f"{workload}, {name}" if several else name.capitalize()
-                own = chosen[chosen["terms"] == terms]
-                found.append(own.assign(panel=", ".join(filter(None, [heading, terms]))))
+    for workload, (mode, name) in product(dict.fromkeys(trials["workload"]), MODES.items()):
+        chosen = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
+        heading = f"{workload}, {name}" if several else name.capitalize()
+        for terms, own in chosen.groupby("terms", sort=False):
+            found.append(own.assign(panel=", ".join(filter(None, [heading, str(terms)]))))
     panels: pd.DataFrame = pd.concat(found)
     return panels
 
@@ -87,11 +77,9 @@ def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     own = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
     counts = sorted(own["x"].unique())
     spare = 1.5 if own["server"].nunique() <= chart.shared.few else 1.8  # labels of neighbouring panels keep apart
-    ax.set_xscale("log")
-    ax.set_xlim(counts[0] / spare, counts[-1] * spare)
-    ax.set_ylim(0, own["high"].max() * 1.07 or 1)
+    ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
+    scales.limit(ax, "y", 0, own["high"].max() * 1.07 or 1)
     scales.ticks_across(ax, counts)
-    scales.even_axis(ax, "y")
 
 
 def _describe(chart: Chart) -> str:
@@ -101,7 +89,7 @@ def _describe(chart: Chart) -> str:
     most = chart.frame.groupby("panel")["x"].nunique().max()
     sentence = (
         f"{f'Line chart of {across}' if most >= FEWEST else f'Dot plot of {rows}'}, "
-        f"{scope(chart.frame['server'], len(chart.panels), chart.noun)}: {chart.statistic}. {chart.hollow}".rstrip()
+        f"{scope(chart)}: {chart.statistic}. {chart.hollow}".rstrip()
     )
     return lines(chart, sentence, "panel", _with)
 

@@ -55,8 +55,8 @@ DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    """Return `a`, `a and b` or `a, b and c`; without names `none`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
 
 
 def trial_counts(trials: pd.DataFrame) -> str:

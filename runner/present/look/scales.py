@@ -32,6 +32,12 @@ def even_axis(ax: Axes, axis: str) -> None:
     target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
+def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) -> None:
+    """Set the limits of an axis, its scale, and as many ticks as have room."""
+    ax.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": (low, high)})
+    (log_axis if log else even_axis)(ax, axis)
+
+
 def log_axis(ax: Axes, axis: str) -> None:
     """Give a logarithmic axis as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
 
@@ -43,7 +49,7 @@ def log_axis(ax: Axes, axis: str) -> None:
     choices += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
     inside = [ticks for each in choices if len(ticks := [tick for tick in each if low <= tick <= high]) > 1]
     fitting = [ticks for ticks in inside if _fit(ax, axis, ticks, math.log10(high / low))]
-    _fix(ax, axis, (fitting or inside[-1:] or [[]])[0])
+    fix(ax, axis, (fitting or inside[-1:] or [[]])[0])
 
 
 def _fit(ax: Axes, axis: str, ticks: Sequence[float], decades: float) -> bool:
@@ -66,10 +72,11 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
         if x_in - half_in >= edge + APART_IN:
             kept.append(tick)
             edge = x_in + half_in
-    _fix(ax, "x", kept, label)
+    fix(ax, "x", kept, label)
 
 
-def _fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+    """Give an axis these ticks and no other."""
     target = getattr(ax, f"{axis}axis")
     target.set_major_locator(FixedLocator(ticks))
     target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))

@@ -7,12 +7,13 @@ import functools
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -21,8 +22,6 @@ from PIL import Image
 
 from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
-
-P = ParamSpec("P")
 
 WIDTH_IN = 7.0
 TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
@@ -76,17 +75,6 @@ def rc() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(RC)
         yield
-
-
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Make a figure function draw with the lab's settings."""
-
-    @functools.wraps(draw)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with rc():
-            return draw(*args, **kwargs)
-
-    return wrapper
 
 
 @dataclass(frozen=True)
@@ -258,17 +246,12 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 
     Neighbours that are too close form a block around their mean (isotonic regression, pooling adjacent violators).
     """
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - half a second, which only a drawing needs
+
     gap = min(gap, 1.0 / max(1, len(heights) - 1))
-    blocks: list[tuple[float, int]] = []  # mean of (height - rank * gap), size
-    for rank, height in enumerate(heights):
-        value, size = height - rank * gap, 1
-        while blocks and blocks[-1][0] >= value:
-            before, members = blocks.pop()
-            value, size = (before * members + value * size) / (members + size), members + size
-        blocks.append((value, size))
-    top = 1.0 - (len(heights) - 1) * gap
-    lows = [min(max(value, 0.0), max(top, 0.0)) for value, size in blocks for _ in range(size)]
-    return [low + rank * gap for rank, low in enumerate(lows)]
+    ranks = gap * np.arange(len(heights))
+    moved = isotonic_regression(np.array(heights) - ranks).x if len(heights) else ranks
+    return list(np.clip(moved, 0.0, max(0.0, 1.0 - (len(heights) - 1) * gap)) + ranks)
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ from runner.present.notebook.run_page import RunPage
 from runner.present.published import claims, published_table
 from runner.present.published.claims import Part
 from runner.present.published.counterparts import WHY_STAND_INS, read_published
-from runner.present.published.judging import Judged, judge_all
+from runner.present.published.judging import SUCH_A_LOAD, Judged, judge_all
 
 
 def open_published(run: str) -> PublishedPage:
@@ -44,8 +44,10 @@ class PublishedPage(RunPage):
         yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
         for outcome in claims.OUTCOMES:
             alike = [each for each in judged if each.outcome.outcome == outcome]
-            reasons = [{"claim": each.claim.says, "why": f"{each.outcome.why}."} for each in alike]
+            reasons = [{"claim": each.claim.says, "why": f"{_reason(each)}."} for each in alike]
             yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
+        if any(each.remedy == SUCH_A_LOAD for each in judged):
+            yield Paragraph(f"Where nothing else is said, what decides such a claim is {SUCH_A_LOAD}.")
 
     def _numbers(self) -> Iterator[Block]:
         """Yield every published number beside ours, one table per source and scenario."""
@@ -79,13 +81,20 @@ class PublishedPage(RunPage):
             yield Bullets(tuple(evidence_words(each)))
 
 
+def _reason(judged: Judged) -> str:
+    """Return what was measured and claimed, and why a claim comes out so; the usual remedy stands below the table."""
+    if judged.claim.range_words and judged.measured != "–" and judged.outcome.outcome != claims.ABSENT:
+        return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
+    return judged.outcome.why if judged.remedy == SUCH_A_LOAD else judged.why
+
+
 def evidence_words(judged: Judged) -> list[str]:
     """Return what there is to say of a claim: what was looked at, the ratio that agrees, what was seen, and why."""
     claim, outcome = judged.claim, judged.outcome
     agrees = (
         f" A ratio {'of ' * claim.range_words[0].isdigit()}{claim.range_words} agrees." if claim.range_words else ""
     )
-    return [f"Looked at: {claim.looks_at}.{agrees}", *_seen(outcome.parts), *outcome.seen, f"Why: {outcome.why}."]
+    return [f"Looked at: {claim.looks_at}.{agrees}", *_seen(outcome.parts), *outcome.seen, f"Why: {judged.why}."]
 
 
 def _seen(parts: Sequence[Part]) -> Iterator[str]:

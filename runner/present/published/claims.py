@@ -254,6 +254,20 @@ def _reach(part: Part, claim: Claim) -> float:
     return max(found.high / border, border / found.low if found.low else math.inf) - 1
 
 
+def sessions_needed(part: Part, claim: Claim) -> float:
+    """Return how many times as many sessions would tell on which side of the nearest border a ratio lies.
+
+    An interval is as wide as one over the square root of the sessions, and the ratio is taken to stay where it is.
+    """
+    found = part.ratio
+    assert found is not None
+    off = min(
+        abs(math.log(border / found.ratio)) for border in (claim.at_least, claim.at_most) if 0 < border < math.inf
+    )
+    ends = [abs(math.log(end / found.ratio)) for end in (found.low, found.high) if 0 < end < math.inf]
+    return max(2, math.ceil((max(ends) / off) ** 2)) if off else math.inf
+
+
 def _foremost(outcomes: Iterable[str], first: str, last: str) -> str:
     """Return the outcome that decides: `first` where one has it, `last` where all have."""
     return min(outcomes, key=(first, ABSENT, CLOSE, last).index)

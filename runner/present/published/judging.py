@@ -24,6 +24,9 @@ from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ra
 
 T = TypeVar("T")
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
+SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
+MANY = 1000
+"""Times as many sessions as nobody makes: the ratio lies at the border of what is claimed."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,25 @@ class Judged:
         parts = [part for part in self.outcome.parts if part.ratio is not None and part.outcome != ABSENT]
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
-        ratios = [part.ratio.ratio for part in parts if part.ratio is not None]
-        return f"×{min(ratios):.2f} to ×{max(ratios):.2f} ({len(parts)} comparisons)"
+        ratios = sorted(part.ratio.ratio for part in parts if part.ratio is not None)
+        ends = dict.fromkeys(f"×{ratio:.2f}" for ratio in (ratios[0], ratios[-1]))
+        return f"{' to '.join(ends)} ({len(parts)} comparisons)"
+
+    @property
+    def why(self) -> str:
+        """Why it comes out so, and what would decide it where it is not decided."""
+        return f"{self.outcome.why}; to decide it: {self.remedy}" if self.remedy else self.outcome.why
+
+    @property
+    def remedy(self) -> str:
+        """What would decide it, where it is not decided; else empty."""
+        outcome = self.outcome.outcome
+        parts = [part for part in self.outcome.parts if part.outcome == outcome]
+        if outcome == CLOSE:
+            times = min(claims.sessions_needed(part, self.claim) for part in parts)
+            return f"at least {times:,.0f} times as many sessions" if times < MANY else "no number of sessions"
+        whys = [part.why for part in parts] or [self.outcome.why]
+        return ", or ".join(dict.fromkeys(map(_remedy, whys))) if outcome == ABSENT else ""
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -54,7 +74,16 @@ class Judged:
         parts = [{key: getattr(part, key) for key in keys} | _plain(part.ratio) for part in self.outcome.parts]
         about = {key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")}
         claimed = {"at_least": self.claim.at_least or None, "at_most": _finite(self.claim.at_most)}
-        return {**about, **claimed, "outcome": self.outcome.outcome, "why": self.outcome.why, "comparisons": parts}
+        found = {"outcome": self.outcome.outcome, "why": self.outcome.why, "remedy": self.remedy}
+        return {**about, **claimed, **found, "comparisons": parts}
+
+
+def _remedy(why: str) -> str:
+    """Return what takes away a reason for which a comparison could not be made."""
+    if why == TOO_FEW:
+        return "more sessions"
+    remedies = (limit.remedy for limit in Limit if why.startswith(limit.why_not))
+    return next(remedies, SUCH_A_LOAD)
 
 
 def _plain(ratio: Ratio | None) -> dict[str, float | None]:
@@ -136,10 +165,24 @@ def _questions(tables: Tables, asked: Comparison, stand_in: Mapping[str, str]) -
         by_label = {load[0]: load for load in others}
         loads = [load for load in loads if load[0] in by_label] or loads[:1]
         others = [by_label.get(load[0], others[0]) for load in loads]
-    return [
-        _question_on_best_terms(tables, asked, servers, load, against)
-        for load, against in zip(loads, others, strict=True)
-    ]
+    pairs = zip(loads, others, strict=True)
+    found = [_question_on_best_terms(tables, asked, servers, load, against) for load, against in pairs]
+    # A claim about offered rates is about those that serve: which a run offers is not for the claim to say.
+    serving = [each for each in found if _serves(tables, each)] if asked.load.endswith(" offered") else []
+    return serving or found
+
+
+def _serves(tables: Tables, question: Question) -> bool:
+    """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a value."""
+    if any(each.absence for each in question.cells) or not all(sample.n for sample in question.samples):
+        return False
+    bars = _bars(tables, question)
+    return not bars or _is_bound(question, bars)
+
+
+def _is_bound(question: Question, bars: Sequence[Bar]) -> bool:
+    """Whether all that stands against a ratio is that one of its two servers did at least what it did."""
+    return len(bars) == 1 and len(question.cells) == 2 and bars[0].is_floor
 
 
 Load = tuple[str, pd.DataFrame, str]
@@ -244,7 +287,7 @@ def _weighed(tables: Tables, claim: Claim, question: Question) -> Part:
     bars = {_name(question, each): bar for each in question.cells if (bar := question.rule(tables, each))}
     first = min(bars.values(), key=lambda bar: _gravity(bar.why), default=None)
     numbers = "; ".join(f"{name}: {bar.numbers}" for name, bar in bars.items())
-    if first and not (len(bars) == 1 and len(question.cells) == 2 and first.is_floor and found):
+    if first and not (found and _is_bound(question, list(bars.values()))):
         return absent(first.why, numbers, values, found)
     if found is None:
         return absent(TOO_FEW, values=values)

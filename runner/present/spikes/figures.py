@@ -92,7 +92,7 @@ def _spiking(track: Track) -> NDArray[np.bool_]:
     return found
 
 
-@style.styled
+@style.rc()
 def timeline(view: View) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]

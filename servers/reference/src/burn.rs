@@ -100,48 +100,60 @@ mod tests {
         Whose::Thread.cpu_time() - before
     }
 
+    /// Panics unless the median of five measurements is from `least` to below `most` ms: a hypervisor that takes CPU time
+    /// away disturbs one or two of them (a guest's clocks count some of it as used).
+    fn assert_median_ms(least: u64, most: u64, measure: impl Fn() -> Duration) {
+        let mut used: Vec<Duration> = (0..5).map(|_| measure()).collect();
+        used.sort();
+        let range = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(range.contains(&used[2]), "{used:?}");
+    }
+
     // The CPU may be shared with other tests, so that a duty may lack some of its share, but never has more.
     #[test]
     fn a_duty_uses_its_share() {
         let duty = Duty { share: 0.3, period: Duration::from_millis(10), of: Whose::Thread };
-        let used = used_by(|| duty.keep_up(Some(Instant::now() + Duration::from_millis(500))));
-        assert!(used > Duration::from_millis(75), "{used:?}");
-        assert!(used < Duration::from_millis(153), "{used:?}");
+        assert_median_ms(75, 153, || {
+            used_by(|| duty.keep_up(Some(Instant::now() + Duration::from_millis(500))))
+        });
     }
 
     #[test]
     fn a_duty_ends_with_its_last_part_of_a_period() {
         let duty = Duty { share: 0.5, period: Duration::from_millis(1000), of: Whose::Thread };
         let begun = Instant::now();
-        let used = used_by(|| duty.keep_up(Some(begun + Duration::from_millis(40))));
-        assert!(used < Duration::from_millis(23), "{used:?}");
+        assert_median_ms(0, 23, || {
+            used_by(|| duty.keep_up(Some(Instant::now() + Duration::from_millis(40))))
+        });
         assert!(begun.elapsed() < Duration::from_millis(500));
     }
 
     #[test]
     fn what_other_threads_use_is_a_part_of_the_processs_share() {
         let duty = Duty { share: 0.5, period: Duration::from_millis(10), of: Whose::Process };
-        let end = Instant::now() + Duration::from_millis(200);
-        let others = thread::spawn(move || {
-            let share = Duty { share: 0.4, of: Whose::Thread, ..duty };
-            used_by(|| share.keep_up(Some(end)))
+        assert_median_ms(0, 105, || {
+            let end = Instant::now() + Duration::from_millis(200);
+            let others = thread::spawn(move || {
+                let share = Duty { share: 0.4, of: Whose::Thread, ..duty };
+                used_by(|| share.keep_up(Some(end)))
+            });
+            used_by(|| duty.keep_up(Some(end))) + others.join().unwrap()
         });
-        let used = used_by(|| duty.keep_up(Some(end)));
-        assert!(used + others.join().unwrap() < Duration::from_millis(105), "{used:?}");
     }
 
     #[test]
     fn requests_pay_for_the_work_around_them() {
         let cpu = Duration::from_millis(2);
-        use_cpu(cpu);
-        let used = used_by(|| {
-            for _ in 0..20 {
-                let own = Whose::Thread.cpu_time() + cpu / 2;
-                burn_until(Whose::Thread, own, None);
-                use_cpu(cpu);
-            }
+        assert_median_ms(39, 41, || {
+            use_cpu(cpu);
+            used_by(|| {
+                for _ in 0..20 {
+                    let own = Whose::Thread.cpu_time() + cpu / 2;
+                    burn_until(Whose::Thread, own, None);
+                    use_cpu(cpu);
+                }
+            })
         });
-        assert!(used.abs_diff(cpu * 20) < Duration::from_millis(1), "{used:?}");
     }
 
     #[test]

@@ -120,19 +120,23 @@ mod tests {
 
     #[tokio::test]
     async fn service_follows_admission() {
-        let behaviour = Behaviour {
+        let behaviour = || Behaviour {
             service: Some(Schedule::new(&[(1, Duration::from_millis(20))])),
             max_rps: Some(50.0),
             ..Behaviour::default()
         };
-        let conduct = Conduct::start(behaviour).unwrap();
-        let begun = Instant::now();
-        let times = tokio::join!(conduct.go_through(0), conduct.go_through(1));
-        assert_eq!(times, (End::Answer, End::Answer));
-        // The second is admitted 20 ms after the first and served for 20 ms.
-        let took = begun.elapsed();
-        assert!(took >= Duration::from_millis(40), "{took:?}");
-        assert!(took < Duration::from_millis(60), "{took:?}");
+        // The second is admitted 20 ms after the first and served for 20 ms; a busy machine makes one or two of five late.
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            let conduct = Conduct::start(behaviour()).unwrap();
+            let begun = Instant::now();
+            let times = tokio::join!(conduct.go_through(0), conduct.go_through(1));
+            assert_eq!(times, (End::Answer, End::Answer));
+            took.push(begun.elapsed());
+        }
+        took.sort();
+        assert!(took[0] >= Duration::from_millis(40), "{took:?}");
+        assert!(took[2] < Duration::from_millis(60), "{took:?}");
     }
 
     #[tokio::test]

@@ -204,37 +204,30 @@ mod tests {
         errors
     }
 
-    /// The errors of the first of five attempts during which the hypervisor took no CPU time, or of the last.
-    async fn undisturbed(timer: &Arc<Timer>, rounds: usize, waits_us: &[u64]) -> Vec<Duration> {
-        for _ in 0..4 {
-            let before = stolen_ticks();
-            let errors = errors(timer, rounds, waits_us).await;
-            if stolen_ticks() == before {
-                return errors;
-            }
+    /// Panics unless the median error of most of five attempts is below `most_us`: what else uses the machine, and a CPU
+    /// that takes long to wake, disturbs one or two of them.
+    async fn assert_median_error(rounds: usize, waits_us: &[u64], most_us: u64) {
+        let timer = Arc::new(Timer::start().unwrap());
+        let mut medians = Vec::new();
+        for _ in 0..5 {
+            let errors = errors(&timer, rounds, waits_us).await;
+            medians.push(errors[errors.len() / 2]);
         }
-        errors(timer, rounds, waits_us).await
-    }
-
-    fn stolen_ticks() -> Option<u64> {
-        std::fs::read_to_string("/proc/stat").ok()?.split_whitespace().nth(8)?.parse().ok()
+        medians.sort();
+        assert!(medians[2] < Duration::from_micros(most_us), "{waits_us:?} us: {medians:?}");
     }
 
     #[tokio::test]
     async fn the_median_error_is_below_200_us() {
-        let timer = Arc::new(Timer::start().unwrap());
         for wait_us in [500, 1000, 5000] {
-            let errors = undisturbed(&timer, 101, &[wait_us]).await;
-            assert!(errors[50] < Duration::from_micros(200), "{wait_us} us: {:?}", errors[50]);
+            assert_median_error(101, &[wait_us], 200).await;
         }
     }
 
     #[tokio::test]
     async fn thousands_wait_at_once() {
-        let timer = Arc::new(Timer::start().unwrap());
         let waits_us: Vec<u64> = (0..5000).rev().map(|n| 20_000 + 10 * n).collect();
-        let errors = undisturbed(&timer, 1, &waits_us).await;
-        assert!(errors[2500] < Duration::from_millis(1), "{:?}", errors[2500]);
+        assert_median_error(1, &waits_us, 1000).await;
     }
 
     #[tokio::test]

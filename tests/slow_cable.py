@@ -1,0 +1,57 @@
+"""A cable that delays and loses packets: two network devices in two namespaces, and this program between them.
+
+`python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`, as root. What enters one device leaves the other DELAY_S
+later, but for a share LOSS of it. It says `ready` once both are there; they go with it. It stands in for `tc netem`,
+which many kernels are built without.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import heapq
+import os
+import random
+import select
+import struct
+import sys
+import time
+from pathlib import Path
+
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def device(space: str, name: str) -> int:
+    """Make a network device in a namespace; return what its packets are read from and written to."""
+    with (Path("/var/run/netns") / space).open("rb") as namespace:
+        if LIBC.setns(namespace.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"setns to {space}")
+    tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TAP | IFF_NO_PI))
+    return tap
+
+
+def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
+    """Carry packets both ways for ever."""
+    chance, number = random.Random(1), 0
+    under_way: list[tuple[float, int, int, bytes]] = []
+    other = dict(zip(ends, ends[::-1], strict=True))
+    while True:
+        wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
+        for end in select.select(ends, [], [], wait)[0]:
+            packet = os.read(end, 65536)
+            if chance.random() >= loss:
+                number += 1
+                heapq.heappush(under_way, (time.monotonic() + delay_s, number, other[end], packet))
+        while under_way and under_way[0][0] <= time.monotonic():
+            _, _, end, packet = heapq.heappop(under_way)
+            with contextlib.suppress(OSError):  # a device that is down, or whose queue is full, drops it
+                os.write(end, packet)
+
+
+if __name__ == "__main__":
+    space, name, far_space, far_name, delay, lost = sys.argv[1:]
+    both = device(space, name), device(far_space, far_name)
+    print("ready", flush=True)
+    carry(both, float(delay), float(lost))

@@ -1,0 +1,148 @@
+"""`bench audit` as a command, with its figures, its page, and tables fetched from a web server."""
+
+import contextlib
+import http.server
+import io
+import json
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from built import ROOT
+from figure_checks import readable
+from test_audit import WRK, sound, table, with_row
+
+from runner.audit import figures
+from runner.audit.checks import audit
+from runner.audit.formats import FORMATS
+from runner.present.chart import describe, draw
+from runner.present.notebook import notebooks
+
+
+def test_the_figures_show_every_row_and_what_is_found() -> None:
+    rows = pd.concat([with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True)
+    done = audit(rows)
+    for make in (figures.little, figures.rates, figures.cpu):
+        chart = make(done)
+        assert len(chart.frame) == 24
+        readable(draw(chart))
+        assert "12 rows" in describe(chart)
+    assert figures.little(done).frame["solid"].sum() == 1 and figures.cpu(done).frame["solid"].sum() == 1
+    nothing = audit(table(framework=["a", "b"], rps=[1, 2]))
+    assert figures.little(nothing).nothing and figures.cpu(nothing).nothing
+
+
+def test_the_command(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(pd.DataFrame(sound()).to_csv(index=False))
+    assert bench(str(file), command="audit")[0] == 0
+    with_row(5, mean_ms=40).rename(columns={"rate": "rps", "subject": "framework"}).drop(
+        columns=["source", "row", "test", "missing"]
+    ).to_csv(file, index=False)
+    code, out, err = bench(str(file), command="audit")
+    assert code == 1 and "impossible" in out and "Little's law" in out and "12 rows of 1 test" in err
+    assert bench(str(file), "--fail-on", "never", command="audit")[0] == 0
+    code, out, _ = bench(str(file), "--json", "--fail-on", "never", command="audit")
+    assert json.loads(out)["counts"]["impossible"] >= 1
+    for wrong in (["--fail-on", "x"], ["--map", "rps"], ["--format", "nope"]):
+        assert bench(str(file), *wrong, command="audit")[0] == 2
+    assert bench(str(tmp_path / "none.csv"), command="audit")[0] == 1
+
+    class Stdin:
+        buffer = io.BytesIO(WRK.encode())
+
+    monkeypatch.setattr("sys.stdin", Stdin())
+    code, _, err = bench("-", command="audit")
+    assert code == 0 and "1 row of 1 test in 1 file" in err
+
+
+class Board(http.server.BaseHTTPRequestHandler):
+    """A board's web server: a table, one that is elsewhere, and one without an end."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/to/"))
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(pd.DataFrame(sound()).to_csv(index=False).encode())
+            while self.path == "/endless":
+                self.wfile.write(bytes(2**20))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a web server with a certificate of its own, which this machine trusts."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Board)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_address_is_fetched_only_by_https_and_when_asked_to(
+    board: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(f"{board}/table.csv", "--fetch", command="audit")[0] == 0
+    assert bench(f"{board}/to/{board}/table.csv", "--fetch", command="audit")[0] == 0
+    for address, *options in (
+        [f"{board}/table.csv"], [board.replace("https", "http"), "--fetch"], ["file:///etc/hostname", "--fetch"],
+    ):  # fmt: skip
+        code, _, err = bench(address, *options, command="audit")
+        assert code == 2 and "only https is fetched, and only with --fetch" in err
+    code, _, err = bench(f"{board}/to/file:///etc/hostname", "--fetch", command="audit")
+    assert code == 1 and "file:///etc/hostname' is not allowed" in err
+    code, _, err = bench(f"{board}/to/{board.replace('https', 'http')}/table.csv", "--fetch", command="audit")
+    assert code == 1 and "which is not https" in err
+    code, _, err = bench(f"{board}/endless", "--fetch", command="audit")
+    assert code == 1 and "more than 64 MiB" in err
+    monkeypatch.delenv("SSL_CERT_FILE")
+    code, _, err = bench(f"{board}/table.csv", "--fetch", command="audit")
+    assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
+
+
+def test_the_page_reads_what_the_command_reads(
+    tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch, bare_lab: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
+    file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
+    options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
+    code, out, _ = bench(str(file), *options, command="audit")
+    assert code == 1 and "5 of what there is room for" in " ".join(out.split())
+    text = page.read_text()
+    assert "5 of what there is room for" in text and "<script>alert" not in text and "<b>bold" not in text
+    assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
+
+
+def test_the_notebook_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare_lab: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    executed = tmp_path / "out.ipynb"
+    notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, executed)
+    assert notebooks.figures_shown(executed) == ["audit-rates"]
+
+
+def test_formats_are_those_of_the_page() -> None:
+    text = (ROOT / "docs" / "audit.md").read_text()
+    assert all(f"`{each.name}`" in text for each in FORMATS)
