@@ -30,14 +30,15 @@ test: setup ## Run the tests that a change must pass before its commit (all but 
 test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
 test: ONLY := not long and
 # First what measures nothing. Then what holds something against the clock: one process more than there are CPUs, as most
-# of it waits; what fails so is run again alone, and that decides. Then real loads, alone.
+# of it waits. Then real loads, alone. What fails is run once again, alone, and that decides: both are printed.
 test test-all:
 	@status=0; \
-	$(PYTEST) --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed" || status=1; \
-	again=0; $(PYTEST) --numprocesses $$(( $$(nproc) + 1 )) --dist worksteal -m "$(ONLY) timed and not load" || again=$$?; \
-	if [ $$again = 1 ]; then $(PYTEST) --last-failed --last-failed-no-failures none -m "$(ONLY) timed and not load" || status=1; \
-	elif [ $$again != 0 ]; then status=1; fi; \
-	$(PYTEST) -m "$(ONLY) load" || status=1; \
+	phase() { code=0; $(PYTEST) "$$@" || code=$$?; \
+	  if [ $$code = 1 ]; then $(PYTEST) --last-failed --last-failed-no-failures none "$${@: -2}" || status=1; \
+	  elif [ $$code != 0 ]; then status=1; fi; }; \
+	phase --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
+	phase --numprocesses $$(( $$(nproc) + 1 )) --dist worksteal -m "$(ONLY) timed and not load"; \
+	phase -m "$(ONLY) load"; \
 	exit $$status
 
 # One target folder for all: they share most of their dependencies.
