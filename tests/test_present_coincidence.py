@@ -11,11 +11,10 @@ from synthetic_spikes import GIN_SPIKES, LOAD_S, SETTLING, WINDOW_S, WINDOWS, en
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.spikes import figures as spike_figures
-from runner.present.spikes import survey as spike_survey
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of
 from runner.present.spikes.found import LIMIT
-from runner.present.spikes.view import view
+from runner.present.spikes.view import most_pronounced, survey, view
 from runner.store import RunFolder
 
 # --- the test -----------------------------------------------------------------------------------------------
@@ -206,19 +205,19 @@ def test_close_mode_accepts_all_the_time_and_is_no_storm():
 
 
 def test_the_trial_with_the_most_pronounced_spike_is_shown(tables, calm):
-    found = spike_survey.survey(tables)
-    assert spike_survey.most_pronounced(found) == GIN
-    assert "22.10 s into the load" in spike_survey.why(found, GIN)
-    still = spike_survey.survey(calm)
+    found = survey(tables)
+    assert most_pronounced(found) == GIN
+    assert "22.10 s into the load" in spike_words.why(found, GIN)
+    still = survey(calm)
     assert (still["spikes"] == 0).all()
-    highest = spike_survey.most_pronounced(still)
+    highest = most_pronounced(still)
     assert still.set_index("trial_id").loc[highest, "peak_pct"] == still["peak_pct"].max()
-    assert "No server spiked" in spike_survey.why(still, highest)
+    assert "No server spiked" in spike_words.why(still, highest)
 
 
 def test_the_control_counts_spikes_by_server(tables):
-    found = spike_survey.survey(tables)
-    table = spike_survey.control_table(found).set_index("server")
+    found = survey(tables)
+    table = spike_words.control_table(found).set_index("server")
     seconds = 2 * (LOAD_S - 1) + 2 * (synthetic_spikes.WRK_S - 1)
     assert table.loc["gin", "spikes"] == str(len(GIN_SPIKES))
     assert float(table.loc["gin", "a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
@@ -226,22 +225,22 @@ def test_the_control_counts_spikes_by_server(tables):
     assert table.loc["gin", "with the load's begin"] == "1"
     assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none reported"]
     assert "reference (calibration)" in table.index
-    said = spike_survey.control_words(found, GIN)
+    said = spike_words.control_words(found, GIN)
     assert "gin 5 spikes in 58.0 s, 5.17 a minute; it reports a garbage collector." in said
-    assert said.endswith("Beside it those that tell of none: axum 0 spikes in 58.0 s, 0 a minute.")
+    assert said.endswith("Beside it those that report none: axum 0 spikes in 58.0 s, 0 a minute.")
     assert "reference" not in said
 
 
 def test_without_collectors_there_is_no_control(old):
-    folder_less = spike_survey.survey(old).assign(gc_per_s=np.nan)
-    assert "there is no control" in spike_survey.control_words(folder_less, GIN)
+    folder_less = survey(old).assign(gc_per_s=np.nan)
+    assert "there is no control" in spike_words.control_words(folder_less, GIN)
 
 
 # --- words and figure -------------------------------------------------------------------------------------
 
 
 def said(shown):
-    parts = (spike_words.trial_words, spike_words.verdict_words, spike_words.spike_words, spike_words.coincidence_words)
+    parts = (spike_words.trial_words, spike_words.spike_words, spike_words.coincidence_words)
     return " ".join([*(part(shown) for part in parts), *spike_words.limits(shown)])
 
 
@@ -331,8 +330,8 @@ def test_the_figure_of_any_trial_can_be_read(tables, old, stored, calm):
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     """Its tables have neither columns of /stats nor of the host, and one burst of a second."""
     other = read_tables(RunFolder(synthetic_run.build(tmp_path / "run", trials=1)))
-    found = spike_survey.survey(other)
-    shown = view(other, spike_survey.most_pronounced(found), "")
+    found = survey(other)
+    shown = view(other, most_pronounced(found), "")
     (spike,) = shown.server.spikes
     assert spike.start_s == pytest.approx(synthetic_run.BURST_AT_S, abs=0.051)
     assert spike.length_s == pytest.approx(synthetic_run.BURST_S, abs=0.101)

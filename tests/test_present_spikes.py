@@ -29,7 +29,7 @@ def test_an_injected_spike_comes_back(at_s, length_s, height):
 def test_spikes_of_a_constant_series_need_the_floor_and_no_noise():
     quiet = np.full(WINDOWS, 12.0)
     assert found_in(quiet).spikes == ()
-    assert found_in(quiet).deviation_pct == 2.0
+    assert found_in(quiet).deviation == 2.0
     low, high = (found_in(quiet + height * within(ends(), 9, 0.3)).spikes for height in (9.9, 10.1))
     assert low == ()
     assert [spike.height_pct for spike in high] == pytest.approx([10.1])
@@ -80,8 +80,8 @@ def test_the_steps_of_a_ramp_are_no_spikes(step_s, rise):
 def test_a_short_series_says_that_it_is():
     for count in (0, 1, 39):
         found = found_in(np.full(count, 50.0))
-        assert found.spikes == () and np.isnan(found.deviation_pct) and found.settled_s == 0
-    assert found_in(np.full(40, 50.0)).deviation_pct == 2.0
+        assert found.spikes == () and np.isnan(found.deviation) and found.settled_s == 0
+    assert found_in(np.full(40, 50.0)).deviation == 2.0
 
 
 def test_missed_ticks_and_windows_outside_the_load():
@@ -93,7 +93,7 @@ def test_missed_ticks_and_windows_outside_the_load():
     found = track(pd.concat([wild, whole]), 30.0)
     (spike,) = found.spikes
     assert (spike.start_s, spike.length_s) == pytest.approx((15.0, 0.4))
-    assert found.cpu_pct.max() == pytest.approx(90)
+    assert found.windows.value.max() == pytest.approx(90)
 
 
 def test_the_deviation_of_normal_noise_is_its_standard_deviation():

@@ -10,9 +10,8 @@ import real_lab
 
 from runner.measure.tools import find_tool
 from runner.present.frames import read_tables
-from runner.present.spikes import survey as spike_survey
 from runner.present.spikes.coincidence import seen
-from runner.present.spikes.view import view
+from runner.present.spikes.view import most_pronounced, survey, view
 from runner.store import find_run
 
 pytestmark = [
@@ -102,8 +101,8 @@ def test_the_bursts_are_found_where_they_were(lab, tables):
 
 
 def test_that_trial_is_shown_first(tables):
-    found = spike_survey.survey(tables)
-    assert spike_survey.most_pronounced(found) == trial_of(tables, "b01-bursting-rates-r20")
+    found = survey(tables)
+    assert most_pronounced(found) == trial_of(tables, "b01-bursting-rates-r20")
 
 
 def test_a_steady_server_has_none(tables):

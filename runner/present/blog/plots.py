@@ -15,8 +15,8 @@ from runner.present.look import style
 from runner.present.look.content import Picture
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
-from runner.present.spikes.survey import most_pronounced, survey, why
-from runner.present.spikes.view import View, view
+from runner.present.spikes.view import View, most_pronounced, survey, view
+from runner.present.spikes.words import why
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:

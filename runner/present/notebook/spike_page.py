@@ -20,13 +20,12 @@ from runner.present.notebook.page import NUMBER, TEXT, check_parameters, has_rea
 from runner.present.notebook.parts import Say, part_about
 from runner.present.notebook.run_page import RunPage
 from runner.present.spikes import figures as spike_figures
-from runner.present.spikes import survey as spike_survey
 from runner.present.spikes import words as spike_words
-from runner.present.spikes.view import View, view
+from runner.present.spikes.view import View, most_pronounced, survey, view
 
 NAMED, CHOSEN = "The parameter trial names it.", "It was chosen from the list."
 PARTS: dict[str, tuple[Say[View], ...]] = {
-    "trial": (spike_words.trial_words, spike_words.verdict_words),
+    "trial": (spike_words.trial_words,),
     "spikes": (spike_words.spike_words, spike_words.spike_table),
     "coincidence": (spike_words.coincidence_words, spike_words.coincidence_table),
     "limits": (spike_words.limits,),
@@ -58,13 +57,13 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader()
-        self.survey = spike_survey.survey(self.tables)
+        self.survey = survey(self.tables)
         self._places: list[tuple[Any, Callable[[], None]]] = []
         self.parts = {**self.parts, **{name: partial(self._about, name) for name in PARTS}, "control": self._control}
         self.drawings = {spike_figures.NAME: self._timeline}
-        chosen = trial or spike_survey.most_pronounced(self.survey)
+        chosen = trial or most_pronounced(self.survey)
         if chosen:
-            self.choose(chosen, NAMED if trial else spike_survey.why(self.survey, chosen), start_s, stop_s)
+            self.choose(chosen, NAMED if trial else spike_words.why(self.survey, chosen), start_s, stop_s)
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
         """Take a trial, or a part of its load, and show again what is shown already."""
@@ -130,8 +129,8 @@ class SpikePage(RunPage):
     def _control(self) -> Iterator[Block]:
         """Yield how often each server of the run spikes, and those without a garbage collector under the same load."""
         if self.view is not None:
-            yield Paragraph(spike_survey.control_words(self.survey, self.view.case.trial_id))
-            yield TextTable(spike_survey.control_table(self.survey), "All sealed trials of the run, by server")
+            yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
+            yield TextTable(spike_words.control_table(self.survey), "All sealed trials of the run, by server")
 
     def _timeline(self) -> tuple[Figure, str] | None:
         return None if self.view is None else (spike_figures.timeline(self.view), spike_figures.describe(self.view))

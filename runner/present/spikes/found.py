@@ -4,9 +4,9 @@ A window is one interval between two readings of the sampler, 50 ms at 20 Hz. On
 
 Baseline of a window: the median of all windows whose middle is at most BASELINE_S / 2 away, cut off at the load's
 ends (a centred rolling median). A step, or a staircase of rates, passes a centred median unchanged; a trailing one
-would lag and call each step of a ramp a spike. Where the median is cut off at the end of the load it lags as well,
-so that there the baseline is at least the first quartile of the last END_S: what fills more than three quarters of
-these may be a step of a ramp as well.
+would lag and call each step of a ramp a spike. Cut off at the end of the load the median lags as well, so that there
+the baseline is at least the first quartile of the last END_S: what fills more than three quarters of these may be a
+step of a ramp as well.
 
 Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation of normal noise
 (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in short windows is skewed upwards,
@@ -14,14 +14,14 @@ so that the upper side alone, 1.4826 x (third quartile - median), is taken where
 least the floor, FLOOR_PCT for CPU: where the MAD is 0, or nearly so, a spike is still LIMIT x FLOOR_PCT high.
 
 Spike: FEWEST_WINDOWS or more in a row of which each is more than LIMIT deviations above its baseline. Two with a
-single window between them are one. One that begins in the first SETTLING_S seconds is `settling`: connections are
-opened then, and the rate rises from nothing. It is listed, and counted nowhere. What is longer than half of
-BASELINE_S, or than about a quarter of the load, is a level and not found.
+single window between them are one. One that begins in the first SETTLING_S seconds, in which connections are opened
+and the rate rises from nothing, is `settling`: listed, but not counted. What is longer than half of BASELINE_S, or
+than about a quarter of the load, is a level and not found.
 
-Chance: where single windows stand out often, of themselves some come in a row. If windows stood out independently, with
-a chance q of each, there would be n q (1 - q) stretches in n windows, from which q is told, and a stretch would go on
-for L windows or more with the chance q^(L-1). Where no more are as long as that (binomial, P > CHANCE), the least
-length grows by a window, until more are or none is left. Spikes that are there, one or many, are far beyond it.
+Chance: where single windows stand out often, some are in a row by chance. If windows stood out independently, with a
+probability q of each, there would be n q (1 - q) stretches in n windows, which gives q, and a stretch would be L
+windows or longer with probability q^(L-1). Where no more are as long as that (binomial, P > CHANCE), the least
+length grows by a window, until more are or none is left. Real spikes, one or many, are far beyond it.
 
 docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
 """
@@ -30,6 +30,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -49,8 +51,16 @@ CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
 ENOUGH = 40
-"""Windows below which nothing is looked for: two seconds at 20 Hz, of which the first is not counted."""
+"""Windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not counted."""
 ROUNDING_S = 1e-6
+
+
+class Windows(NamedTuple):
+    """Intervals in order of time, and a value in each."""
+
+    start_s: Floats
+    end_s: Floats
+    value: Floats
 
 
 @dataclass(frozen=True)
@@ -80,17 +90,35 @@ class Spike:
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A subject's CPU use inside a load, one entry a window, and its spikes."""
+    """A series over a load (CPU use in % of a core, for it to have spikes), and what stands out of it."""
 
-    start_s: Floats
-    end_s: Floats
-    cpu_pct: Floats
-    baseline_pct: Floats
-    deviation_pct: float
+    windows: Windows
+    baseline: Floats
+    deviation: float
     """NaN where there were too few windows to look for spikes."""
-    spikes: tuple[Spike, ...]
-    fewest: int = FEWEST_WINDOWS
-    """Windows that a spike has at least: more than FEWEST_WINDOWS where so many stand out in a row by chance."""
+    ranges: tuple[tuple[int, int], ...]
+    """First and last window of each stretch that stands out."""
+    fewest: int
+    """Windows that such a stretch has at least: more than FEWEST_WINDOWS where chance makes so many in a row."""
+
+    @cached_property
+    def spikes(self) -> tuple[Spike, ...]:
+        """What stands out."""
+        return tuple(self._spike(slice(first, last + 1)) for first, last in self.ranges)
+
+    def _spike(self, stretch: slice) -> Spike:
+        start, end, value, baseline = (side[stretch] for side in (*self.windows, self.baseline))
+        above = value - baseline
+        top = int(above.argmax())
+        return Spike(
+            start_s=float(start[0]),
+            end_s=float(end[-1]),
+            height_pct=float(above[top]),
+            baseline_pct=float(baseline[top]),
+            deviations=float(above[top]) / self.deviation,
+            excess_ms=float((above * (end - start)).sum() * 10),  # 1 % of a core for a second is 10 ms
+            settling=bool(start[0] < SETTLING_S),
+        )
 
     @property
     def counted(self) -> tuple[Spike, ...]:
@@ -100,69 +128,47 @@ class Track:
     @property
     def settled(self) -> NDArray[np.bool_]:
         """Which windows begin after the load's first SETTLING_S seconds."""
-        return np.asarray(self.start_s >= SETTLING_S - ROUNDING_S)
+        return np.asarray(self.windows.start_s >= SETTLING_S - ROUNDING_S)
 
     @property
     def settled_s(self) -> float:
         """Seconds in which spikes are counted; 0 where none were looked for."""
-        seconds = float((self.end_s - self.start_s)[self.settled].sum())
-        return seconds if np.isfinite(self.deviation_pct) else 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Outliers:
-    """What stands out of a series: its baseline, its deviation, and the first and last window of each stretch."""
-
-    baseline: Floats
-    deviation: float
-    ranges: tuple[tuple[int, int], ...]
-    fewest: int
+        length_s = self.windows.end_s - self.windows.start_s
+        return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
 
 def track(samples: pd.DataFrame, duration_s: float) -> Track:
-    """Return the spikes of one subject in one trial; `samples` are its rows of the resources table."""
-    start, end, cpu = inside(samples, "cpu_pct", duration_s)
-    found = stand_out(start, end, cpu, FLOOR_PCT)
-    spikes = tuple(_spike(start, end, cpu, found, first, last) for first, last in found.ranges)
-    return Track(start, end, cpu, found.baseline, found.deviation, spikes, found.fewest)
+    """Return the CPU use of one subject in one trial; `samples` are its rows of the resources table."""
+    return stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
 
 
-def inside(samples: pd.DataFrame, column: str, duration_s: float) -> tuple[Floats, Floats, Floats]:
-    """Return begin, end and value of the windows inside the load whose value is known, in order of time."""
-    end, length = samples["t_s"].to_numpy(dtype=np.float64), samples["dt_s"].to_numpy(dtype=np.float64)
-    value = samples[column].to_numpy(dtype=np.float64)
-    kept = np.flatnonzero((end - length >= -ROUNDING_S) & (end <= duration_s + ROUNDING_S) & ~np.isnan(value))
+def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
+    """Return the windows inside the load whose value is known."""
+    end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
+    kept = np.flatnonzero((end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value))
     kept = kept[np.argsort(end[kept], kind="stable")]
-    return end[kept] - length[kept], end[kept], value[kept]
+    return Windows(end[kept] - length[kept], end[kept], value[kept])
 
 
-def stand_out(
-    start_s: Floats, end_s: Floats, value: Floats, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH
-) -> Outliers:
-    """Return where a series of windows in order of time stands out upwards, by the rule above.
+def stand_out(windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH) -> Track:
+    """Return where a series stands out upwards, by the rule above.
 
-    `floor` is the least deviation, in the unit of `value`. Below `enough` windows the deviation is NaN and nothing
-    stands out.
+    `floor` is the least deviation, in the unit of the values. Below `enough` windows nothing stands out.
     """
+    start_s, end_s, value = windows
     if len(value) < enough:
-        return Outliers(np.full(len(value), np.nan), np.nan, (), fewest)
-    baseline = rolling_median((start_s + end_s) / 2, value)
-    last = value[end_s > end_s[-1] - END_S]
+        return Track(windows, np.full(len(value), np.nan), math.nan, (), fewest)
+    series = pd.Series(value, index=pd.to_timedelta((start_s + end_s) / 2, unit="s"))
+    around = series.rolling(pd.Timedelta(seconds=BASELINE_S), center=True, closed="both")
+    baseline = around.median().to_numpy(dtype=np.float64)
+    last_quartile = np.quantile(value[end_s > end_s[-1] - END_S], 0.25)
     cut_off = end_s > end_s[-1] - BASELINE_S / 2
-    baseline = np.where(cut_off, np.maximum(baseline, np.quantile(last, 0.25)), baseline)
-    residual = value - baseline
-    deviation = max(floor, robust_deviation(residual))
-    above = residual > LIMIT * deviation
+    baseline = np.where(cut_off, np.maximum(baseline, last_quartile), baseline)
+    deviation = max(floor, robust_deviation(value - baseline))
+    above = value - baseline > LIMIT * deviation
     if fewest > 1:
         fewest = beyond_chance(np.array([last - first + 1 for first, last in runs(above)]), len(above), fewest)
-    return Outliers(baseline, deviation, stretches(above, fewest), fewest)
-
-
-def rolling_median(at_s: Floats, value: Floats) -> Floats:
-    """Return the median of the values within BASELINE_S / 2 of each instant, instants in rising order."""
-    series = pd.Series(value, index=pd.to_timedelta(at_s, unit="s"))
-    window = pd.Timedelta(seconds=BASELINE_S)
-    return series.rolling(window, center=True, closed="both").median().to_numpy(dtype=np.float64)
+    return Track(windows, baseline, deviation, stretches(above, fewest), fewest)
 
 
 def robust_deviation(residual: ArrayLike) -> float:
@@ -172,10 +178,10 @@ def robust_deviation(residual: ArrayLike) -> float:
     return float(NORMAL * max(np.median(np.abs(values - middle)), upper - middle))
 
 
-def runs(above: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
     """Return the first and last index of each run of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], above, [False]]).astype(np.int8)))
-    return [(int(first), int(after) - 1) for first, after in zip(edges[::2], edges[1::2], strict=True)]
+    edges = np.flatnonzero(np.diff(above, prepend=False, append=False))
+    return tuple((int(first), int(after) - 1) for first, after in edges.reshape(-1, 2))
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
@@ -194,24 +200,7 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
     """Return the first and last index of each run of at least `fewest` True; runs one False apart are one."""
     joined: list[tuple[int, int]] = []
-    for first, last in ((first, last) for first, last in runs(above) if last - first + 1 >= fewest):
-        if joined and first - joined[-1][1] == 2:
-            joined[-1] = joined[-1][0], last
-        else:
-            joined.append((first, last))
+    for first, last in (run for run in runs(above) if run[1] - run[0] + 1 >= fewest):
+        after_gap = bool(joined) and first - joined[-1][1] == 2
+        joined.append((joined.pop()[0] if after_gap else first, last))
     return tuple(joined)
-
-
-def _spike(start: Floats, end: Floats, cpu: Floats, found: Outliers, first: int, last: int) -> Spike:
-    own = slice(first, last + 1)
-    above = cpu[own] - found.baseline[own]
-    top = int(above.argmax())
-    return Spike(
-        start_s=float(start[first]),
-        end_s=float(end[last]),
-        height_pct=float(above[top]),
-        baseline_pct=float(found.baseline[own][top]),
-        deviations=float(above[top]) / found.deviation,
-        excess_ms=float((above * (end[own] - start[own])).sum() * 10),  # 1 % of a core for a second is 10 ms
-        settling=bool(start[first] < SETTLING_S),
-    )

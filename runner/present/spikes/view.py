@@ -1,18 +1,25 @@
-"""One trial as the page about CPU spikes shows it: each side's CPU, what stands out, what else happened, and when."""
+"""The trials of a run as the page about CPU spikes needs them: one in full, and a row for each with its spikes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from runner.model import LabError
 from runner.present.case import Case, choose
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.spikes.coincidence import Coincidence, Events, coincidences, events_of
 from runner.present.spikes.found import Spike, Track, track
 
 SUBJECTS = ("server", "generator", "database")
+PEAKS = {"100ms": (0.1, "0.1 s"), "1s": (1.0, "1 s")}
+"""Name of a peak in the trials table -> its window in seconds, and in words."""
+
+
+# --- one trial --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +32,10 @@ class View:
     case: Case
     why: str
     """Why it is this trial, in a sentence."""
+    samples: pd.DataFrame
+    """Its rows of the resources table."""
     tracks: dict[str, Track]
-    """By subject, the server first."""
+    """CPU by subject, the server first."""
     events: tuple[Events, ...]
     found: tuple[Coincidence, ...]
     start_s: float
@@ -43,21 +52,17 @@ class View:
         return float(self.case.row["duration_s"])
 
     @property
-    def samples(self) -> pd.DataFrame:
-        """The trial's rows of the resources table."""
-        return samples_of(self.case.tables, self.case.trial_id)
-
-    @property
     def numbered(self) -> dict[int, Spike]:
         """The server's spikes within what is looked at, by their number in the load, from 1."""
         every = enumerate(self.server.spikes, start=1)
         return {number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)}
 
-
-def samples_of(tables: Tables, trial_id: str) -> pd.DataFrame:
-    """Return a trial's rows of the resources table."""
-    own: pd.DataFrame = tables.resources[tables.resources["trial_id"] == trial_id]
-    return own
+    @property
+    def peaks(self) -> list[tuple[float, float, str]]:
+        """The server's highest CPU that is known: in %, its window in seconds, and that in words."""
+        row = self.case.row
+        every = [(float(row[f"server_cpu_peak_{name}_pct"]), *window) for name, window in PEAKS.items()]
+        return [peak for peak in every if math.isfinite(peak[0])]
 
 
 def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0) -> View:
@@ -66,18 +71,86 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
     LabError where there is no such trial, its server was not sampled, or the seconds are none of its load.
     """
     case = choose(tables, trial_id)
-    samples = samples_of(tables, trial_id)
+    samples = tables.resources[tables.resources["trial_id"] == trial_id]
     if case is None or not (samples["subject"] == "server").any():
         raise LabError(f"The trial {trial_id!r} has no samples of its server's CPU.")
     duration_s = float(case.row["duration_s"])
     stop_s = stop_s or duration_s
-    if not 0 <= start_s < stop_s or start_s >= duration_s:
+    if not 0 <= start_s < min(stop_s, duration_s):
         raise LabError(
             f"start_s and stop_s must be seconds of the load, 0 to {duration_s:.1f}, the first below the second "
             f"(0 and 0: all of it), not {start_s:g} and {stop_s:g}."
         )
-    by_subject = {str(subject): rows for subject, rows in samples.groupby("subject")}
+    by_subject = dict(list(samples.groupby("subject")))
     tracks = {subject: track(by_subject[subject], duration_s) for subject in SUBJECTS if subject in by_subject}
     events = events_of(samples, tracks, duration_s)
     found = coincidences(tracks["server"], events)
-    return View(case, why, tracks, events, found, start_s, min(stop_s, duration_s))
+    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s))
+
+
+# --- all trials -------------------------------------------------------------------------------------------
+
+OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
+COLUMNS = (
+    *OF_TRIAL,
+    "peak_pct",
+    "gc_per_s",
+    "seconds",
+    "spikes",
+    "spike_s",
+    "settling",
+    "deviations",
+    "height_pct",
+    "at_s",
+)
+
+
+def has_samples(tables: Tables) -> bool:
+    """Return whether a run has a sealed trial whose server's CPU was sampled."""
+    sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
+    return bool(sampled.isin(sealed_trials(tables.trials)["trial_id"]).any())
+
+
+def survey(tables: Tables) -> pd.DataFrame:
+    """Return one row per sealed trial with samples of its server, columns COLUMNS, in the order of the loads.
+
+    `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are those in which spikes
+    are counted, `spikes` and `spike_s` how many and how long in all, `settling` how many began with the load;
+    `deviations`, `height_pct` and `at_s` are of the most pronounced of those counted, NaN without one. `gc_per_s` is
+    NaN where the server reports no garbage collector.
+    """
+    trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
+    samples = dict(list(tables.resources[tables.resources["subject"] == "server"].groupby("trial_id")))
+    rows = [_row(row, samples[row["trial_id"]]) for row in trials.to_dict("records") if row["trial_id"] in samples]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _row(trial: dict[Any, Any], samples: pd.DataFrame) -> dict[str, Any]:
+    found = track(samples, float(trial["duration_s"]))
+    most = max(found.counted, key=lambda spike: spike.deviations, default=None)
+    peak = float(trial["server_cpu_peak_100ms_pct"])
+    cycles = samples.loc[samples["gc_cycles"].notna(), ["t_s", "gc_cycles"]].sort_values("t_s")
+    seconds, count = cycles.iloc[-1] - cycles.iloc[0] if len(cycles) > 1 else (math.nan, math.nan)
+    return {
+        **{name: trial[name] for name in OF_TRIAL},
+        "peak_pct": peak if math.isfinite(peak) else float(trial["server_cpu_mean_pct"]),
+        "gc_per_s": count / seconds,
+        "seconds": found.settled_s,
+        "spikes": len(found.counted),
+        "spike_s": sum(spike.length_s for spike in found.counted),
+        "settling": len(found.spikes) - len(found.counted),
+        "deviations": most.deviations if most else math.nan,
+        "height_pct": most.height_pct if most else math.nan,
+        "at_s": most.start_s if most else math.nan,
+    }
+
+
+def most_pronounced(found: pd.DataFrame) -> str:
+    """Return the trial of a survey whose spike stands out most, or without any spike the one with the highest peak.
+
+    A trial that is too short to look for spikes is taken only where all are. Empty without any trial.
+    """
+    ranked = found.assign(looked=found["seconds"] > 0).sort_values(
+        ["looked", "deviations", "peak_pct"], ascending=False, kind="stable", na_position="last"
+    )
+    return "" if found.empty else str(ranked["trial_id"].iloc[0])

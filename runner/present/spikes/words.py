@@ -1,4 +1,4 @@
-"""What is said of one trial's CPU spikes, in words and tables; all of it is computed."""
+"""What is said of a trial's CPU spikes, and of how often each server spikes; all of it is computed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 
 import pandas as pd
 
+from runner.model import CALIBRATION
 from runner.present.answers import evidence
-from runner.present.look import captions, style
+from runner.present.look.captions import plural
+from runner.present.look.style import number
 from runner.present.spikes.coincidence import ALPHA, Coincidence, Events, seen
 from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOOR_PCT, LIMIT, SETTLING_S, Spike
 from runner.present.spikes.view import View
@@ -20,126 +22,90 @@ FULL = 0.9
 # --- the trial and its spikes -----------------------------------------------------------------------------
 
 
+def why(found: pd.DataFrame, trial_id: str) -> str:
+    """Say why a trial of a survey is the one that is shown where none was asked for."""
+    row = found[found["trial_id"] == trial_id].iloc[0]
+    short = int((found["seconds"] == 0).sum())
+    looked = plural(len(found), "trial") + (f" ({short} too short to look for spikes)" if short else "")
+    if math.isnan(row["deviations"]):
+        return (
+            f"No server spiked in any of the {looked} of this run; of those that were looked at this one has the "
+            f"highest CPU over 0.1 s, {number(row['peak_pct'])} %."
+        )
+    return (
+        f"Of the {looked} of this run it has the spike that stands out most: {number(row['height_pct'])} % of a "
+        f"core above its baseline, {number(row['deviations'])} deviations, {row['at_s']:.2f} s into the load."
+    )
+
+
 def trial_words(view: View) -> str:
-    """Say which trial this is, how it was driven, and why it is this one."""
-    return f"{evidence.trial_words(view.case)} {view.why}"
+    """Say which trial this is, how it was driven, why it is this one, and what limited it."""
+    return f"{evidence.trial_words(view.case)} {view.why} {evidence.verdict_words(view.case)}"
 
 
-def verdict_words(view: View) -> str:
-    """Say what limited the trial."""
-    return evidence.verdict_words(view.case)
+def peak_words(view: View) -> str:
+    """Say how the server's peaks read in two windows; empty where they are not known."""
+    return ", ".join(f"{number(value)} % over {window}" for value, _, window in view.peaks)
 
 
 def spike_words(view: View) -> str:
-    """Say how many spikes the server has and how its peaks read in two windows."""
-    server, row = view.server, view.case.row
-    if math.isnan(server.deviation_pct):
-        windows = captions.plural(len(server.cpu_pct), "window")
+    """Say how many spikes the server has, what a spike is here, and how its peaks read in two windows."""
+    server = view.server
+    if math.isnan(server.deviation):
+        windows = plural(len(server.windows.value), "window")
         return f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for spikes."
     counted, settling = len(server.counted), len(server.spikes) - len(server.counted)
-    said = "No spike" if not counted else captions.plural(counted, "spike")
-    begun = f", and {captions.plural(settling, 'spike')} with the load's begin" if settling else ""
+    begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
     part = "" if len(view.numbered) == len(server.spikes) else f" Of these, {len(view.numbered)} in the part shown."
-    peaks = ", ".join(
-        f"{style.number(float(row[f'server_cpu_peak_{name}_pct']))} % over {words}"
-        for name, words in (("100ms", "0.1 s"), ("1s", "1 s"))
-        if math.isfinite(row[f"server_cpu_peak_{name}_pct"])
+    more = (
+        ""
+        if server.fewest == FEWEST_WINDOWS
+        else (
+            f" It takes more than {FEWEST_WINDOWS} windows here, because so many stand out singly that as many would "
+            "come in a row by chance."
+        )
     )
-    peak = f" Its peak is {peaks}; its mean {style.number(row['server_cpu_mean_pct'])} %." if peaks else ""
+    mean = number(view.case.row["server_cpu_mean_pct"])
+    peak = f" Its peak is {peak_words(view)}; its mean {mean} %." if view.peaks else ""
     return (
-        f"{said} of the server in {style.number(server.settled_s)} s{begun}.{part} A spike is more than {LIMIT:g} "
-        f"deviations, here {style.number(LIMIT * server.deviation_pct)} % of a core, above the baseline in "
-        f"{server.fewest} windows or more in a row.{_bursty(view)}{peak}"
-    )
-
-
-def _bursty(view: View) -> str:
-    """Say why a spike must be longer here than elsewhere."""
-    if view.server.fewest == FEWEST_WINDOWS:
-        return ""
-    return (
-        f" It takes more than {FEWEST_WINDOWS} windows here, because so many stand out singly that as many would "
-        "come in a row by chance."
+        f"{plural(counted, 'spike') if counted else 'No spike'} of the server in {number(server.settled_s)} s{begun}."
+        f"{part} A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above "
+        f"the baseline in {server.fewest} windows or more in a row.{more}{peak}"
     )
 
 
 def spike_table(view: View) -> pd.DataFrame:
     """Return the server's spikes in the part that is shown, as texts, with what else happened meanwhile."""
-    rows = [_spike_row(view, number, spike) for number, spike in view.numbered.items()]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_spike_row(view, place, spike) for place, spike in view.numbered.items()])
 
 
-def _spike_row(view: View, number: int, spike: Spike) -> dict[str, str]:
+def _spike_row(view: View, place: int, spike: Spike) -> dict[str, str]:
     happened = [*(["the load began"] if spike.settling else []), *seen(view.events, spike)]
     row = {
-        "spike": str(number),
+        "spike": str(place),
         "start, s": f"{spike.start_s:.2f}",
         "length, s": f"{spike.length_s:.2f}",
-        "height, % of a core": style.number(spike.height_pct),
+        "height, % of a core": number(spike.height_pct),
         "meanwhile": ", ".join(happened) or "nothing of what is looked at",
-        "baseline, %": style.number(spike.baseline_pct),
-        "deviations": style.number(spike.deviations),
-        "CPU ms above baseline": style.number(spike.excess_ms),
+        "baseline, %": number(spike.baseline_pct),
+        "deviations": number(spike.deviations),
+        "CPU ms above baseline": number(spike.excess_ms),
     }
     probe = view.case.probe
     if probe is not None:
         due = probe.loc[probe["ok"] & probe["t_s"].between(spike.start_s, spike.end_s), "latency_ms"]
-        row["probe's slowest, ms"] = style.number(float(due.max()))
+        row["probe's slowest, ms"] = number(float(due.max()))
     return row
 
 
 # --- coincidence ------------------------------------------------------------------------------------------
 
 
-def coincidence_table(view: View) -> pd.DataFrame:
-    """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
-    known = {of.kind: of for of in view.found}
-    return pd.DataFrame([_kind_row(view, kind, known.get(kind.kind)) for kind in view.events])
-
-
-def _kind_row(view: View, kind: Events, of: Coincidence | None) -> dict[str, str]:
-    dash = style.number(math.nan)
-    if of is None:
-        names = ("spikes with one", "by chance", "p, Holm", "p", "events", "time with one", "looked at every")
-        return {"event": kind.kind, "what it says": f"not known: {kind.unknown}", **dict.fromkeys(names, dash)}
-    spikes = len(view.server.counted)
-    return {
-        "event": kind.kind,
-        "what it says": reading(of, spikes),
-        "spikes with one": f"{of.together} of {spikes}",
-        "by chance": f"{of.expected * spikes:.1f}" if math.isfinite(of.expected) else dash,
-        "p, Holm": _p(of.p_holm),
-        "p": _p(of.p),
-        "events": f"{of.events:,}",
-        "time with one": f"{100 * of.covered:.1f} %",
-        "looked at every": f"{kind.every_s:.2f} s" if math.isfinite(kind.every_s) else dash,
-    }
-
-
-def _p(p: float) -> str:
-    return style.number(math.nan) if math.isnan(p) else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
-
-
-def reading(of: Coincidence, spikes: int) -> str:
-    """Return what a coincidence says, in a few words."""
-    if not spikes:
-        return "there is no spike"
-    if not of.events:
-        return "there was none"
-    if math.isnan(of.p):
-        return "nothing: there was one all the time"
-    if of.p_holm <= ALPHA:
-        return "coincides with spikes more than by chance"
-    if of.least_p > ALPHA:
-        return "nothing: too common, or the spikes too few, to tell from chance"
-    return "no more than by chance"
-
-
 def coincidence_words(view: View) -> str:
     """Say with what the spikes coincide."""
     if not view.server.counted:
         return "There is no spike to hold against other events; the table says which there were."
-    tied = [of.kind for of in view.found if of.p_holm <= ALPHA]
+    tied = [found.kind for found in view.found if found.p_holm <= ALPHA]
     if tied:
         return (
             f"Beyond chance (Holm's p at most {ALPHA:g}) the spikes coincide with: {', '.join(tied)}. "
@@ -148,70 +114,128 @@ def coincidence_words(view: View) -> str:
     return "With no kind of event do the spikes coincide more than by chance."
 
 
+def coincidence_table(view: View) -> pd.DataFrame:
+    """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
+    known, spikes = {found.kind: found for found in view.found}, len(view.server.counted)
+    rows = [_kind_row(kind, known.get(kind.kind), spikes) for kind in view.events]
+    return pd.DataFrame(rows).fillna(number(math.nan))
+
+
+def _kind_row(kind: Events, found: Coincidence | None, spikes: int) -> dict[str, str]:
+    if found is None:
+        return {"event": kind.kind, "what it says": f"not known: {kind.unknown}"}
+    return {
+        "event": kind.kind,
+        "what it says": reading(found, spikes),
+        "spikes with one": f"{found.together} of {spikes}",
+        "by chance": number(found.expected * spikes),
+        "p, Holm": number(found.p_holm),
+        "p": number(found.p),
+        "events": f"{found.events:,}",
+        "time with one": f"{100 * found.covered:.1f} %",
+        "looked at every": f"{kind.every_s:.2g} s",
+    }
+
+
+def reading(found: Coincidence, spikes: int) -> str:
+    """Return what a coincidence says, in a few words."""
+    if not spikes:
+        return "there is no spike"
+    if not found.events:
+        return "there was none"
+    if math.isnan(found.p):
+        return "nothing: there was one all the time"
+    if found.p_holm <= ALPHA:
+        return "coincides with spikes more than by chance"
+    if found.least_p > ALPHA:
+        return "nothing: too common, or the spikes too few, to differ from chance"
+    return "no more than by chance"
+
+
 # --- what is not known -------------------------------------------------------------------------------------
 
 
 def limits(view: View) -> tuple[str, ...]:
-    """Return what this page cannot tell of this trial, a sentence each."""
-    row, server = view.case.row, view.server
-    window_s = float(pd.Series(server.end_s).diff().median())
-    length = f"{server.fewest * window_s:.2f} s" if math.isfinite(window_s) else f"{server.fewest} windows"
-    said = [
-        f"Bursts shorter than {length} are too short to tell, and are seen as peaks only. What lasts longer than "
-        f"{min(BASELINE_S / 2, view.duration_s / 4):.2g} s is a level, not a spike. A spike is at least "
-        f"{LIMIT * FLOOR_PCT:g} % of a core high.",
-        *_full(view),
-        *_coarse(view),
-        *_one_sided(view),
-    ]
-    if row["tool"] == "wrk":
-        said.append("wrk keeps no times of single requests: of this load neither latency nor rate are known by second.")
-    if view.case.probe is None:
-        said.append(evidence.NO_PROBE)
-    settling = len(server.spikes) - len(server.counted)
-    if settling:
-        said.append(
-            f"{captions.plural(settling, 'spike')} began in the first {SETTLING_S:g} s, in which connections are "
-            "opened and the rate rises: listed, but neither counted nor held against events."
-        )
-    if float(row["steps"] if math.isfinite(row["steps"]) else 1) > 1:
-        said.append(
-            "The load rises in steps. Spikes and events may both get more frequent with it, and then coincide without "
-            "being tied: the test's chance does not know of steps."
-        )
-    return tuple(said)
-
-
-def _full(view: View) -> list[str]:
-    given, mean = view.case.given("server"), float(view.case.row["server_cpu_mean_pct"])
-    if not (math.isfinite(given) and math.isfinite(mean)) or mean < FULL * given:
-        return []
-    return [
-        f"The server used {style.number(mean)} % of the {given:.0f} % of CPU that it was given: a spike has no room, "
-        "and that there is none says nothing."
-    ]
-
-
-def _coarse(view: View) -> list[str]:
-    spikes = view.server.counted
-    if not spikes:
-        return []
-    usual = float(pd.Series([spike.length_s for spike in spikes]).median())
-    coarse = [kind for kind in view.events if kind.every_s > usual]
-    if not coarse:
-        return []
-    named = ", ".join(f"{kind.kind} every {kind.every_s:.2f} s" for kind in coarse)
-    return [
-        f"Looked at more coarsely than a spike is long ({usual:.2f} s, median): {named}. Such an event lies somewhere "
-        "between two looks: that it overlaps a spike says only that it was near."
-    ]
-
-
-def _one_sided(view: View) -> list[str]:
+    """Return what this page cannot say of this trial, a sentence each."""
+    row, server, spikes = view.case.row, view.server, view.server.counted
+    window_s = float(pd.Series(server.windows.end_s - server.windows.start_s).median())
+    mean, given = float(row["server_cpu_mean_pct"]), view.case.given("server")
+    usual_s = float(pd.Series([spike.length_s for spike in spikes], dtype=float).median())
+    coarse = [f"{kind.kind} every {kind.every_s:.2f} s" for kind in view.events if kind.every_s > usual_s]
     missing = [kind.kind for kind in view.events if kind.unknown]
-    hosts = [kind.kind for kind in view.events if kind.kind in {"context switches", "steal"} and not kind.unknown]
-    said = [f"Not known of this trial: {', '.join(missing)}."] if missing else []
-    if hosts:
-        verb = "are" if len(hosts) > 1 or hosts[0].endswith("s") else "is"
-        said.append(f"Of the whole machine, not of the server alone, {verb}: {', '.join(hosts)}.")
-    return said
+    of_machine = [kind.kind for kind in view.events if kind.kind in ("context switches", "steal") and not kind.unknown]
+    settling = len(server.spikes) - len(spikes)
+    said = {
+        f"Bursts of less than {server.fewest} windows ({server.fewest * window_s:.2g} s) are too short to count, "
+        f"and are seen as peaks only. What lasts longer than {min(BASELINE_S / 2, view.duration_s / 4):.2g} s is a "
+        f"level, not a spike. A spike is at least {LIMIT * FLOOR_PCT:g} % of a core high.": True,
+        f"The server used {number(mean)} % of the {given:.0f} % of CPU that it was given: a spike has no room, and "
+        "that there is none says nothing.": mean >= FULL * given,
+        f"Looked at more coarsely than a spike is long ({usual_s:.2f} s, median): {', '.join(coarse)}. Such an event "
+        "lies somewhere between two looks: that it overlaps a spike says only that it was near.": coarse,
+        f"Not known of this trial: {', '.join(missing)}.": missing,
+        f"Of the whole machine, not of the server alone: {', '.join(of_machine)}.": of_machine,
+        "wrk keeps no times of single requests: neither latency nor rate are known by second.": row["tool"] == "wrk",
+        evidence.NO_PROBE: view.case.probe is None,
+        f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s, in which connections are opened and the "
+        "rate rises: listed, but neither counted nor held against events.": settling,
+        "The load rises in steps. Spikes and events may both get more frequent with it, and then coincide without "
+        "being tied: the test does not know of steps.": row["steps"] > 1,
+    }
+    return tuple(sentence for sentence, holds in said.items() if holds)
+
+
+# --- the control ------------------------------------------------------------------------------------------
+
+
+def control_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Return how often each server of a survey spikes over all its trials, as texts, ordered by language as figures."""
+    by_server = found.groupby(["language", "server"], sort=True)
+    rows = [_control_row(str(server), trials) for (_, server), trials in by_server if trials["seconds"].any()]
+    return pd.DataFrame(rows)
+
+
+def _control_row(server: str, trials: pd.DataFrame) -> dict[str, str]:
+    seconds, gc_per_s = float(trials["seconds"].sum()), float(trials["gc_per_s"].mean())
+    return {
+        "server": f"{server} ({CALIBRATION})" if trials["tier"].iloc[0] == CALIBRATION else server,
+        "language": str(trials["language"].iloc[0]),
+        "GC cycles/s": number(gc_per_s) if math.isfinite(gc_per_s) else "none reported",
+        "trials": str(len(trials)),
+        "minutes": number(seconds / 60),
+        "spikes": f"{trials['spikes'].sum():,}",
+        "a minute": number(60 * trials["spikes"].sum() / seconds),
+        "share of time": f"{100 * trials['spike_s'].sum() / seconds:.2f} %",
+        "trials with one": str(int((trials["spikes"] > 0).sum())),
+        "highest, % of a core": number(float(trials["height_pct"].max())),
+        "with the load's begin": f"{trials['settling'].sum():,}",
+    }
+
+
+def control_words(found: pd.DataFrame, trial_id: str) -> str:
+    """Say how often the trial's server spikes under its load, beside those with and without a garbage collector."""
+    collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
+    shown = found["trial_id"] == trial_id
+    server, load = found.loc[shown, ["server", "load"]].iloc[0]
+    alike, same = found["load"] == load, found["server"] == server
+    article = "a" if collects[shown].iloc[0] else "no"
+    said = f"Under this load, {load}: {_rates(found[alike & same])}; it reports {article} garbage collector."
+    if not collects.any():
+        return f"{said} No server of this run reports one: there is no control."
+    others = alike & ~same & (found["tier"] != CALIBRATION)
+    beside = [
+        f"those that report {words}: {', '.join(_rates(trials) for _, trials in group.groupby('server', sort=True))}"
+        for words, group in (("none", found[others & ~collects]), ("one", found[others & collects]))
+        if len(group)
+    ]
+    return (
+        f"{said} Beside it {'; '.join(beside)}." if beside else f"{said} No other server had it: there is no control."
+    )
+
+
+def _rates(trials: pd.DataFrame) -> str:
+    server, seconds, spikes = trials["server"].iloc[0], float(trials["seconds"].sum()), int(trials["spikes"].sum())
+    if not seconds:
+        return f"{server} {plural(len(trials), 'trial')}, too short to look for spikes"
+    time = f"{number(seconds / 60)} minutes" if seconds >= 120 else f"{number(seconds)} s"
+    return f"{server} {plural(spikes, 'spike')} in {time}, {number(60 * spikes / seconds)} a minute"
