@@ -29,7 +29,7 @@ from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
 from runner.present.comparison.conditions import conditions
 from runner.running import user_api
-from runner.running.user_api import Asked, plan_own
+from runner.running.user_api import Asked, plan_user_api
 
 K6 = find_tool("k6")
 needs_k6 = pytest.mark.skipif(K6 is None, reason="k6 is not installed")
@@ -43,7 +43,7 @@ def server():
 
 def refusal(**asked):
     with pytest.raises(LabError) as caught:
-        plan_own(Asked(**asked), None, None)
+        plan_user_api(Asked(**asked), None, None)
     assert caught.value.exit_code == 2
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_load_is_of_one_kind(server, name):
 
 
 def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
-    (load,) = plan_own(Asked(urls=(server.url,)), None, None).campaign.loads
+    (load,) = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.loads
     assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == ("own-get", (100.0,), 15.0, 3)
 
 
@@ -146,8 +146,8 @@ def test_options_that_do_not_go_together_are_refused(server, tmp_path):
 
 def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
-    campaign = plan_own(Asked(folder=str(tmp_path)), None, None).campaign
-    (described,) = map(user_api.own_server, campaign.owns)
+    campaign = plan_user_api(Asked(folder=str(tmp_path)), None, None).campaign
+    (described,) = map(user_api.user_server, campaign.owns)
     with pytest.raises(LabError, match=r"needs a Docker engine, and this is another \(none answers\)"):
         ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
 
@@ -156,7 +156,7 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     import json
     from dataclasses import asdict
 
-    campaign = plan_own(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
+    campaign = plan_user_api(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
     manifest = {
         "run_id": "x",
         "seed": campaign.seed,
@@ -311,7 +311,7 @@ def test_another_user_s_process_is_not_known(server):
 
 def test_the_generator_gets_what_the_server_may_not_use(server):
     cpus = sorted(os.sched_getaffinity(0))
-    own_api = plan_own(Asked(urls=(server.url,)), None, None).campaign.owns[0]
+    own_api = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
     assert attached.place([own_api]).server == (0,)
     assert set(attached.place([own_api]).generator) == set(cpus) - {0}
     subprocess.run(
@@ -363,7 +363,7 @@ def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
 def test_runs_of_different_scripts_are_not_compared_as_one(server):
     import pandas as pd
 
-    of = plan_own(Asked(urls=(server.url,)), None, None).campaign.owns[0]
+    of = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
     trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
 
     def manifest(files):
@@ -379,7 +379,7 @@ def test_runs_of_different_scripts_are_not_compared_as_one(server):
 
 def test_two_servers_are_compared_in_sessions(server):
     with tiny(1) as other:
-        campaign = plan_own(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
+        campaign = plan_user_api(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
     assert campaign.servers == ("url-a", "url-b")
     assert [each.url for each in campaign.owns] == [server.url, other.url]
     (load,) = campaign.loads

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from runner.planning import toml_tables
-from runner.planning.toml_tables import Table, read_table
+from runner.planning.toml_tables import TEXT, Table, read_table
 
 LOCAL = "local"
 _ENGINE = re.compile(r"local|unix:///.+|ssh://([\w.-]+@)?[\w.:-]+|tcp://[\w.-]+:\d+")
@@ -51,38 +50,30 @@ class Hosts:
 
     def roles(self, name: str) -> str:
         """Return what a host is for: `server and database`, `generator 2`."""
-        numbered = {each: f"generator {at}" for at, each in enumerate(self.generators, start=1)}
-        if len(numbered) == 1:
-            numbered = {self.generators[0]: "generator"}
-        parts = ["server" if name == self.server else "", numbered.get(name, "")]
-        parts += ["database" if name == self.database else "", "probe" if name == self.probe else ""]
-        return " and ".join(filter(None, parts))
+        numbers = [f" {at}" for at in range(1, len(self.generators) + 1)] if len(self.generators) > 1 else [""]
+        parts = [("server", self.server)]
+        parts += [(f"generator{number}", each) for number, each in zip(numbers, self.generators, strict=True)]
+        parts += [("database", self.database), ("probe", self.probe)]
+        return " and ".join(role for role, host in parts if host == name)
 
 
 def read_hosts(path: str) -> Hosts:
     """Read a hosts file; LabError that names file and line for what is wrong with it."""
     top = read_table(Path(path))
-    top.allow("host", "roles")
-    named = top.table("host")
-    hosts = tuple(
-        _host(Table(top.path, top.text, f"[host.{name}]", 0, given)) for name, given in _tables(named).items()
-    )
-    return _with_roles(top.table("roles"), hosts)
-
-
-def _tables(named: Table) -> dict[str, dict[str, object]]:
-    for name, given in named.values.items():
+    top.read(tables="host roles")
+    hosts = top.table("host")
+    for name, given in hosts.values.items():
         if not isinstance(given, dict) or not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", name):
-            raise named.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
-    if not named.values:
-        raise named.error("host", "there is no host: write a table such as [host.sut]")
-    return dict(named.values)
+            raise hosts.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
+    if not hosts.values:
+        raise hosts.error("host", "there is no host: write a table such as [host.sut]")
+    found = (_host(name, replace(top, header=f"[host.{name}]", values=given)) for name, given in hosts.values.items())
+    return _with_roles(top.table("roles"), tuple(found))
 
 
-def _host(table: Table) -> Host:
-    table.allow("engine", "address", "certificates", "cpus")
-    name = table.header[len("[host.") : -1]
-    engine, address = table.get("engine", toml_tables.text), table.get("address", toml_tables.text)
+def _host(name: str, table: Table) -> Host:
+    given = table.read("engine address", "certificates cpus")
+    engine, address = given["engine"], given["address"]
     if not _ENGINE.fullmatch(engine):
         raise table.error(
             "engine", f"engine {engine!r} is none of local, unix:///SOCKET, ssh://USER@HOST, tcp://HOST:PORT"
@@ -92,34 +83,26 @@ def _host(table: Table) -> Host:
             raise ValueError
     except ValueError:
         raise table.error("address", f"address {address!r} is not the IP address of one host") from None
-    folder = table.get("certificates", toml_tables.text, "")
-    certificates = Path(folder).expanduser() if folder else None
-    if engine.startswith("tcp://") and certificates is None:
+    if "certificates" in given:
+        given["certificates"] = folder = Path(given["certificates"]).expanduser()
+        for each in ("ca.pem", "cert.pem", "key.pem"):
+            if not (folder / each).is_file():
+                raise table.error("certificates", f"there is no {each} in {folder}")
+    elif engine.startswith("tcp://"):
         raise table.error(
             "engine", "an engine at tcp:// without certificates is open to everybody: name their folder, or use ssh://"
         )
-    for each in ("ca.pem", "cert.pem", "key.pem") if certificates else ():
-        if certificates is not None and not (certificates / each).is_file():
-            raise table.error("certificates", f"there is no {each} in {certificates}")
-    return Host(name, engine, address, certificates, table.get("cpus", toml_tables.cpu_numbers, ()))
+    return Host(name, **given)
 
 
 def _with_roles(table: Table, hosts: tuple[Host, ...]) -> Hosts:
-    table.allow("server", "database", "generators", "probe")
+    given = table.read("server generators", "database probe", server=TEXT, database=TEXT)
+    given |= {"database": given.get("database", given["server"]), "probe": given.get("probe", given["generators"][0])}
     names = [host.name for host in hosts]
-    server, generators = table.get("server", toml_tables.text), table.get("generators", toml_tables.names)
-    database, probe = (
-        table.get("database", toml_tables.text, server),
-        table.get("probe", toml_tables.text, generators[0]),
-    )
-    for key, each in (
-        ("server", server),
-        ("database", database),
-        ("probe", probe),
-        *(("generators", g) for g in generators),
-    ):
-        if each not in names:
-            raise table.error(key, f"there is no host {each!r}; there are {', '.join(names)}")
-    if len(generators) > MOST_GENERATORS:
+    for key, value in given.items():
+        for name in [value] if isinstance(value, str) else value:
+            if name not in names:
+                raise table.error(key, f"there is no host {name!r}; there are {', '.join(names)}")
+    if len(given["generators"]) > MOST_GENERATORS:
         raise table.error("generators", f"more than {MOST_GENERATORS} generators")
-    return Hosts(hosts, server, database, generators, probe)
+    return Hosts(hosts, **given)

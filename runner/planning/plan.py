@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
-from typing import Any
+from typing import Any, cast, get_args
 
 from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload, number
 from runner.planning.catalog import campaign_workload, server_names
@@ -24,49 +24,33 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
         for server in servers
         if set(workload.needs) <= set(server.implements) and server.name in (load.servers or (server.name,))
     ]
-    sizes = product(
-        fitting,
-        load.modes,
-        load.vus or (None,),
-        load.connections or (None,),
-        load.pool_sizes or (None,),
-        load.shares,
-        load.idle,
-    )
-    closed_s = load.duration_s if load.slices is None else _session_s(load) if load.iterations is None else None
+    crossed: dict[str, Sequence[Any]] = {
+        "mode": load.modes,
+        "vus": load.vus or (None,),
+        "connections": load.connections or (None,),
+        "pool_size": load.pool_sizes or (None,),
+        "share": load.shares,
+        "idle": load.idle,
+    }
+    kept = ("iterations", "warmup_s", "database_share", "slices")
+    shared = {
+        **{"workload": workload.name, "tool": workload.tool, "load_model": workload.load_model, "path": workload.path},
+        **{"duration_s": _length_s(load) if workload.load_model == "closed" else None},
+        **{name: getattr(load, name) for name in kept},
+    }
     return [
-        replace(cell, **rates)
-        for server, mode, vus, connections, pool_size, share, idle in sizes
-        for cell in [
-            Cell(
-                server=server.name,
-                language=server.language,
-                framework=server.framework,
-                tier=server.tier,
-                workload=workload.name,
-                tool=workload.tool,
-                load_model=workload.load_model,
-                mode=mode,
-                path=workload.path,
-                vus=vus,
-                iterations=load.iterations,
-                connections=connections,
-                duration_s=closed_s if workload.load_model == "closed" else None,
-                pool_size=pool_size,
-                warmup_s=load.warmup_s,
-                share=share,
-                database_share=load.database_share,
-                idle=idle,
-                slices=load.slices,
-            )
-        ]
+        Cell(server.name, server.language, server.framework, server.tier, **shared, **sizes, **rates)
+        for server, *values in product(fitting, *crossed.values())
+        for sizes in [dict(zip(crossed, values, strict=True))]
         for rates in _rates(load)
     ]
 
 
-def _session_s(load: Load) -> float | None:
-    """Return how long all slices of a load take together; None where it has none."""
-    return None if load.slices is None or load.slice_s is None else load.slices * load.slice_s
+def _length_s(load: Load) -> float | None:
+    """Return how long a load is, all slices of a session together; None where its iterations or steps say it."""
+    if load.slices is None or load.slice_s is None:
+        return load.duration_s
+    return load.slices * load.slice_s if load.iterations is None else None
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
@@ -74,17 +58,12 @@ def _rates(load: Load) -> list[dict[str, Any]]:
 
     A closed load has one cell without any.
     """
+    length_s = _length_s(load)
     if load.objective is not None:
-        search = {
-            "objective": load.objective,
-            "search_low_rps": load.from_rps,
-            "search_high_rps": load.to_rps,
-            "step_s": load.duration_s,
-        }
-        return [{**search, "bisection": step} for step in range(1, (load.bisections or 0) + 1)]
+        ends = {"objective": load.objective, "search_low_rps": load.from_rps, "search_high_rps": load.to_rps}
+        return [{**ends, "step_s": length_s, "bisection": step} for step in range(1, (load.bisections or 0) + 1)]
     if load.rates_rps:
-        step_s = load.duration_s if load.slices is None else _session_s(load)
-        return [{"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": step_s} for rate in load.rates_rps]
+        return [{"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": length_s} for rate in load.rates_rps]
     if load.steps is None:
         return [{}]
     return [{"first_rate_rps": load.from_rps, "rate_rps": load.to_rps, "steps": load.steps, "step_s": load.step_s}]
@@ -176,7 +155,7 @@ def next_attempt(trial: Trial, attempt: int) -> Trial:
     return replace(trial, trial_id=name if attempt == 1 else f"{name}.a{attempt}", attempt=attempt)
 
 
-def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scale: float) -> Campaign:
+def choose(campaign: Campaign, servers: Sequence[str] | None, repeats: int | None, scale: float) -> Campaign:
     """Return the campaign as the command line changes it; LabError where it names a server that is not there."""
     chosen = campaign.scaled(scale)
     if servers:
@@ -185,8 +164,8 @@ def choose(campaign: Campaign, servers: Sequence[str], repeats: int | None, scal
     for name in chosen.servers:
         if name in copies and name in known:
             raise LabError(f"The campaign's copy {name!r} has the name of a server in servers/: give it another one.")
-        if copies.get(name, name) not in known:
-            raise LabError(f"There is no server {copies.get(name, name)!r} in servers/; there are {_list(known)}.")
+        if (server := copies.get(name, name)) not in known:
+            raise LabError(f"There is no server {server!r} in servers/; there are {', '.join(known) or 'none'}.")
     for load in chosen.loads:
         _check_steps(load)
     if repeats is not None:
@@ -218,10 +197,9 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     """Return the campaign with all loads under one state of idle CPUs; as it is where none is given."""
     if idle is None:
         return campaign
-    if idle not in ("polling", "system"):
+    if idle not in get_args(Idle):
         raise LabError(f"--idle {idle} is unknown: it is polling or system.")
-    asked: Idle = "polling" if idle == "polling" else "system"
-    return replace(campaign, loads=tuple(replace(load, idle=(asked,)) for load in campaign.loads))
+    return replace(campaign, loads=tuple(replace(load, idle=(cast(Idle, idle),)) for load in campaign.loads))
 
 
 def _check_steps(load: Load) -> None:
@@ -235,10 +213,6 @@ def _check_steps(load: Load) -> None:
             f"{number(load.from_rps)}/s, and needs {needed:,}: give it a duration_s (or a --scale) "
             f"{number(needed / sent)} times as long, or a higher from_rps."
         )
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
 
 
 def estimate_s(trial: Trial) -> float:
@@ -259,10 +233,10 @@ class Clock:
         self._estimated_s = 0.0
         self._started = time.monotonic()
 
-    def end(self, trial: Trial) -> None:
-        """Note that a trial has ended."""
-        self._left_s -= estimate_s(trial)
-        self._estimated_s += estimate_s(trial)
+    def end(self, trials: Sequence[Trial]) -> None:
+        """Note that trials have ended."""
+        self.skip(trials)
+        self._estimated_s += sum(map(estimate_s, trials))
 
     def skip(self, trials: Sequence[Trial]) -> None:
         """Note that trials will not run."""
@@ -274,10 +248,11 @@ class Clock:
 
     def takes_s(self, trials: Sequence[Trial]) -> float:
         """Return about how long trials will take, scaled by how those so far compared with their estimates."""
-        factor = self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0
-        return sum(map(estimate_s, trials)) * factor
+        return self._scaled(sum(map(estimate_s, trials)))
 
     def remaining_s(self) -> float:
         """Return the estimate of what is left, scaled likewise."""
-        factor = self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0
-        return max(0.0, self._left_s * factor)
+        return max(0.0, self._scaled(self._left_s))
+
+    def _scaled(self, estimate: float) -> float:
+        return estimate * (self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0)

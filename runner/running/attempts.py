@@ -152,8 +152,7 @@ def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping:
             report.skip([trial for rest in units[number:] for trial in rest])
             return
         yield unit
-        for trial in unit:
-            clock.end(trial)
+        clock.end(unit)
 
 
 @dataclass

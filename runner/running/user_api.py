@@ -17,7 +17,7 @@ from runner.measure.engine import require_answer
 from runner.measure.generators import Script, read_script, require_same_script, store_script
 from runner.measure.tools import need_tool
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
-from runner.planning.catalog import OWN_NAME, PACKAGE, WRAPPER, own_server
+from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
 from runner.store import RunFolder, lab_root
 
 RATE_RPS = 100
@@ -68,7 +68,7 @@ class Planned:
             store_script(run, self.script, PACKAGE / "workloads" / WRAPPER)
 
 
-def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
+def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
     """Return the campaign for a user's server; LabError where it must not, or cannot, be loaded.
 
     A server that runs already is asked here whether it answers.
@@ -84,9 +84,9 @@ def plan_own(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
     where = " and ".join(str(own.url or own.folder) for own in owns)
     load = _load(asked, repeats or (REPEATS if len(owns) == 1 else SESSIONS))
     campaign = Campaign(
-        name=OWN_NAME,
+        name=USER_API,
         title=f"{where}: {f'script {owns[0].script}' if script else f'GET {owns[0].path}'}",
-        servers=tuple(own_server(own).name for own in owns),
+        servers=tuple(user_server(own).name for own in owns),
         loads=(load if len(owns) == 1 else _in_slices(load),),
         seed=seed or 1,
         server_cpus=asked.server_cpus or 1,
@@ -124,7 +124,7 @@ def _at_url(asked: Asked, url: str) -> UserApi:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    own = UserApi(OWN_NAME, path, _probe_path(asked, path), url=url, address=address, port=port)
+    own = UserApi(USER_API, path, _probe_path(asked, path), url=url, address=address, port=port)
     found = attached.find(own)
     target = attached.target(own, found)
     for each in dict.fromkeys((own.probe_path, *(() if asked.script else (path,)))):
@@ -202,7 +202,7 @@ def _in_folder(asked: Asked) -> UserApi:
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(f"{folder} has neither a Dockerfile nor a server.toml: the lab cannot start a server from it.")
     probe_path = _probe_path(asked, "/")
-    name = folder.resolve().name if (folder / "server.toml").is_file() else OWN_NAME
+    name = folder.resolve().name if (folder / "server.toml").is_file() else USER_API
     path = "/" if asked.script else probe_path
     return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
 
@@ -251,7 +251,7 @@ def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
             f"The probe asks for {own.probe_path} only, not for what the script does: the two are not compared, and no "
             "verdict rests on it."
         )
-    if not own_server(own).contract:
+    if not user_server(own).contract:
         said.append("The server does not say what it counts: invariant 5 is not checked.")
     return [*said, *(attached.remarks(own) if own.url is not None else ())]
 

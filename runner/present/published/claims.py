@@ -142,7 +142,8 @@ def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
 
 def written(path: Path = FILE) -> date:
     """Return the day on which the rules of claims.toml were last changed."""
-    return read_table(path).get("written", Kind[date]("a date such as 2026-11-22", Annotated[date, Strict()]))
+    day: date = read_table(path).get("written", Kind("a date such as 2026-11-22", Annotated[date, Strict()]))
+    return day
 
 
 def rules_words(manifest: Mapping[str, Any]) -> str:
