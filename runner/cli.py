@@ -23,21 +23,10 @@ app = typer.Typer(
 )
 
 for command in (
-    machine.doctor,
-    machine.list_,
-    machine.build,
-    machine.check,
-    measuring.run,
-    measuring.calibrate,
-    measuring.overhead,
-    presenting.report,
-    presenting.compare,
-    presenting.history,
-    presenting.claims,
-    presenting.export,
-    presenting.publish,
-    auditing.audit,
-    machine.clean,
+    *(machine.doctor, machine.list_, machine.build, machine.check),
+    *(measuring.run, measuring.calibrate, measuring.overhead),
+    *(presenting.report, presenting.compare, presenting.history, presenting.claims),
+    *(presenting.export, presenting.publish, auditing.audit, machine.clean),
 ):
     app.command(command.__name__.rstrip("_"))(command)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import rich.console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from runner.model import Trial, number
@@ -60,7 +60,7 @@ class Console:
 
 
 class TrialProgress:
-    """Live progress on a terminal; one line a trial elsewhere."""
+    """Live progress on a terminal; one line per trial elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -74,8 +74,8 @@ class TrialProgress:
             refresh_per_second=2,
             disable=not console.err.is_terminal,
         )
-        self._task: TaskID | None = None
-        self._clock: Clock | None = None
+        self._task = self._progress.add_task("", total=0, what="", left="", visible=False)
+        self._clock = Clock(())
         self._total = 0
         self._what = ""
 
@@ -94,9 +94,8 @@ class TrialProgress:
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count."""
-        self._clock = Clock(trials)
-        self._total = len(trials)
-        self._task = self._progress.add_task("", total=len(trials), what="", left=self._left())
+        self._clock, self._total = Clock(trials), len(trials)
+        self._update(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
         """Show which trial runs."""
@@ -105,27 +104,26 @@ class TrialProgress:
 
     def step(self, text: str) -> None:
         """Show what the trial is doing."""
-        if self._task is not None:
-            self._progress.update(self._task, what=escape(f"{self._what} {text}".strip()), left=self._left())
+        self._update(what=escape(f"{self._what} {text}".strip()))
 
     def end(self, trial: Trial, record: dict[str, Any]) -> None:
         """Count the trial, and say what came out where no live display does."""
-        if self._clock is None or self._task is None:
-            return
-        self._clock.end(trial)
-        self._progress.update(self._task, advance=1, left=self._left())
+        self._clock.end([trial])
+        self._update(advance=1)
         if self._progress.disable or record["status"] != "sealed":
             self._console.note(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
         """Count trials that are not needed any more."""
-        if self._clock is not None and self._task is not None:
-            self._clock.skip(trials)
-            self._progress.update(self._task, advance=len(trials), left=self._left())
+        self._clock.skip(trials)
+        self._update(advance=len(trials))
+
+    def _update(self, **changes: Any) -> None:
+        self._progress.update(self._task, left=self._left(), **changes)
 
     def _left(self) -> str:
-        seconds = self._clock.remaining_s() if self._clock else 0.0
-        return f"about {int(seconds // 60)}:{int(seconds % 60):02d} left"
+        seconds = int(self._clock.remaining_s())
+        return f"about {seconds // 60}:{seconds % 60:02d} left"
 
 
 def _line(trial: Trial, record: dict[str, Any]) -> str:

@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import JsonFlag, emit, records
+from runner.commands.options import Html, JsonFlag, emit, records
 from runner.console import Console
 from runner.model import LabError
 
 SHOWN = 15
 """Findings of each severity that a terminal shows."""
-
-
 Files = Annotated[list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin.")]
 FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format, whatever they look like.")]
 Columns = Annotated[
@@ -27,7 +25,6 @@ FailOn = Annotated[
     str, typer.Option(help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.")
 ]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Let files be https addresses.")]
-Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
 
 
 def audit(
@@ -59,19 +56,14 @@ def audit(
     if html is not None and ("-" in files or distant):
         raise LabError("--html takes files: save what comes through stdin, or from an address, first.")
     console = Console()
-    options = Options.of(columns, connections, depth)
-    found = audit_rows(read_all(files, options, format_))
+    found = audit_rows(read_all(files, Options.of(columns, connections, depth), format_))
     if json_:
-        emit(
-            {
-                "rows": len(found.rows), "summary": summary(found), "not_done": found.not_done,
-                "counts": {str(name): count for name, count in found.counts.items()},
-                "findings": [asdict(finding) for finding in found.findings],
-                "laws": {check.name: {"law": check.law, "proves_not": check.proves_not} for check in CHECKS},
-            }
-        )  # fmt: skip
+        counts = {str(name): count for name, count in found.counts.items()}
+        laws = {check.name: {"law": check.law, "proves_not": check.proves_not} for check in CHECKS}
+        shown = {"rows": len(found.rows), "summary": summary(found), "not_done": found.not_done, "counts": counts}
+        emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": laws})
     else:
-        if len(found.findings):
+        if found.findings:
             console.rows("findings", records(table(found, most=SHOWN)))
         for sentence in summary(found):
             console.note(sentence)
@@ -83,7 +75,6 @@ def audit(
 
         given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
         console.note(f"Page:    {build_audit(files, Path(html), given)}")
-    if any(
-        str(finding.severity) in grave[: grave.index(fail_on) + 1] for finding in found.findings if fail_on in grave
-    ):
+    too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
+    if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

@@ -24,9 +24,7 @@ def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
     if json_:
         emit([asdict(finding) for finding in findings])
     else:
-        Console().table(
-            "doctor", ("", "what", "found"), [(finding.level, finding.subject, finding.text) for finding in findings]
-        )
+        Console().table("doctor", ("", "what", "found"), [(each.level, each.subject, each.text) for each in findings])
     if any(finding.level == "missing" for finding in findings):
         raise typer.Exit(2)
 
@@ -55,13 +53,9 @@ def list_(
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
     if json_:
-        emit(
-            {
-                "servers": [{**asdict(server), "folder": f"servers/{server.name}"} for server in servers],
-                "workloads": [{**asdict(workload), "script": workload.script.name} for workload in workloads],
-                "campaigns": [asdict(campaign) for campaign in campaigns],
-            }
-        )
+        found = {"servers": [{**asdict(server), "folder": f"servers/{server.name}"} for server in servers]}
+        found["workloads"] = [{**asdict(workload), "script": workload.script.name} for workload in workloads]
+        emit({**found, "campaigns": [asdict(campaign) for campaign in campaigns]})
         return
     if markdown:
         from runner.present.look.markup import servers_table
@@ -69,14 +63,10 @@ def list_(
         sys.stdout.write(servers_table(servers) + "\n")
         return
     console = Console()
-    console.table(
-        "servers",
-        ("name", "language", "framework", "tier", "implements"),
-        [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers],
-    )
-    console.table(
-        "workloads", ("name", "tool", "load", "what"), [(w.name, w.tool, w.load_model, w.title) for w in workloads]
-    )
+    rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
+    console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)
+    loads = [(w.name, w.tool, w.load_model, w.title) for w in workloads]
+    console.table("workloads", ("name", "tool", "load", "what"), loads)
     console.table("campaigns", ("name", "servers", "what"), [(c.name, " ".join(c.servers), c.title) for c in campaigns])
 
 

@@ -25,8 +25,8 @@ def run(
     campaign: Annotated[str, typer.Argument(help="A campaign's name, or the path of a TOML file.")] = "",
     engine: EngineOption = "auto",
     server: Annotated[list[str] | None, typer.Option("--server", help="Only these servers; repeatable.")] = None,
-    scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
-    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")] = None,
+    scale: options.Scale = 1.0,
+    repeats: options.Repeats = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
     hosts: options.HostsFile = None,
     idle: options.Idle = None,
@@ -49,9 +49,8 @@ def run(
 ) -> None:
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
     from runner.planning.plan import choose, with_idle, with_rates
-    from runner.running.attempts import RunResult
     from runner.running.campaign import resume_campaign, run_campaign
-    from runner.running.user_api import Asked, plan_own
+    from runner.running.user_api import Asked, plan_user_api
 
     console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
     rates, urls = tuple(rate or ()), tuple(url or ())
@@ -61,20 +60,17 @@ def run(
     if fleet is not None and (asked.given or engine == "process"):
         raise LabError("--hosts goes with a campaign, whose servers run as containers: leave it out for an API's own.")
     _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
-
-    def measured(progress: TrialProgress) -> RunResult:
+    with TrialProgress(console) as progress:
         if resume is not None:
             begun = find_run(resume)
             stopping = _stopping(budget, _begun_until(begun, until))
-            return resume_campaign(begun, report=progress, stopping=stopping, hosts=fleet)
-        planned = plan_own(asked, repeats, seed) if asked.given else None
-        chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server or [], repeats, scale)
-        chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
-        more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": fleet}
-        return run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, **more)
-
-    with TrialProgress(console) as progress:
-        outcome = measured(progress)
+            outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=fleet)
+        else:
+            planned = plan_user_api(asked, repeats, seed) if asked.given else None
+            chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server, repeats, scale)
+            chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
+            more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": fleet}
+            outcome = run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, **more)
     _finish(console, outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
@@ -86,11 +82,11 @@ def _capacity(name: str, campaign: Campaign) -> Callable[[Workload], float]:
 
     run = find_run(name)
 
-    def of(workload: Workload) -> float:
+    def capacity_of(workload: Workload) -> float:
         loads = [load for load in campaign.loads if load.workload == workload.name]
         return capacity(run, [name for load in loads for name in load.servers or campaign.servers], workload)
 
-    return of
+    return capacity_of
 
 
 def _stopping(budget: str | None, until: str | None) -> Stopping:
@@ -131,17 +127,15 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
     return begun
 
 
-def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) -> None:
+def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one thing to run is given; `named`: with options that go with a campaign only."""
-    if resume is not None and (campaign or own_api):
+    if resume is not None and (campaign or api):
         raise LabError("--resume continues the campaign of its run: give no campaign, and no API, with it.")
-    if campaign and own_api:
-        raise LabError(
-            f"Campaign {campaign} has its own servers and loads: give it without those of an API of one's own."
-        )
-    if own_api and named:
+    if campaign and api:
+        raise LabError(f"Campaign {campaign} has its servers and loads: give it without those of an API of your own.")
+    if api and named:
         raise LabError("--server and --scale are for campaigns, and --engine is none for a --url: leave them out.")
-    if not campaign and resume is None and not own_api:
+    if not campaign and resume is None and not api:
         raise LabError(
             f"Which campaign? There are {', '.join(catalog.campaign_names())}; or give the --url of your API."
         )
@@ -149,8 +143,8 @@ def _one_of(campaign: str, resume: str | None, own_api: bool, *, named: bool) ->
 
 def calibrate(
     engine: EngineOption = "auto",
-    scale: Annotated[float, typer.Option(help="Multiplies iterations and durations.")] = 1.0,
-    repeats: Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each load.")] = None,
+    scale: options.Scale = 1.0,
+    repeats: options.Repeats = None,
     hosts: options.HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -158,12 +152,10 @@ def calibrate(
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine
 
-    console = Console()
-    chosen = choose(catalog.load_campaign("calibrate"), [], repeats, scale)
+    console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
+    chosen = choose(catalog.load_campaign("calibrate"), None, repeats, scale)
     with TrialProgress(console) as progress:
-        found = calibrate_machine(
-            chosen, engine=engine_name(engine), scale=scale, report=progress, hosts=options.hosts_of(hosts)
-        )
+        found = calibrate_machine(chosen, engine=choice, scale=scale, report=progress, hosts=fleet)
     if json_:
         emit(asdict(found))
         return
@@ -193,19 +185,12 @@ def overhead(
     if json_:
         emit([asdict(row) for row in rows])
         return
-    shown = [
-        {
-            "variant": row.variant,
-            "loads": row.trials,
-            "requests/s": f"{row.rps:,.0f}",
-            "p50, ms": number(row.p50_ms),
-            "the lab's rate / this": row.in_words,
-            "sampler, % of a core": "" if row.sampler_cpu_pct is None else f"{row.sampler_cpu_pct:.2f}",
-            "probe, % of a core": "" if row.probe_cpu_pct is None else f"{row.probe_cpu_pct:.2f}",
-        }
-        for row in rows
-    ]
-    console.rows(f"what the lab costs: {server}, N = {vus}, {iterations} requests", shown)
+    columns = "variant,loads,requests/s,p50 in ms,the lab's rate / this,sampler in % of a core,probe in % of a core"
+    shown = []
+    for row in rows:
+        cpu = ("" if pct is None else f"{pct:.2f}" for pct in (row.sampler_cpu_pct, row.probe_cpu_pct))
+        shown.append((row.variant, row.trials, f"{row.rps:,.0f}", number(row.p50_ms), row.in_words, *cpu))
+    console.table(f"what the lab costs: {server}, N = {vus}, {iterations} requests", columns.split(","), shown)
 
 
 def _finish(console: Console, outcome: Any, json_: bool) -> None:
@@ -216,17 +201,8 @@ def _finish(console: Console, outcome: Any, json_: bool) -> None:
     tables = read_tables(outcome.run)
     rows, found = text_rows(summarize(tables)), sentences(tables)
     if json_:
-        emit(
-            {
-                "run_id": outcome.run.run_id,
-                "path": str(outcome.run.path),
-                "trials": outcome.trials,
-                "failed": outcome.failed,
-                "warnings": outcome.warnings,
-                "findings": found,
-                "summary": rows,
-            }
-        )
+        outcome_of = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
+        emit({**outcome_of, "failed": outcome.failed, "warnings": outcome.warnings, "findings": found, "summary": rows})
         return
     console.rows(f"run {outcome.run.run_id}", rows)
     console.errors(outcome.failed)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from runner.console import Console
 from runner.model import LabError
+from runner.store import RunFolder, find_run
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
-EngineOption = Annotated[
-    str, typer.Option("--engine", help="How servers are started: auto, docker or process.", show_default=True)
-]
+EngineOption = Annotated[str, typer.Option("--engine", help="How servers are started: auto, docker or process.")]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
+Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
+Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
 Idle = Annotated[
     str | None,
     typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
@@ -24,16 +27,15 @@ RatesOf = Annotated[
     str | None, typer.Option(metavar="RUN", help="Run whose capacities the campaign's rates are shares of.")
 ]
 HostsFile = Annotated[
-    str | None,
-    typer.Option("--hosts", metavar="FILE", help="Use the hosts of this file, not this machine (docs/fleet.md)."),
+    str | None, typer.Option("--hosts", metavar="FILE", help="Use the hosts of this file (docs/fleet.md).")
 ]
 Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
 Until = Annotated[
     str | None,
-    typer.Option(
-        metavar="decided|5%", help="Give a load no further session where its ratios are decided, or so narrow."
-    ),
+    typer.Option(metavar="decided|5%", help="No further session for loads whose ratios are decided, or so narrow."),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
 
 
 def emit(value: Any) -> None:
@@ -45,6 +47,22 @@ def emit(value: Any) -> None:
 def records(frame: Any) -> list[dict[str, Any]]:
     """Return a pandas table as the rows of a terminal's table."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def opened(run: str, console: Console) -> RunFolder:
+    """Return a run whose tables are there; LabError where there is none."""
+    from runner.digest.tables import ensure_tables
+
+    folder = find_run(run)
+    ensure_tables(folder, console.note)
+    return folder
+
+
+def page_path(name: str | None) -> Path | None:
+    """Return the path of a page to write, if any; LabError, before any work, where it cannot be one."""
+    if name is not None and (Path(name).suffix != ".html" or Path(name).is_dir()):
+        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
+    return None if name is None else Path(name)
 
 
 def hosts_of(path: str | None) -> Any:
@@ -61,11 +79,8 @@ def engine_name(name: str) -> Any:
     return name
 
 
-PANEL = "An API of your own (docs/own-api.md)"
-
-
 def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=PANEL, **more)
+    return typer.Option(*names, rich_help_panel="An API of your own (docs/own-api.md)", **more)
 
 
 Url = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import JsonFlag, Run, emit, records
+from runner.commands.options import Force, Html, JsonFlag, Run, emit, opened, page_path, records
 from runner.console import Console
 from runner.model import LabError
 from runner.store import find_run
@@ -56,31 +56,20 @@ def report(
 def compare(
     run_a: Annotated[str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")],
     run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
-    force: Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")] = False,
+    force: Force = False,
     fail_above: Annotated[
         float | None,
-        typer.Option(
-            "--fail-above",
-            metavar="PCT",
-            min=0,
-            help="Exit with 1 where B is worse by more than this, interval and all.",
-        ),
+        typer.Option(metavar="PCT", min=0, help="Exit with 1 where B is worse by more than this, interval and all."),
     ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="PATH", help="Write the comparison as a page too, and its notebook.")
-    ] = None,
+    html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.digest.tables import ensure_tables
     from runner.present.comparison.compare import compare_runs, notes, table
     from runner.present.comparison.conditions import word
 
-    console = Console()
-    page = _page(html) if html is not None else None
-    folders = find_run(run_a), find_run(run_b)
-    for folder in folders:
-        ensure_tables(folder, console.note)
+    console, page = Console(), page_path(html)
+    folders = opened(run_a, console), opened(run_b, console)
     found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
     if json_:
         emit(asdict(found))
@@ -110,28 +99,20 @@ def compare(
 
 def history(
     runs: Annotated[list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")],
-    force: Annotated[bool, typer.Option("--force", help="Follow runs of different machines, tools or CPUs.")] = False,
+    force: Force = False,
     fail_above: Annotated[
         float | None,
-        typer.Option(
-            "--fail-above", metavar="PCT", min=0, help="Exit with 1 where a last change is for the worse by more."
-        ),
+        typer.Option(metavar="PCT", min=0, help="Exit with 1 where a last change is for the worse by more."),
     ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="PATH", help="Write the history as a page too, and its notebook.")
-    ] = None,
+    html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
     """Follow the same cells over many runs: medians run by run, and where a value changed to stay."""
-    from runner.digest.tables import ensure_tables
     from runner.present.comparison.history import findings, table
     from runner.present.comparison.history import history as history_of
 
-    console = Console()
-    page = _page(html) if html is not None else None
-    folders = [find_run(run) for run in runs]
-    for folder in folders:
-        ensure_tables(folder, console.note)
+    console, page = Console(), page_path(html)
+    folders = [opened(run, console) for run in runs]
     found = history_of(folders, force=force, fail_above_pct=fail_above)
     if json_:
         emit({"runs": found.runs, "days": found.days, "courses": [asdict(course) for course in found.courses]})
@@ -151,20 +132,16 @@ def history(
 
 def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     """Judge the published claims in a run: which hold, which do not, by how much, and why."""
-    from runner.digest.tables import ensure_tables
     from runner.present.frames import read_tables
     from runner.present.published.claims import count_words, rules_words
     from runner.present.published.judging import judge_all
 
     console = Console()
-    folder = find_run(run)
-    ensure_tables(folder, console.note)
+    folder = opened(run, console)
     tables = read_tables(folder)
-    judged = judge_all(tables)
+    judged, rules = judge_all(tables), rules_words(tables.manifest)
     if json_:
-        emit(
-            {"run_id": folder.run_id, "rules": rules_words(tables.manifest), "claims": [each.plain for each in judged]}
-        )
+        emit({"run_id": folder.run_id, "rules": rules, "claims": [each.plain for each in judged]})
         return
     rows = [
         (each.claim.short, each.outcome.outcome, "\n".join(each.ratios), each.claim.range_words, each.why)
@@ -172,57 +149,42 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     ]
     console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)
     console.note(count_words([each.outcome.outcome for each in judged]))
-    console.note(rules_words(tables.manifest))
-
-
-def _page(name: str) -> Path:
-    """Return the path of a page to write; LabError, before any work, where it cannot be one."""
-    path = Path(name)
-    if path.suffix != ".html" or path.is_dir():
-        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
-    return path
+    console.note(rules)
 
 
 def export(
     run: Run,
     out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run; with --hgrm a new file.")],
-    hgrm: Annotated[
-        str, typer.Option("--hgrm", metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
-    ] = "",
+    hgrm: Annotated[str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")] = "",
 ) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
     from runner.digest.tables import shrink
     from runner.store import export_compact
 
+    console = Console()
     if hgrm:
-        _write_new(Path(out), _hgrm(run, hgrm))
+        text = _hgrm(run, hgrm, console)
+        try:
+            with Path(out).open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise LabError(f"{out} is there already: name a new file.") from None
     else:
         export_compact(find_run(run), Path(out), shrink)
-    Console().note(f"Exported to {out}")
+    console.note(f"Exported to {out}")
 
 
-def _hgrm(run: str, trial_id: str) -> str:
+def _hgrm(run: str, trial_id: str, console: Console) -> str:
     """Return the histogram of a sealed trial as text; LabError where there is none."""
     from runner.digest.histogram import to_hgrm
-    from runner.digest.tables import ensure_tables
     from runner.present.frames import read_tables, sealed_trials
 
-    folder = find_run(run)
-    ensure_tables(folder, Console().note)
+    folder = opened(run, console)
     tables = read_tables(folder)
     rows = tables.latency[tables.latency["trial_id"] == trial_id]
     if trial_id not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
         raise LabError(f"{folder.run_id} has no sealed trial {trial_id!r} with response times.")
     return to_hgrm(rows["upper_ms"], rows["count"])
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a text to a file that is not there yet; LabError where it is."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise LabError(f"{path} is there already: name a new file.") from None
 
 
 def publish(
@@ -234,18 +196,14 @@ def publish(
     json_: JsonFlag = False,
 ) -> None:
     """Write a folder for a blog: post, self-contained page, figures in light and dark, tables, provenance."""
-    from runner.digest.tables import ensure_tables
     from runner.present.blog.publish import publish as publish_run
 
     console = Console()
-    folder = find_run(run)
-    ensure_tables(folder, console.note)
+    folder = opened(run, console)
     made = publish_run(folder, Path(out), console.note)
     if json_:
         emit({"run_id": folder.run_id, "path": str(made.folder), "files": [str(path) for path in made.files]})
         return
     console.note(f"Post:    {made.folder / 'post.md'}")
-    console.note(
-        f"Page:    {made.folder / 'index.html'} ({made.page_bytes / 1e6:.1f} MB: {made.figures} figures inside, each "
-        "light and dark)"
-    )
+    size = f"{made.page_bytes / 1e6:.1f} MB: {made.figures} figures inside, each light and dark"
+    console.note(f"Page:    {made.folder / 'index.html'} ({size})")
