@@ -9,6 +9,7 @@ from html import unescape
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
@@ -18,67 +19,58 @@ from synthetic_published import RPS, World
 from runner.model import LabError
 from runner.present.chart import charts, describe, draw, made
 from runner.present.figures.ratios import disturbed
-from runner.present.frames import Tables
+from runner.present.frames import Tables, sealed_trials
 from runner.present.notebook import notebooks
 from runner.present.notebook.published_page import evidence_words, open_published
-from runner.present.published import claims, claims_figure, published_ratios, published_table
-from runner.present.published.claims import ABSENT, HOLDS, OUTCOMES, read_claims
-from runner.present.published.counterparts import METRICS, read_published
+from runner.present.published import claims, figures, published_table
+from runner.present.published.claims import read_claims
+from runner.present.published.counterparts import METRICS, numbers, read_published
 from runner.present.published.judging import judge_all
+from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
 
 PUBLISHED_FIGURES = charts("published")
 
 
-def test_every_published_number_has_a_row(plain: Tables, sample: Tables) -> None:
+def rows_of(tables: Tables, server: str, mode: str, connections: float) -> list[published_table.Row]:
+    """The rows of one published server under one load."""
+    rows = published_table.rows(tables, read_published())
+    return [r for r in rows if (r.number.server, r.number.mode, r.number.connections) == (server, mode, connections)]
+
+
+@pytest.mark.parametrize("run", ["plain", "sample"])
+def test_every_published_number_has_a_row(run: str, request: pytest.FixtureRequest) -> None:
     published = read_published()
-    for tables in (plain, sample):
-        found = Counter(
-            (row.source, row.scenario, row.published_server, row.mode, str(row.size), row.published)
-            for row in published_table.rows(tables, published)
-        )
-        asked = {
-            (row.source, row.scenario, row.server, row.mode, str(row.connections), row.value): len(METRICS[row.metric])
-            for row in published.itertuples()
-        }
-        assert set(found) == set(asked)
-        assert all(count % asked[key] == 0 for key, count in found.items())
+    found = Counter(str(row.number) for row in published_table.rows(request.getfixturevalue(run), published))
+    asked = {str(number): len(METRICS[number.metric]) for number in numbers(published)}
+    assert set(found) == set(asked)
+    assert all(count % asked[number] == 0 for number, count in found.items())
     assert sum(found.values()) >= len(published) + (published["metric"] == "cpu_peak").sum()
 
 
 def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
-    rows = published_table.rows(plain, read_published())
-    (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
+    (row,) = rows_of(plain, "gin", "close", 100)
     trials = plain.trials
-    own = trials[
-        trials["server"].eq("gin")
-        & trials["mode"].eq("close")
-        & trials["connections"].eq(100)
-        & trials["tool"].eq("wrk")
-    ]["rps"]
-    assert (row.n, row.median, row.low, row.high) == pytest.approx((6, own.median(), own.min(), own.max()))
-    assert row.confidence == pytest.approx(1 - 2 * 0.5**6)
-    assert row.published == 86524.36 and row.ratio == pytest.approx(
-        tuple(value / 86524.36 for value in (own.median(), own.min(), own.max()))
-    )
-    assert row.verdicts == "server-bound 6 of 6" and row.ranked
-    assert "with which wrk opens 96 connections" in row.remarks[0]
+    cell = trials["server"].eq("gin") & trials["mode"].eq("close") & trials["connections"].eq(100)
+    rps = trials.loc[cell & trials["tool"].eq("wrk"), "rps"]
+    ours = (rps.median(), rps.min(), rps.max())
+    assert (row.n, row.median, row.low, row.high, row.confidence) == pytest.approx((6, *ours, 1 - 2 * 0.5**6))
+    assert row.number.value == 86524.36 and row.ratio == pytest.approx(tuple(value / 86524.36 for value in ours))
+    assert row.ranked and "with which wrk opens 96 connections" in row.remarks[0]
+    assert published_table.printable([row])["verdicts"].item() == "server-bound 6 of 6"
 
 
 def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain: Tables) -> None:
-    rows = [
-        row for row in published_table.rows(plain, read_published())
-        if row.published_server == "rust" and row.scenario == "experiments-md5"
-    ]  # fmt: skip
-    assert [(row.server, row.metric) for row in rows] == [
+    found = published_table.rows(plain, read_published())
+    rows = [row for row in found if (row.number.server, row.number.scenario) == ("rust", "experiments-md5")]
+    assert [(row.cell.server, row.metric) for row in rows] == [
         (server, f"CPU peak, %, over {window} here") for server in RUST for window in ("1 s", "100 ms")
     ]
     assert set(published_table.printable(rows)["server"]) == {"rust → axum", "rust → actix"}
-    assert rows[0].median == pytest.approx(1.2 * 40, rel=0.1) and rows[1].median == pytest.approx(1.3 * 40, rel=0.1)
+    assert [row.median for row in rows[:2]] == pytest.approx([1.2 * 40, 1.3 * 40], rel=0.1)
 
 
 def test_few_trials_have_their_range_by_name(build: Build) -> None:
-    rows = published_table.rows(build(trials=3), read_published())
-    (row,) = [r for r in rows if (r.published_server, r.mode, r.size) == ("gin", "close", 100.0)]
+    (row,) = rows_of(build(trials=3), "gin", "close", 100)
     assert math.isnan(row.confidence) and row.n == 3
     printed = published_table.printable([row]).iloc[0]
     assert re.fullmatch(r"[\d,]+ \([\d,]+–[\d,]+\)", printed["here"]) and printed["trials"] == "3"
@@ -86,8 +78,8 @@ def test_few_trials_have_their_range_by_name(build: Build) -> None:
 
 
 def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: Tables) -> None:
-    (row,) = [r for r in published_table.rows(plain, read_published()) if r.scenario == "static"]
-    assert row.server == "gnet" and row.load == "static, keep-alive, 64 connections"
+    (row,) = [r for r in published_table.rows(plain, read_published()) if r.number.scenario == "static"]
+    assert row.cell.server == "gnet" and row.cell.load == "static, keep-alive, 64 connections"
     assert row.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
 
 
@@ -95,40 +87,38 @@ def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: 
 
 
 def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
-    rows = published_table.rows(sample, read_published())
-    assert all(row.n >= 6 for row in rows if row.scenario in ("static", "postgres-insert"))
-    own = [row for row in rows if row.scenario == "experiments" and row.server in ("axum", "actix", "echo")]
-    assert own and all(row.n >= 6 for row in own)
+    by_scenario: dict[str, list[published_table.Row]] = {}
+    for row in published_table.rows(sample, read_published()):
+        by_scenario.setdefault(row.number.scenario, []).append(row)
+    assert all(row.n >= 6 for row in (*by_scenario["static"], *by_scenario["postgres-insert"]))
+    experiments = [row for row in by_scenario["experiments"] if row.cell.server in ("axum", "actix", "echo")]
+    assert experiments and all(row.n >= 6 for row in experiments)
     # Under a quota nothing peaks, and with MD5 every load is on a share of a core.
-    assert all(row.n == 0 for row in rows if row.scenario == "experiments-md5" and "CPU" in row.metric)
-    assert not any("instead of 3,000" in remark for row in own for remark in row.remarks)  # it has the published size
-    assert not any("did not run under this load" in remark for row in own for remark in row.remarks)
-    trials = sample.trials[sample.trials["status"] == "sealed"]
+    assert all(row.n == 0 for row in by_scenario["experiments-md5"] if "CPU" in row.metric)
+    remarks = [remark for row in experiments for remark in row.remarks]  # the sample has the published size
+    assert not any("instead of 3,000" in remark or "did not run under this load" in remark for remark in remarks)
+    trials = sealed_trials(sample.trials)
     trials = trials[~disturbed(trials)]
-    for row in rows:
-        if row.n and row.metric == "requests/s":
-            cell = trials[trials["server"].eq(row.server) & trials["load"].eq(row.load)]
-            assert row.median == cell["rps"].median() and row.n == len(cell)
+    for row in (row for rows in by_scenario.values() for row in rows if row.n and row.metric == "requests/s"):
+        cell = trials[trials["server"].eq(row.cell.server) & trials["load"].eq(row.cell.load)]
+        assert row.median == cell["rps"].median() and row.n == len(cell)
 
 
 def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tables) -> None:
-    trials = sample.trials[sample.trials["status"] == "sealed"]
+    trials = sealed_trials(sample.trials)
+    trials = trials[~disturbed(trials)]
     checked = 0
-    for each in judge_all(sample):
-        for part in each.outcome.parts:
-            found = re.match(r"(\w+)/(\w+) (requests/s|CPU ms/request), ([\w-]+), (\d+)", part.words)
-            if not found or not part.values:
-                continue
-            mode = {"keep-alive": "keepalive"}.get(found[4], found[4])
-            column = {"requests/s": "rps", "CPU ms/request": CPU}[found[3]]
-            own = trials[trials["load"].isin(part.loads)]
-            own = own[~disturbed(own)]
-            assert set(own["mode"]) == {mode} and set(own["connections"]) == {float(found[5])}
-            medians = own.groupby("server")[column].median()
-            for server in found.group(1, 2):
-                said = re.search(rf"\b{server}: ([\d,.]+)", part.values)
-                assert said and float(said[1].replace(",", "")) == pytest.approx(medians[server], rel=0.006)
-                checked += 1
+    for part in (part for each in judge_all(sample) for part in each.found.parts if part.values):
+        if not (found := re.match(r"(\w+)/(\w+) (requests/s|CPU ms/request), ([\w-]+), (\d+)", part.words)):
+            continue
+        cell = trials[trials["load"].isin(part.loads)]
+        assert set(cell["mode"]) == {found[4].replace("keep-alive", "keepalive")}
+        assert set(cell["connections"]) == {float(found[5])}
+        medians = cell.groupby("server")[{"requests/s": "rps", "CPU ms/request": CPU}[found[3]]].median()
+        for server in found.group(1, 2):
+            said = re.search(rf"\b{server}: ([\d,.]+)", part.values)
+            assert said and float(said[1].replace(",", "")) == pytest.approx(medians[server], rel=0.006)
+            checked += 1
     assert checked >= 20
 
 
@@ -156,11 +146,11 @@ def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, p
     plainly = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
     for each in judge_all(plain):
         assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
-    counts = Counter(each.outcome.outcome for each in judge_all(plain))
+    counts = Counter(each.found.outcome for each in judge_all(plain))
     assert f"Of {len(read_claims())} published claims {counts[HOLDS]} hold" in plainly
     for outcome in OUTCOMES:
         assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
-    measured = [each for each in judge_all(plain) if each.claim.range_words and each.outcome.outcome != ABSENT]
+    measured = [each for each in judge_all(plain) if each.claim.range_words and each.found.outcome != ABSENT]
     assert measured
     for each in measured:
         assert f"{each.measured}, claimed {each.claim.range_words}: " in plainly, each.claim.name
@@ -213,7 +203,7 @@ def test_what_is_told_of_a_claim(plain: Tables) -> None:
     first, seen, place, why = evidence_words(each)
     assert first.startswith("Looked at: requests/s of axum") and first.endswith(" A ratio above 2 agrees.")
     assert re.match(r"axum requests/s, keep-alive, 1000/100: .*; ×\d\.\d{3} \[.*\]\. Does not hold: ", seen)
-    assert "CPUs of their own" in place and why == f"Why: {each.outcome.why}."
+    assert "CPUs of their own" in place and why == f"Why: {each.found.why}."
 
 
 def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
@@ -227,36 +217,39 @@ def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
 # --- the figures ------------------------------------------------------------------------------------------
 
 
-def test_the_dumbbells_have_the_published_ratios_and_ours(build: Build) -> None:
+def ratios(tables: Tables) -> pd.DataFrame:
+    """The frame of the published ratios beside ours, by group and label."""
+    return figures.beside_ours(tables).frame.set_index(["panel", "server"])
+
+
+def test_the_published_ratios_stand_beside_ours(build: Build) -> None:
     tables = build(World({("gin", "close-100", RATE): 1.5, ("echo", "experiments", "latency_p90_ms"): 2.0}))
-    found = {(pair.load, pair.words): pair for pair in published_ratios.pairs(tables, read_published())}
-    close = found["count, close: requests/s", "gin/axum, 100 connections"]
-    assert close.published == pytest.approx(86524.36 / 67543.18) and close.ours == pytest.approx(1.5, rel=0.02)
-    assert close.interval is not None and close.interval.low < 1.5 < close.interval.high and close.own
-    p90 = found["experiments, 3,000 users", "echo/actix: p90, ms"]
-    assert p90.published == pytest.approx(585.68 / 580.66) and p90.ours == pytest.approx(2.0, rel=0.02)
-    figure = draw(published_ratios.dumbbells(tables))
+    found = ratios(tables)
+    close = found.loc["count, close: requests/s", "gin/axum, 100 connections"].squeeze()
+    assert close["other"] == pytest.approx(86524.36 / 67543.18) and close["y"] == pytest.approx(1.5, rel=0.02)
+    assert close["low"] < 1.5 < close["high"] and close["solid"]
+    p90 = found.loc["experiments, 3,000 users", "echo/actix: p90, ms"].squeeze()
+    assert p90["other"] == pytest.approx(585.68 / 580.66) and p90["y"] == pytest.approx(2.0, rel=0.02)
+    figure = draw(figures.beside_ours(tables))
     drawn = [float(x[0]) for x, _ in lines(figure, 0, "other")]
-    assert sorted(drawn) == pytest.approx(sorted(pair.published for pair in found.values()))
+    assert sorted(drawn) == pytest.approx(sorted(found["other"]))
     assert len(lines(figure, 0, "interval")) == len(found)
 
 
 def test_ratios_that_are_not_the_servers_are_hollow(build: Build) -> None:
     tables = build(World(verdicts={"close-100": "generator-bound"}))
-    pairs = {(pair.load, pair.words): pair for pair in published_ratios.pairs(tables, read_published())}
-    own = {number: pairs["count, close: requests/s", f"gin/axum, {number} connections"].own for number in (100, 1000)}
-    assert own == {100: False, 1000: True}
-    ax = draw(published_ratios.dumbbells(tables)).axes[0]
-    hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "white"]
-    assert len(hollow) == 1
+    found = ratios(tables).loc["count, close: requests/s"]["solid"]
+    assert not found["gin/axum, 100 connections"] and found["gin/axum, 1000 connections"]
+    ax = draw(figures.beside_ours(tables)).axes[0]
+    assert [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"].count("white") == 1
 
 
 def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) -> None:
     tables = build(WORLDS["axum-grows-to-1000"][0])
-    figure = draw(claims_figure.measured(tables))
+    figure = draw(figures.claimed_and_measured(tables))
     ((x, _),) = lines(figure, 0, "axum: 2.7 times from 100 to 1000")
     assert float(x[0]) == pytest.approx(2.7, rel=0.02)
-    parts = [part for each in judge_all(tables) if each.claim.range_words for part in each.outcome.parts]
+    parts = [part for each in judge_all(tables) if each.claim.range_words for part in each.found.parts]
     assert len(lines(figure, 0, "interval")) == sum(part.ratio is not None for part in parts)
     drawn = [text.get_text() for text in figure.axes[0].texts]
     assert drawn.index("Holds") < drawn.index("axum: 2.7 times from\n100 to 1000") < drawn.index("Does not hold")
@@ -275,4 +268,4 @@ def test_text_is_inside_large_enough_and_apart(name: str, run: str, request: pyt
 def test_figures_of_a_run_with_too_few_trials_say_so(build: Build) -> None:
     tables = build(trials=2)
     assert [name for name, found in PUBLISHED_FIGURES.items() if found.needs(tables)] == ["published-ratios"]
-    assert "5 trials a side" in words(draw(claims_figure.measured(tables)))
+    assert "5 trials a side" in words(draw(figures.claimed_and_measured(tables)))

@@ -38,11 +38,11 @@ def list_(
     """List servers, workloads and campaigns."""
     if claims:
         from runner.present.frames import read_tables
-        from runner.present.published.claims import count_words
         from runner.present.published.judging import judge_all
+        from runner.present.published.outcomes import count_words
 
         judged = judge_all(read_tables(find_run("sample")))
-        sys.stdout.write(count_words([each.outcome.outcome for each in judged]) + "\n")
+        sys.stdout.write(count_words([each.found.outcome for each in judged]) + "\n")
         return
     if columns:
         from runner.columns import markdown as columns_markdown

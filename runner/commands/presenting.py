@@ -133,8 +133,9 @@ def history(
 def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     """Judge the published claims in a run: which hold, which do not, by how much, and why."""
     from runner.present.frames import read_tables
-    from runner.present.published.claims import count_words, rules_words
+    from runner.present.published.claims import rules_words
     from runner.present.published.judging import judge_all
+    from runner.present.published.outcomes import count_words
 
     console = Console()
     folder = opened(run, console)
@@ -144,11 +145,11 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
         emit({"run_id": folder.run_id, "rules": rules, "claims": [each.plain for each in judged]})
         return
     rows = [
-        (each.claim.short, each.outcome.outcome, "\n".join(each.ratios), each.claim.range_words, each.why)
+        (each.claim.short, each.found.outcome, "\n".join(each.ratios), each.claim.range_words, each.why)
         for each in judged
     ]
     console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)
-    console.note(count_words([each.outcome.outcome for each in judged]))
+    console.note(count_words([each.found.outcome for each in judged]))
     console.note(rules)
 
 

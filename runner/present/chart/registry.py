@@ -16,7 +16,7 @@ from runner.present.frames import Tables
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
     *("figures.latency", "figures.cpu", "figures.wrk_matrix", "figures.ramp", "figures.rate_charts"),
-    *("published.published_ratios", "published.claims_figure", "figures.clients", "spikes.figures"),
+    *("published.figures", "figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.
 

@@ -16,7 +16,7 @@ from runner.present.figures import rates as rates_figure
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, TextTable
-from runner.present.published import claims
+from runner.present.published import claims, outcomes
 from runner.present.published.counterparts import read_published, repeats
 from runner.present.published.judging import judge_all
 from runner.present.published.published_table import experiments_table, matrix_table
@@ -124,16 +124,16 @@ def claims_of(tables: Tables) -> Iterator[Block]:
     if not repeats(tables, FEWEST):
         return
     judged = judge_all(tables)
-    yield Paragraph(claims.count_words([each.outcome.outcome for each in judged]))
-    known = [each for each in judged if each.outcome.outcome != claims.ABSENT]
+    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
+    known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
     rows = [
         {
             "claim": each.claim.short,
             "claimed ratio": each.claim.range_words or "–",
             "measured": each.measured,
-            "here": each.outcome.outcome,
+            "here": each.found.outcome,
         }
-        for each in sorted(known, key=lambda each: claims.OUTCOMES.index(each.outcome.outcome))
+        for each in sorted(known, key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
     ]
     yield TextTable(pd.DataFrame(rows), "Claim by claim", name="claims")
     sources = "; ".join(dict.fromkeys(each.claim.source for each in known))

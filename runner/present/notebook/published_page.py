@@ -13,10 +13,10 @@ from runner.present.look.content import DAGGER, Block, Bullets, Heading, Paragra
 from runner.present.notebook.page import TEXT, check_parameters
 from runner.present.notebook.parts import ELSEWHERE
 from runner.present.notebook.run_page import RunPage
-from runner.present.published import claims, published_table
-from runner.present.published.claims import Part
+from runner.present.published import outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published
 from runner.present.published.judging import SUCH_A_LOAD, Judged, judge_all
+from runner.present.published.outcomes import Part
 
 
 def open_published(run: str) -> PublishedPage:
@@ -39,11 +39,11 @@ class PublishedPage(RunPage):
     def _answer(self) -> Iterator[Block]:
         """Yield how many claims hold, do not hold, and are not decided, which, and why."""
         judged, rows = judge_all(self.tables), self._rows
-        found, every = {row.line for row in rows if row.n}, {row.line for row in rows}
-        yield Paragraph(claims.count_words([each.outcome.outcome for each in judged]))
+        found, every = {row.number for row in rows if row.n}, {row.number for row in rows}
+        yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
         yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
-        for outcome in claims.OUTCOMES:
-            alike = [each for each in judged if each.outcome.outcome == outcome]
+        for outcome in outcomes.OUTCOMES:
+            alike = [each for each in judged if each.found.outcome == outcome]
             reasons = [{"claim": each.claim.says, "why": f"{_reason(each)}."} for each in alike]
             yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
         if any(each.remedy == SUCH_A_LOAD for each in judged):
@@ -53,8 +53,10 @@ class PublishedPage(RunPage):
         """Yield every published number beside ours, one table per source and scenario."""
         yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
         yield Paragraph(WHY_STAND_INS)
-        for kind in dict.fromkeys((row.source, row.scenario, row.published_load) for row in self._rows):
-            alike = [row for row in self._rows if (row.source, row.scenario, row.published_load) == kind]
+        groups: dict[tuple[str, ...], list[published_table.Row]] = {}
+        for row in self._rows:
+            groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
+        for alike in groups.values():
             yield TextTable(published_table.printable(alike), published_table.heading(alike))
             if remark := published_table.remark_of_all(alike):
                 yield Paragraph(remark)
@@ -76,25 +78,25 @@ class PublishedPage(RunPage):
             if found:
                 yield Heading("Claim by claim: others")
         for each in found:
-            yield Heading(f"{each.claim.short} ({each.outcome.outcome})", rank=3)
+            yield Heading(f"{each.claim.short} ({each.found.outcome})", rank=3)
             yield Paragraph(each.claim.says)
             yield Bullets(tuple(evidence_words(each)))
 
 
 def _reason(judged: Judged) -> str:
     """Return what was measured and claimed, and why a claim comes out so; the usual remedy stands below the table."""
-    if judged.claim.range_words and judged.measured != "–" and judged.outcome.outcome != claims.ABSENT:
+    if judged.claim.range_words and judged.measured != "–" and judged.found.outcome != outcomes.ABSENT:
         return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
-    return judged.outcome.why if judged.remedy == SUCH_A_LOAD else judged.why
+    return judged.found.why if judged.remedy == SUCH_A_LOAD else judged.why
 
 
 def evidence_words(judged: Judged) -> list[str]:
     """Return what there is to say of a claim: what was looked at, the ratio that agrees, what was seen, and why."""
-    claim, outcome = judged.claim, judged.outcome
+    claim, found = judged.claim, judged.found
     agrees = (
         f" A ratio {'of ' * claim.range_words[0].isdigit()}{claim.range_words} agrees." if claim.range_words else ""
     )
-    return [f"Looked at: {claim.looks_at}.{agrees}", *_seen(outcome.parts), *outcome.seen, f"Why: {judged.why}."]
+    return [f"Looked at: {claim.looks_at}.{agrees}", *_seen(found.parts), *found.seen, f"Why: {judged.why}."]
 
 
 def _seen(parts: Sequence[Part]) -> Iterator[str]:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
 from runner.present.figures.ratios import disturbed
-from runner.present.frames import MODES, Tables, sealed_trials
+from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
+from runner.present.statistics.inference import Sample
 from runner.store import published_csv
 
-COLUMNS = ("source", "year", "scenario", "load", "server", "language", "mode", "connections", "metric", "value", "unit")
+
+class Number(NamedTuple):
+    """A published number: a row of data/published.csv, whose columns have these names."""
+
+    source: str
+    year: int
+    scenario: str
+    load: str
+    server: str
+    language: str
+    mode: str
+    connections: float
+    """Or virtual users; NaN where the source has the highest rate that it reached."""
+    metric: str
+    value: float
+    unit: str
+
+
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
 """A published CPU peak names no window: ours are over these."""
 METRICS: dict[str, dict[str, str]] = {
@@ -60,13 +80,16 @@ def read_published() -> pd.DataFrame:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
-    missing = [column for column in COLUMNS if column not in frame.columns]
-    if missing:
+    if missing := [column for column in Number._fields if column not in frame.columns]:
         raise LabError(f"{path} lacks the column {', '.join(missing)}.", exit_code=1)
-    unknown = sorted(set(frame["metric"].astype(str)) - set(METRICS))
-    if unknown:
+    if unknown := sorted(set(frame["metric"].astype(str)) - set(METRICS)):
         raise LabError(f"{path} has the metric {unknown[0]!r}; known are {', '.join(METRICS)}.", exit_code=1)
-    return frame
+    return frame.astype({"connections": float, "value": float})
+
+
+def numbers(published: pd.DataFrame) -> list[Number]:
+    """Return the published numbers in their order."""
+    return [Number(*row) for row in published[list(Number._fields)].itertuples(index=False)]
 
 
 def threads_of(load: str) -> int | None:
@@ -103,34 +126,38 @@ class Counterpart:
         """The trials that may be shown."""
         return sealed_trials(self.trials)
 
+    def sample(self, column: str, unit: float = 1.0) -> Sample:
+        """Return a column of the sealed trials, divided by `unit`."""
+        return Sample.of(self.sealed[column] / unit, self.sealed["block"])
+
     @property
     def absence(self) -> str:
         """Why there is no number; empty where there is one."""
-        if not len(self.trials) and not self.others:
-            return f"this run has no load like {self.load}"
-        if not len(self.trials):
-            return f"{self.server} did not run under this load ({', '.join(self.others)} did)"
-        if not len(self.sealed):
+        if len(self.sealed):
+            return ""
+        if len(self.trials):
             return f"no trial of {self.server} under this load was sealed"
-        return ""
+        if self.others:
+            return f"{self.server} did not run under this load ({', '.join(self.others)} did)"
+        return f"this run has no load like {self.load}"
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
     """Return a server's trials among those of one load; `sought` names the load where there are none."""
-    named = trials["load"].iloc[0] if len(trials) else sought
+    load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~disturbed(trials)]
     return Counterpart(
-        server, str(named), trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server}))
+        server, load, trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server}))
     )
 
 
-def standing_in(server: str, ran: set[str]) -> tuple[str, ...]:
+def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
     """Return the servers of ours that stand for a published one: of several those that ran, else the first.
 
     That is the server itself, unless a language was published.
     """
     names = STAND_INS.get(server, (server,))
-    return tuple(name for name in names if name in ran) or names[:1]
+    return tuple(name for name in names if name in set(trials["server"])) or names[:1]
 
 
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
@@ -139,7 +166,7 @@ def closed(tables: Tables, scenario: str) -> pd.DataFrame:
 
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a published scenario at offered rates, failed ones too; steps of a search are none."""
+    """Return the trials of a published scenario at offered rates, failed ones too, without steps of a search."""
     chosen = _chosen(tables, OPEN.get(scenario, ()), "open")
     return chosen[chosen["objective"] == ""]
 
@@ -201,9 +228,27 @@ def on_most(trials: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
+def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
+    """Return the cell of a run that repeats a published number.
+
+    The same number of connections for wrk, the nearest number of users for k6, on the largest share of a core; where
+    the source names none and gives the highest rate that it reached, the load under which the server's median rate is
+    highest.
+    """
+    trials = closed(tables, number.scenario)
+    trials = trials[trials["mode"] == number.mode]
+    if number.metric == "cpu_peak":  # under a quota nothing peaks
+        trials = trials[trials["share"] == 1]
+    sought = f"{CLOSED.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
+    if math.isnan(number.connections):
+        rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["rps"].median()
+        return cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
+    by_wrk = trials["tool"].eq("wrk").all()
+    chosen = trials[trials["connections"] == number.connections] if by_wrk else nearest(trials, number.connections)
+    return cell(on_most(chosen), server, f"{sought}, {number.connections:,.0f}")
+
+
 def repeats(tables: Tables, trials: int = 1) -> bool:
     """Return whether a run has a cell with so many sealed trials under a load that a source published."""
-    every = [closed(tables, scenario) for scenario in CLOSED] + [offered(tables, scenario) for scenario in OPEN]
-    known = pd.concat(every)
-    counts = sealed_trials(known).groupby(["load", "server"]).size()
-    return bool((counts >= trials).any())
+    known = pd.concat([*(closed(tables, each) for each in CLOSED), *(offered(tables, each) for each in OPEN)])
+    return bool((sealed_trials(known).groupby(["load", "server"]).size() >= trials).any())

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from runner.limits import Limit
-from runner.model import LabError
+from runner.model import number
 from runner.present.figures.ratios import noise_floor
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
-from runner.present.published.claims import ABSENT, CLOSE, FILE, Claim, Comparison, Outcome, Part
-from runner.present.published.counterparts import STAND_INS, Counterpart, cell, without_terms
-from runner.present.published.quantities import QUANTITIES, Bar, Rule
+from runner.present.published.claims import Claim, Comparison
+from runner.present.published.counterparts import STAND_INS, Counterpart, cell
+from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, Outcome, Part
+from runner.present.published.quantities import QUANTITIES, Obstacle
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
+from runner.present.statistics.inference import ALPHA, FEWEST, Sample, level, ratio
+from runner.present.statistics.significance import holm
 
-T = TypeVar("T")
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
 SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
 MANY = 1000
 """Times as many sessions as nobody makes: the ratio lies at the border of what is claimed."""
+WHY = {
+    HOLDS: "the ratio lies within what is claimed",
+    FAILS: "the ratio lies beyond what is claimed",
+    CLOSE: "the interval lies about the border of what is claimed",
+}
 
 
 @dataclass(frozen=True)
@@ -34,17 +42,17 @@ class Judged:
     """A claim and how it comes out in a run."""
 
     claim: Claim
-    outcome: Outcome
+    found: Outcome
 
     @property
     def ratios(self) -> list[str]:
         """What was measured, one text per comparison."""
-        return [f"{part.words}: {part.ratio_words}" for part in self.outcome.parts if part.ratio is not None]
+        return [f"{part.words}: {part.ratio_words}" for part in self.found.parts if part.ratio is not None]
 
     @property
     def measured(self) -> str:
         """The ratios that could be judged, in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
-        parts = [part for part in self.outcome.parts if part.ratio is not None and part.outcome != ABSENT]
+        parts = [part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT]
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
         ratios = sorted(part.ratio.ratio for part in parts if part.ratio is not None)
@@ -54,46 +62,59 @@ class Judged:
     @property
     def why(self) -> str:
         """Why it comes out so, and what would decide it where it is not decided."""
-        return f"{self.outcome.why}; to decide it: {self.remedy}" if self.remedy else self.outcome.why
+        return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
 
     @property
     def remedy(self) -> str:
         """What would decide it, where it is not decided; else empty."""
-        outcome = self.outcome.outcome
-        parts = [part for part in self.outcome.parts if part.outcome == outcome]
-        if outcome == CLOSE:
-            times = min(claims.sessions_needed(part, self.claim) for part in parts)
+        parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
+        if self.found.outcome == CLOSE:
+            times = min(sessions_needed(part, self.claim) for part in parts)
             return f"at least {times:,.0f} times as many sessions" if times < MANY else "no number of sessions"
-        whys = [part.why for part in parts] or [self.outcome.why]
-        return ", or ".join(dict.fromkeys(map(_remedy, whys))) if outcome == ABSENT else ""
+        whys = [part.why for part in parts] or [self.found.why]
+        return ", or ".join(dict.fromkeys(map(_remedy, whys))) if self.found.outcome == ABSENT else ""
 
     @property
     def plain(self) -> dict[str, Any]:
-        """All of it as plain values, for programs; an end of an interval that is not known is null."""
-        keys = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails")
-        parts = [{key: getattr(part, key) for key in keys} | _plain(part.ratio) for part in self.outcome.parts]
-        about = {key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")}
-        claimed = {"at_least": self.claim.at_least or None, "at_most": _finite(self.claim.at_most)}
-        found = {"outcome": self.outcome.outcome, "why": self.outcome.why, "remedy": self.remedy}
-        return {**about, **claimed, **found, "comparisons": parts}
+        """All of it as plain values, for programs."""
+        keys, ends = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails"), ("ratio", "low", "high")
+        return {
+            **{key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")},
+            **{key: _end(getattr(self.claim, key)) for key in ("at_least", "at_most")},
+            **{"outcome": self.found.outcome, "why": self.found.why, "remedy": self.remedy},
+            "comparisons": [
+                {key: getattr(part, key) for key in keys} | {end: _end(getattr(part.ratio, end, 0.0)) for end in ends}
+                for part in self.found.parts
+            ],
+        }
+
+
+def _end(value: float) -> float | None:
+    """Return an end of a range, None where that side is open."""
+    return value if 0 < value < math.inf else None
+
+
+def _limit(why: str) -> Limit | None:
+    """Return the limit that a reason begins with."""
+    return next((limit for limit in Limit if why.startswith(limit.why_not)), None)
 
 
 def _remedy(why: str) -> str:
     """Return what takes away a reason for which a comparison could not be made."""
-    if why == TOO_FEW:
-        return "more sessions"
-    remedies = (limit.remedy for limit in Limit if why.startswith(limit.why_not))
-    return next(remedies, SUCH_A_LOAD)
+    limit = _limit(why)
+    return limit.remedy if limit else "more sessions" if why == TOO_FEW else SUCH_A_LOAD
 
 
-def _plain(ratio: Ratio | None) -> dict[str, float | None]:
-    if ratio is None:
-        return dict.fromkeys(("ratio", "low", "high"))
-    return {"ratio": ratio.ratio, "low": ratio.low or None, "high": _finite(ratio.high)}
+def sessions_needed(part: Part, claim: Claim) -> float:
+    """Return how many times as many sessions would show on which side of the nearest border a ratio lies.
 
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    An interval is as wide as one over the square root of the sessions, and the ratio is taken to stay where it is.
+    """
+    found = part.ratio
+    assert found is not None
+    off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
+    reach = max(abs(math.log(end / found.ratio)) for end in (found.low, found.high) if 0 < end < math.inf)
+    return max(2, math.ceil((reach / off) ** 2)) if off else math.inf
 
 
 @functools.lru_cache(maxsize=1)
@@ -108,193 +129,265 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
     A claim about a language is judged for each framework that stands for it and ran.
     """
     if claim.judge:
-        return _named(JUDGES, claim.judge, claim)(tables)
+        return JUDGES[claim.judge](tables)
     language = next((name for each in claim.compare for name in each.servers if name in STAND_INS), "")
-    if not language:
-        return _judged(tables, claim, {})
-    loads = [load for each in claim.compare for load in _loads(tables, each.load, (), each.modes, each.connections)]
-    names = counterparts.standing_in(language, {str(name) for _, trials, _ in loads for name in trials["server"]})
-    outcomes = {name: _judged(tables, claim, {language: name}, len(names)) for name in names}
-    return claims.whichever(outcomes, f"which framework `{language}` is")
+    names: tuple[str, ...] = ("",)
+    if language:
+        loads = [load for each in claim.compare for load in _loads(tables, each, ())]
+        names = counterparts.standing_in(language, pd.concat([load.trials for load in loads]))
+    outcomes = {name: _read(tables, claim, {language: name}, len(names)) for name in names}
+    return _whichever(outcomes, f"which framework `{language}` is")
 
 
-def _judged(tables: Tables, claim: Claim, stand_in: Mapping[str, str], readings: int = 1) -> Outcome:
-    asked = [_questions(tables, each, stand_in) for each in claim.compare]
-    every = [question for questions in asked for question in questions]
-    cells = [question.cells for question in every]
-    seen = [sentence for name in claim.also for sentence in _named(NOTES, name, claim)(tables, cells)]
-    if not claim.depends_on:
-        return claims.combined(weigh(tables, claim, every), claim, seen, level(tables.manifest), readings)
-    outcomes = {
-        each.reading: claims.combined(
-            weigh(tables, claim, questions), claim, seen, level(tables.manifest), readings * len(asked)
-        )
-        for each, questions in zip(claim.compare, asked, strict=True)
-    }
-    return claims.whichever(outcomes, claim.depends_on)
+def _read(tables: Tables, claim: Claim, stand_in: Mapping[str, str], frameworks: int) -> Outcome:
+    """Judge a claim with one of `frameworks` that stand in for a language; entries with a `reading` are one each."""
+    by_reading: dict[str, list[Question]] = {}
+    for each in claim.compare:
+        by_reading.setdefault(each.reading, []).extend(_questions(tables, each, stand_in))
+    cells = [question.cells for questions in by_reading.values() for question in questions]
+    seen = tuple(sentence for name in claim.also for sentence in NOTES[name](tables, cells))
+    parts = {name: [_weighed(tables, claim, each) for each in questions] for name, questions in by_reading.items()}
+    alpha = level(tables.manifest)
+    outcomes = {name: combined(found, claim, seen, alpha, frameworks * len(parts)) for name, found in parts.items()}
+    return _whichever(outcomes, claim.depends_on)
 
 
-def _named(functions: Mapping[str, T], name: str, claim: Claim) -> T:
-    if name not in functions:
-        raise LabError(f"{FILE}: claim {claim.name} names {name!r}; special_claims.py has {', '.join(functions)}.")
-    return functions[name]
+# --- from the comparisons of a claim to its outcome -------------------------------------------------------
+
+
+def combined(
+    parts: Sequence[Part], claim: Claim, seen: tuple[str, ...] = (), alpha: float = ALPHA, readings: int = 1
+) -> Outcome:
+    """Decide a claim from its parts, at the level `alpha`.
+
+    A claim about all of them holds where each does: an intersection-union test, which needs no correction (Berger 1982,
+    Technometrics 24, 295). It fails where one does, by Holm's correction over the parts, and over its readings where
+    there are several. A claim about any of them is the other way round.
+    """
+    known = [part for part in parts if part.outcome != ABSENT]
+    every = claim.combine == "all"
+    holds, fails = [part.p_holds for part in known], [readings * part.p_fails for part in known]
+    tests = zip(known, holds if every else holm(holds), holm(fails) if every else fails, strict=True)
+    decided = iter([_decided(part, p_holds <= alpha, p_fails <= alpha) for part, p_holds, p_fails in tests])
+    whole = tuple(part if part.outcome == ABSENT else next(decided) for part in parts)
+    outcome = _foremost([part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS)))
+    decisive = [part for part in whole if part.outcome == outcome]
+    why = _whys(decisive, len(whole))
+    if outcome == CLOSE and math.isfinite(reach := max(_reach(part, claim) for part in decisive)):
+        why += f": within ±{number(100 * reach)} % of it"
+    return Outcome(outcome, why, whole, seen)
+
+
+def _decided(part: Part, holds: bool, fails: bool) -> Part:
+    outcome = HOLDS if holds else FAILS if fails else CLOSE
+    return replace(part, outcome=outcome, why=WHY[outcome] + (f", by a bound: {part.why}" if part.why else ""))
+
+
+def _reach(part: Part, claim: Claim) -> float:
+    """Return how far an interval reaches from the border that is nearest to the ratio; 0.1 is 10 %."""
+    found = part.ratio
+    assert found is not None
+    border = claim.nearest_border(found.ratio)
+    return max(found.high / border, border / found.low if found.low else math.inf) - 1
+
+
+def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
+    """Return the outcome that decides: `first` where one has it, `last` where all have."""
+    return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
+
+
+def _whys(decisive: Sequence[Part], total: int) -> str:
+    """Join the reasons of the parts that decide, each with its number of parts where there are several."""
+    counts = Counter(part.why for part in decisive)
+    if total == 1:
+        return next(iter(counts))
+    every = "both" if total == 2 else f"all {total}"
+    each = {why: f"{count} of {total}" if count < total else every for why, count in counts.most_common()}
+    return "; ".join(f"{why} ({share} comparisons)" for why, share in each.items())
+
+
+def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
+    """Judge a claim that leaves open what it is about: it holds where all its readings do, and fails where one does.
+
+    `outcomes` has the readings by name; `depends_on` is what the source leaves open.
+    """
+    found = list(outcomes.values())
+    parts = tuple(part for each in found for part in each.parts)
+    seen = tuple(dict.fromkeys(sentence for each in found for sentence in each.seen))
+    outcome = _foremost([each.outcome for each in found], FAILS, HOLDS)
+    if len({(each.outcome, each.why) for each in found}) == 1:
+        why = found[0].why
+    elif len({each.outcome for each in found}) == 1:
+        why = "; ".join(f"{name}: {each.why}" for name, each in outcomes.items())
+    else:
+        readings = "; ".join(f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items())
+        why = f"it depends on {depends_on}, which the source does not name: {readings}"
+    return Outcome(outcome, why, parts, seen)
 
 
 # --- from an entry to ratios ------------------------------------------------------------------------------
 
 
+class Load(NamedTuple):
+    """What a load is called in short, its trials on all terms, and what is said where there are none."""
+
+    label: str
+    trials: pd.DataFrame
+    sought: str
+
+
+TERMS = ["idle", "share", "database_share"]
+"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One ratio that a claim asks for: a / b of the medians of two samples, named in `names`."""
+    """One ratio that a claim asks for: a / b of the medians of two samples, named in `names`.
+
+    `column` is the one that both samples come from, if it is one: what noise alone makes of it is added to the
+    interval. `obstacles` are what stands against the ratio, by server (of one server by load).
+    """
 
     words: str
     names: tuple[str, ...]
     cells: tuple[Counterpart, ...]
     samples: tuple[Sample, Sample]
-    rule: Rule
-    column: str = ""
-    """The one that both samples come from, if it is one: what noise alone makes of it is added to the interval."""
+    column: str
+    obstacles: Mapping[str, Obstacle]
+
+    @property
+    def absence(self) -> str:
+        """Why there are no trials; empty where there are."""
+        return next((each.absence for each in self.cells if each.absence), "")
+
+    @property
+    def fewest(self) -> int:
+        """How many values the smaller sample has."""
+        return min(sample.n for sample in self.samples)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all that stands against the ratio is that one of its two servers did at least what it did."""
+        return len(self.cells) == 2 and [each.is_floor for each in self.obstacles.values()] == [True]
+
+    @property
+    def serves(self) -> bool:
+        """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a value."""
+        return not self.absence and self.fewest > 0 and (not self.obstacles or self.is_bound)
+
+    @property
+    def standing(self) -> tuple[bool, int, bool]:
+        """What makes it better than the same on other terms: the smaller is the better."""
+        weight = sum(1 if each.is_floor else 2 for each in self.obstacles.values())
+        return bool(self.absence), weight, self.fewest < FEWEST
 
 
 def _questions(tables: Tables, asked: Comparison, stand_in: Mapping[str, str]) -> list[Question]:
     servers = [stand_in.get(name, name) for name in asked.servers]
-    other = asked.against
-    loads = _loads(tables, asked.load, servers, asked.modes, asked.connections)
-    others = _loads(tables, other.load or asked.load, servers, asked.modes, other.connections or asked.connections)
-    if other.load:  # of several rates those that both have
-        by_label = {load[0]: load for load in others}
-        loads = [load for load in loads if load[0] in by_label] or loads[:1]
-        others = [by_label.get(load[0], others[0]) for load in loads]
-    pairs = zip(loads, others, strict=True)
-    found = [_question_on_best_terms(tables, asked, servers, load, against) for load, against in pairs]
+    load, numbers = asked.against.load or asked.load, asked.against.connections or asked.connections
+    loads, others = (
+        _loads(tables, asked, servers),
+        _loads(tables, replace(asked, load=load, connections=numbers), servers),
+    )
+    if asked.against.load:  # of several rates those that both have
+        by_label = {other.label: other for other in others}
+        loads = [load for load in loads if load.label in by_label] or loads[:1]
+        others = [by_label.get(load.label, others[0]) for load in loads]
+    found = [_on_best_terms(tables, asked, servers, *pair) for pair in zip(loads, others, strict=True)]
     # A claim about offered rates is about those that serve: which a run offers is not for the claim to say.
-    serving = [each for each in found if _serves(tables, each)] if asked.load.endswith(" offered") else []
+    serving = [each for each in found if asked.load.endswith(" offered") and each.serves]
     return serving or found
 
 
-def _serves(tables: Tables, question: Question) -> bool:
-    """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a value."""
-    if any(each.absence for each in question.cells) or not all(sample.n for sample in question.samples):
-        return False
-    bars = _bars(tables, question)
-    return not bars or _is_bound(question, bars)
+def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Load]:
+    """Return the loads of the kind that an entry asks for.
+
+    Of static answers and inserts those that all `servers` ran; without such a load any one, whose cells say why.
+    """
+    if asked.load == "count":
+        pairs = product(asked.modes, asked.connections)
+        return [Load(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size)) for mode, size in pairs]
+    scenario, choices, sought = counterparts.LOADS[asked.load]
+    trials = pd.concat([choose(tables, scenario) for choose in choices])
+    if asked.load in ("experiments", "experiments-md5"):
+        return [Load("", trials, sought)]
+    loads = {str(load): rows for load, rows in trials.groupby(counterparts.without_terms(trials), sort=False)}
+    common = {load: rows for load, rows in loads.items() if set(servers) <= set(rows["server"])}
+    chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
+    # A rate is called the same whatever was sent at it.
+    return [Load(load.removeprefix(f"{rows['workload'].min()}, "), rows, sought) for load, rows in chosen.items()]
 
 
-def _is_bound(question: Question, bars: Sequence[Bar]) -> bool:
-    """Whether all that stands against a ratio is that one of its two servers did at least what it did."""
-    return len(bars) == 1 and len(question.cells) == 2 and bars[0].is_floor
-
-
-Load = tuple[str, pd.DataFrame, str]
-"""What a load is called in short, its trials on all terms, and what is said where there are none."""
-TERMS = ["idle", "share", "database_share"]
-"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
-
-
-def _question_on_best_terms(
-    tables: Tables, asked: Comparison, servers: Sequence[str], load: Load, against: Load
-) -> Question:
+def _on_best_terms(tables: Tables, asked: Comparison, servers: Sequence[str], load: Load, against: Load) -> Question:
     """Return the ratio on the terms on which it can be given, chosen by what limited the trials and never by a value.
 
     First where every cell may be compared, then where one of them bounds the ratio, then where there are most trials.
     """
-    (label, trials, sought), (_, rest, rest_sought) = load, against
-    parts, others = _by_terms(trials), _by_terms(rest)
-    both = [terms for terms in parts if terms in others] or list(parts)[:1]
-    found = [
-        _question(
-            tables, asked, label,
-            cell(parts[terms], servers[0], sought), cell(others.get(terms, rest), servers[-1], rest_sought),
+    rows, others = _by_terms(load.trials), _by_terms(against.trials)
+    both = [terms for terms in rows if terms in others] or list(rows)[:1]
+    pairs = [
+        (
+            cell(rows[terms], servers[0], load.sought),
+            cell(others.get(terms, against.trials), servers[-1], against.sought),
         )
         for terms in both
-    ]  # fmt: skip
-    return min(found, key=lambda question: _standing(tables, question))
+    ]
+    return min((_question(tables, asked, load.label, *pair) for pair in pairs), key=lambda each: each.standing)
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the trials on each of their terms, the first that serves first; without trials there are none of them."""
     ordered = trials.sort_values(TERMS, ascending=[True, False, False], kind="stable")
-    return {tuple(terms): own for terms, own in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
-
-
-def _standing(tables: Tables, question: Question) -> tuple[bool, int, bool]:
-    """Return what makes a question better than the same on other terms: the smaller tuple is the better."""
-    fewest = min(sample.n for sample in question.samples)
-    bars = [] if any(each.absence for each in question.cells) else _bars(tables, question)
-    return any(each.absence for each in question.cells), sum(1 if bar.is_floor else 2 for bar in bars), fewest < FEWEST
-
-
-def _loads(
-    tables: Tables, kind: str, servers: Sequence[str], modes: Sequence[str], numbers: Sequence[int]
-) -> list[tuple[str, pd.DataFrame, str]]:
-    """Return what each load of a kind is called in short, its trials, and what is said where there are none.
-
-    Of static answers and inserts those that all `servers` ran; without such a load any one, whose cells say why.
-    """
-    if kind == "count":
-        pairs = [(mode, number) for mode in modes for number in numbers]
-        return [(f"{MODES[mode]}, {number}", *counterparts.connections(tables, mode, number)) for mode, number in pairs]
-    scenario, choices, sought = counterparts.LOADS[kind]
-    trials = pd.concat([choose(tables, scenario) for choose in choices])
-    if kind in ("experiments", "experiments-md5"):
-        return [("", trials, sought)]
-    loads = {str(load): own for load, own in trials.groupby(without_terms(trials), sort=False)}
-    common = {load: own for load, own in loads.items() if set(servers) <= set(own["server"])}
-    chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
-    # A rate is called the same whatever was sent at it.
-    return [(load.removeprefix(f"{own['workload'].min()}, "), own, sought) for load, own in chosen.items()]
+    return {tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
 
 
 def _question(tables: Tables, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> Question:
-    one_cell = (a.server, a.load) == (b.server, b.load)
     name, other = asked.quantity, asked.against.quantity or asked.quantity
-    quantity = QUANTITIES[name]
-    usual = "{servers} {noun}, {load}" if load else "{servers} {noun}"
-    servers = "/".join(dict.fromkeys((a.server, b.server)))
-    words = (asked.words or usual).replace("{servers}", servers).replace("{noun}", quantity.noun)
-    names = (a.server, b.server) if a.server != b.server else (a.load, b.load)
+    quantity, one_server = QUANTITIES[name], a.server == b.server
+    cells = (a,) if one_server and a.load == b.load else (a, b)
+    absent = any(each.absence for each in cells)
+    facts = {"{servers}": a.server if one_server else f"{a.server}/{b.server}", "{noun}": quantity.noun, "{load}": load}
+    words = asked.words or ("{servers} {noun}, {load}" if load else "{servers} {noun}")
+    for key, value in facts.items():
+        words = words.replace(key, value)
     return Question(
-        words.replace("{load}", load),
-        tuple(each.replace("{server}", a.server) for each in asked.names) or names,
-        (a,) if one_cell else (a, b),
+        words,
+        tuple(each.replace("{server}", a.server) for each in asked.names)
+        or ((a.load, b.load) if one_server else (a.server, b.server)),
+        cells,
         (quantity.sample(tables, a, name), QUANTITIES[other].sample(tables, b, other)),
-        quantity.rule,
         name if name == other and quantity.points is None else "",
+        {
+            each.load if one_server else each.server: obstacle
+            for each in cells
+            if not absent and (obstacle := quantity.rule(tables, each))
+        },
     )
 
 
 # --- weighing ---------------------------------------------------------------------------------------------
 
 
-def weigh(tables: Tables, claim: Claim, questions: Sequence[Question]) -> tuple[Part, ...]:
-    """Return what each question of a claim comes to, before the claim is decided from all of them."""
-    return tuple(_weighed(tables, claim, question) for question in questions)
-
-
 def _weighed(tables: Tables, claim: Claim, question: Question) -> Part:
-    def absent(why: str, numbers: str = "", values: str = "", found: Ratio | None = None) -> Part:
-        return replace(part, values=values, ratio=found, outcome=ABSENT, why=why, numbers=numbers)
-
-    part = Part(question.words, "", None, CLOSE, "", loads=tuple(each.load for each in question.cells))
-    for each in question.cells:
-        if each.absence:
-            return absent(each.absence)
-    if not min(sample.n for sample in question.samples):
-        return absent("this run did not record it")
-    values, found = _values(question), ratio(*question.samples, confidence=1 - level(tables.manifest))
-    floor = _floor(tables, question)
-    found = None if found is None else replace(found, low=found.low / floor, high=found.high * floor)
-    bars = {_name(question, each): bar for each in question.cells if (bar := question.rule(tables, each))}
-    first = min(bars.values(), key=lambda bar: _gravity(bar.why), default=None)
-    numbers = "; ".join(f"{name}: {bar.numbers}" for name, bar in bars.items())
-    if first and not (found and _is_bound(question, list(bars.values()))):
-        return absent(first.why, numbers, values, found)
-    if found is None:
-        return absent(TOO_FEW, values=values)
-    if first:
-        known = replace(found, high=math.inf) if _name(question, question.cells[0]) in bars else replace(found, low=0.0)
-        return _tested(replace(part, values=values, ratio=known, why=first.why, numbers=numbers), claim, floor)
-    return _tested(replace(part, values=values, ratio=found), claim, floor)
+    """Return what a question comes to, before the claim is decided from all of its questions."""
+    part = Part(question.words, tuple(each.load for each in question.cells))
+    if question.absence or not question.fewest:
+        return replace(part, why=question.absence or "this run did not record it")
+    found, floor = ratio(*question.samples, confidence=1 - level(tables.manifest)), _floor(tables, question)
+    found = found and replace(found, low=found.low / floor, high=found.high * floor)
+    numbers = "; ".join(f"{name}: {each.numbers}" for name, each in question.obstacles.items())
+    part = replace(part, values=_values(question), ratio=found, numbers=numbers)
+    if question.obstacles:
+        # Of two cells that may not be compared, the one whose limit is known says why.
+        whys = [each.why for each in question.obstacles.values()]
+        part = replace(part, why=min(whys, key=lambda why: [*Limit, None].index(_limit(why))))
+        if not found or not question.is_bound:
+            return part
+        on_first = question.cells[0].server in question.obstacles or question.cells[0].load in question.obstacles
+        found = replace(found, high=math.inf) if on_first else replace(found, low=0.0)
+    if not found:
+        return replace(part, why=TOO_FEW)
+    return _tested(replace(part, ratio=found, outcome=CLOSE), claim, floor)
 
 
 def _tested(part: Part, claim: Claim, floor: float) -> Part:
@@ -319,18 +412,14 @@ def _tested(part: Part, claim: Claim, floor: float) -> Part:
     return replace(part, p_holds=max(within), p_fails=len(beyond) * min(beyond))
 
 
-def _bars(tables: Tables, question: Question) -> list[Bar]:
-    return [bar for each in question.cells if (bar := question.rule(tables, each))]
-
-
-def _name(question: Question, each: Counterpart) -> str:
-    """Return what tells the cells of a question apart: the server, or of one server the load."""
-    return each.server if len({known.server for known in question.cells}) > 1 else each.load
-
-
-def _gravity(why: str) -> int:
-    """Return the place of a reason: of two cells that may not be compared, the one whose limit is known says why."""
-    return next((place for place, limit in enumerate(Limit) if why.startswith(limit.why_not)), len(Limit))
+def _floor(tables: Tables, question: Question) -> float:
+    """Return by which factor noise alone widens the interval."""
+    if not question.column:
+        return 1.0
+    return max(
+        noise_floor(tables, each.load, question.column, within=bool(each.sealed["session"].ne("").all()))
+        for each in question.cells
+    )
 
 
 def _values(question: Question) -> str:
@@ -339,12 +428,3 @@ def _values(question: Question) -> str:
     counts = [sample.n for sample in question.samples]
     trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
     return f"{medians} (medians of {trials})"
-
-
-def _floor(tables: Tables, question: Question) -> float:
-    floors = [
-        noise_floor(tables, each.load, question.column, within=bool(each.sealed["session"].ne("").all()))
-        for each in question.cells
-        if question.column
-    ]
-    return max(floors, default=1.0)

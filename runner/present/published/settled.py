@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,7 +11,7 @@ from runner.model import LabError
 from runner.present.figures import ratios
 from runner.present.frames import Tables, is_sealed
 from runner.present.published import judging
-from runner.present.published.claims import ABSENT, CLOSE
+from runner.present.published.outcomes import ABSENT, CLOSE
 
 DECIDED = "decided"
 """Stop a load where every ratio of its servers is apart from 1, and every claim about it is decided."""
@@ -43,14 +42,15 @@ def settled(tables: Tables, until: str) -> Settled:
     """Return which loads are settled in the sessions so far; only what is measured in sessions ever is."""
     width = read_until(until)
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["session"].ne("")]
-    names = dict(zip(trials["load"], trials["session"].str.partition("-")[2], strict=True))
+    names = dict(zip(trials["load"], (name.partition("-")[2] for name in trials["session"]), strict=True))
     found = ratios.frame(tables)
-    open_claims = set(_loads_of_open_claims(tables)) if width is None else set()
+    undecided = _undecided(tables) if width is None else set()
     done, widest = set(), 0.0
     for load, pairs in found[found["load"].isin(names)].groupby("load"):
-        reach = _reach(pairs)
-        apart = _apart(pairs) and load not in open_claims
-        if reach <= width if width is not None else apart:
+        known = pairs[pairs["why"] == ""]
+        apart = len(known) > 0 and bool(((known["low"] > 1) | (known["high"] < 1)).all())
+        reach = math.inf if (pairs["why"] == ratios.FEW).any() else _reach(known)
+        if reach <= width if width is not None else apart and load not in undecided:
             done.add(str(load))
         elif math.isfinite(reach):
             widest = max(widest, reach)
@@ -59,24 +59,19 @@ def settled(tables: Tables, until: str) -> Settled:
     return Settled(frozenset(names[load] for load in done), f"{len(done)} of {len(names)} loads are {what}{rest}")
 
 
-def _reach(pairs: pd.DataFrame) -> float:
-    """Return the largest half-width of a load's intervals, 0.05 for 5 %; infinite where a ratio has none yet."""
-    if (pairs["why"] == ratios.FEW).any():
-        return math.inf
-    known = pairs[(pairs["why"] == "") & (pairs["low"] > 0) & (pairs["high"] < math.inf)]
-    return float(((known["high"] / known["low"]) ** 0.5 - 1).max()) if len(known) else math.inf
+def _reach(known: pd.DataFrame) -> float:
+    """Return the largest half-width of intervals, 0.05 for 5 %; infinite without any that has two ends."""
+    whole = known[(known["low"] > 0) & (known["high"] < math.inf)]
+    return float(((whole["high"] / whole["low"]) ** 0.5 - 1).max()) if len(whole) else math.inf
 
 
-def _apart(pairs: pd.DataFrame) -> bool:
-    """Return whether each ratio of a load that can be known is apart from 1."""
-    known = pairs[pairs["why"] == ""]
-    return bool(len(known)) and bool(((known["low"] > 1) | (known["high"] < 1)).all())
-
-
-def _loads_of_open_claims(tables: Tables) -> Iterator[str]:
-    """Yield the loads of comparisons that are too close, or too few, of claims that are not decided."""
-    for judged in judging.judge_all(tables):
-        if judged.outcome.outcome in (CLOSE, ABSENT):
-            for part in judged.outcome.parts:
-                if part.outcome == CLOSE or part.why == judging.TOO_FEW:
-                    yield from part.loads
+def _undecided(tables: Tables) -> set[str]:
+    """Return the loads of comparisons that are too close, or have too few trials, of claims that are not decided."""
+    return {
+        load
+        for judged in judging.judge_all(tables)
+        if judged.found.outcome in (CLOSE, ABSENT)
+        for part in judged.found.parts
+        if part.outcome == CLOSE or part.why == judging.TOO_FEW
+        for load in part.loads
+    }

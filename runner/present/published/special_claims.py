@@ -11,11 +11,12 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.answers.ranking_text import times
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of
-from runner.present.look import captions, style
+from runner.present.look.captions import database_place, joined, plural, rows_equal_answers
+from runner.present.look.style import number
 from runner.present.published import counterparts
-from runner.present.published.claims import ABSENT, FAILS, HOLDS, Outcome
-from runner.present.published.counterparts import STAND_INS, WINDOWS, Counterpart, cell, closed, offered, users
-from runner.present.published.quantities import QUANTITIES, in_column
+from runner.present.published.counterparts import STAND_INS, WINDOWS, Counterpart, cell, closed, offered, opened, users
+from runner.present.published.outcomes import ABSENT, FAILS, HOLDS, Outcome
+from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import FEWEST, ratio
 from runner.present.statistics.stats import spread
 
@@ -32,23 +33,22 @@ COUNTED = "requests that the server counted"
 
 def no_failed_requests(tables: Tables) -> Outcome:
     """Judge whether any request failed, in trials that were left out of the figures too."""
-    servers = (*STAND_INS["rust"], "echo")
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
-    counted = trials[trials["server"].isin(servers) & trials["failed"].notna() & trials["requests"].notna()]
-    seen = tuple(_failures(str(server), rows) for server, rows in counted.groupby("server", sort=False))
+    counted = trials[trials["failed"].notna() & trials["requests"].notna()]
+    counted = counted[counted["server"].isin((*STAND_INS["rust"], "echo"))]
+    seen = []
+    for server, rows in counted.groupby("server", sort=False):
+        out = int((~is_sealed(rows)).sum())
+        left = f", of which {out} did not count otherwise" if out else ""
+        total = f"{rows['failed'].sum():,.0f} of {rows['requests'].sum():,.0f} requests failed"
+        seen.append(f"{server}: {total} in {plural(len(rows), 'trial')}{left}.")
+    ran = set(counted["server"])
+    missing = [name for name in ("rust", "echo") if not ran.intersection(STAND_INS.get(name, (name,)))]
     if counted["failed"].gt(0).any():
-        return Outcome(FAILS, "requests failed", seen=seen)
-    missing = [name for name in ("rust", "echo") if not set(STAND_INS.get(name, (name,))) & set(counted["server"])]
+        return Outcome(FAILS, "requests failed", seen=tuple(seen))
     if missing:
-        return Outcome(ABSENT, f"this run has no count of {' and '.join(missing)} under experiments", seen=seen)
-    return Outcome(HOLDS, f"none of {counted['requests'].sum():,.0f} requests failed", seen=seen)
-
-
-def _failures(server: str, trials: pd.DataFrame) -> str:
-    out = int((~is_sealed(trials)).sum())
-    left = f", of which {out} did not count otherwise" if out else ""
-    total = f"{trials['failed'].sum():,.0f} of {trials['requests'].sum():,.0f} requests failed"
-    return f"{server}: {total} in {captions.plural(len(trials), 'trial')}{left}."
+        return Outcome(ABSENT, f"this run has no count of {joined(missing)} under experiments", seen=tuple(seen))
+    return Outcome(HOLDS, f"none of {counted['requests'].sum():,.0f} requests failed", seen=tuple(seen))
 
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
@@ -58,15 +58,13 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     if sealed.empty:
         return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
-    share = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
-    place = captions.database_place(tables.manifest)
-    seen = (
-        f"What limited {captions.plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
-        f"CPU of PostgreSQL, median: {style.number(share.median)} % of what it was given, at most "
-        f"{style.number(share.high)} %.",
-        *([place] if place else []),
-    )
-    return replace(_database_limit(sealed, share.high), seen=seen)
+    used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
+    seen = [
+        f"What limited {plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
+        f"CPU of PostgreSQL, median: {number(used.median)} % of what it was given, at most {number(used.high)} %.",
+        database_place(tables.manifest),
+    ]
+    return replace(_database_limit(sealed, used.high), seen=tuple(filter(None, seen)))
 
 
 def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
@@ -79,69 +77,54 @@ def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
         load, server = often.index[int(often.to_numpy().argmax())]
         share = f"{100 * often.max():.0f} %"
         return Outcome(FAILS, f"the database was the limit in {share} of the trials of {server} under {load}")
-    missing = [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]
-    if missing:
-        return Outcome(ABSENT, f"this run has no inserts of {' and '.join(missing)}")
+    if missing := [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]:
+        return Outcome(ABSENT, f"this run has no inserts of {joined(missing)}")
     count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if count or not highest_pct < BUSY:
-        why = (
-            f"in {count} of {captions.plural(len(sealed), 'trial')} the limit was the database or is unknown, and its "
-            f"CPU use reached {style.number(highest_pct)} %"
-        )
-        return Outcome(ABSENT, why)
+        where = f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
+        return Outcome(ABSENT, f"{where}, and its CPU use reached {number(highest_pct)} %")
     return Outcome(HOLDS, "the database was the limit in no trial, and its CPU was never full")
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     """Judge whether wrk opens as many connections as the published commands ask for."""
-    published = counterparts.read_published()
-    rows = published[published["load"].map(counterparts.threads_of).notna() & published["connections"].notna()]
-    commands = [(int(row["connections"]), counterparts.threads_of(row["load"]) or 1) for row in rows.to_dict("records")]
+    published = counterparts.read_published().dropna(subset="connections")
+    pairs = zip(published["connections"].astype(int), published["load"].map(counterparts.threads_of), strict=True)
+    commands = sorted({(asked, int(threads)) for asked, threads in pairs if threads > 0})
     trials = closed(tables, "count")
     ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:
         return Outcome(ABSENT, "this run has no trial of GET /count by wrk that records its threads")
-    found = {(number, threads): counterparts.opened(number, threads) for number, threads in sorted(set(commands))}
-    said = "; ".join(f"-t{t} -c{c} {f'opens {n}' if n else 'does not start'}" for (c, t), n in found.items())
-    pairs = ours[["connections", "threads"]].drop_duplicates().sort_values(["connections", "threads"]).astype(int)
-    here = "; ".join(
-        f"{number} by {captions.plural(threads, 'thread')}, so that {counterparts.opened(number, threads)} open"
-        for number, threads in pairs.itertuples(index=False)
-    )
+    open_ = {command: opened(*command) for command in commands}
+    said = "; ".join(f"-t{t} -c{c} {f'opens {n}' if n else 'does not start'}" for (c, t), n in open_.items())
+    used = sorted(set(zip(ours["connections"].astype(int), ours["threads"].astype(int), strict=True)))
+    here = "; ".join(f"{c} by {plural(t, 'thread')}, so that {opened(c, t)} open" for c, t in used)
     rule = "wrk opens connections / threads, rounded down, in each thread (docs/method.md)"
     seen = (f"{rule}. As published: {said}.", f"In this run: {here}.")
-    off = [str(number) for (number, _), count in found.items() if count != number]
-    if not off:
-        return Outcome(HOLDS, "each number of connections divides by the threads", seen=seen)
-    return Outcome(FAILS, f"{', '.join(off)} do not divide by the threads of the published command", seen=seen)
+    if off := [str(asked) for (asked, _), count in open_.items() if count != asked]:
+        return Outcome(FAILS, f"{', '.join(off)} do not divide by the threads of the published command", seen=seen)
+    return Outcome(HOLDS, "each number of connections divides by the threads", seen=seen)
 
 
 def counters_race(tables: Tables) -> Outcome:
     """Judge whether axum or gin missed requests in its count, from the checks of the trials."""
     trials = closed(tables, "count")
-    trials = trials[trials["server"].isin(("axum", "gin"))]
-    checks = _counts(tables, set(trials["trial_id"]))
+    servers = dict(zip(trials["trial_id"], trials["server"], strict=True))
+    checks = {
+        str(record["trial_id"]): check
+        for record in (tables.folder.records() if tables.folder is not None else ())
+        if servers.get(record["trial_id"]) in ("axum", "gin")
+        for check in record.get("checks") or ()
+        if COUNTED in check["name"]
+    }
     if not checks:
         return Outcome(ABSENT, "this run has no record of axum and gin in which their counts were reconciled")
-    wrong = {trial: detail for trial, (ok, detail) in checks.items() if not ok}
-    named = " and ".join(sorted(set(trials.loc[trials["trial_id"].isin(checks), "server"])))
-    agree = f"{len(checks) - len(wrong)} of {captions.plural(len(checks), 'trial')} of {named} agree."
-    seen = (agree, *(f"{trial}: {detail}." for trial, detail in list(wrong.items())[:3]))
+    wrong = [f"{trial}: {check['detail']}." for trial, check in checks.items() if not check["ok"]]
+    counted = f"{plural(len(checks), 'trial')} of {joined(sorted({servers[trial] for trial in checks}))}"
+    seen = (f"{len(checks) - len(wrong)} of {counted} agree.", *wrong[:3])
     if wrong:
         return Outcome(HOLDS, "a count and the requests disagree", seen=seen)
     return Outcome(FAILS, "each count has every request that wrk had answered, and none that was not sent", seen=seen)
-
-
-def _counts(tables: Tables, trial_ids: set[str]) -> dict[str, tuple[bool, str]]:
-    """Return trial -> whether the server's count was the generator's, and both; only trials with that check."""
-    records = tables.folder.records() if tables.folder is not None else []
-    return {
-        str(record["trial_id"]): (bool(check["ok"]), str(check["detail"]))
-        for record in records
-        if record["trial_id"] in trial_ids
-        for check in record.get("checks") or []
-        if COUNTED in check["name"]
-    }
 
 
 JUDGES: dict[str, Callable[[Tables], Outcome]] = {
@@ -160,31 +143,31 @@ Cells = Sequence[tuple[Counterpart, ...]]
 def cpu_peaks(tables: Tables, cells: Cells) -> list[str]:
     """Say what the published number, the CPU peak, is here, with its windows."""
     cpus = (tables.manifest.get("placement") or {}).get("server") or []
-    room = f"; the server has {captions.plural(len(cpus), 'CPU')} here" if cpus else ""
+    room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
     sentences = []
     for pair in cells:
         known = [each for each in pair if len(each.sealed)]
-        said = "; ".join(f"{each.server} {_over_windows(each, '{} % over {}')}" for each in known)
+        said = "; ".join(f"{each.server} {_over_windows(each, ' %')}" for each in known)
         sentences += [f"CPU peaks under {known[0].load}, in % of a core: {said}{room}."] if known else []
     return sentences
 
 
-def _over_windows(each: Counterpart, words: str, unit: float = 1.0) -> str:
-    medians = {window: spread(each.sealed[column]).median / unit for window, column in WINDOWS.items()}
-    return ", ".join(words.format(style.number(median), window) for window, median in medians.items())
+def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
+    medians = {window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()}
+    return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
 
 
 def echo_peaks(tables: Tables, _cells: Cells) -> list[str]:
     """Say how far the peaks of Echo's CPU stand above its mean, to compare with."""
     echo = cell(users(tables, "experiments"), "echo", "")
     mean = spread(echo.sealed["server_cpu_mean_pct"]).median
-    return [f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '{} over {}', mean)}."] if mean > 0 else []
+    return [f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."] if mean > 0 else []
 
 
 def md5_price(_tables: Tables, cells: Cells) -> list[str]:
     """Say what the MD5 costs a server in CPU time, which can be compared whatever was the limit."""
     plain, md5 = cells[0]
-    price = ratio(*(in_column(each, "server_cpu_ms_per_request") for each in (md5, plain)))
+    price = ratio(*(each.sample("server_cpu_ms_per_request") for each in (md5, plain)))
     words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
     return [f"{words} {plain.server} {times(price)}."] if price else []
 
@@ -208,7 +191,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> list[str]:
 def rows_and_answers(tables: Tables, _cells: Cells) -> list[str]:
     """Say whether the database has as many rows as there were answers."""
     trials = offered(tables, "postgres-insert")
-    words = captions.rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)])
+    words = rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)])
     return [words] if words else []
 
 
@@ -219,8 +202,8 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> list[str]:
         cells = [cell(counterparts.connections(tables, mode, 100)[0], server, "") for mode in ("close", "keepalive")]
         close, keep = (spread(each.sealed["server_cpu_ms_per_request"]).median for each in cells)
         if close > keep > 0:
-            costs = f"{server} {style.number(close)} ms, with keep-alive {style.number(keep)} ms"
-            said.append(f"{costs}, so that {style.number(100 * (1 - keep / close))} % of it go to the connection")
+            costs = f"{server} {number(close)} ms, with keep-alive {number(keep)} ms"
+            said.append(f"{costs}, so that {number(100 * (1 - keep / close))} % of it go to the connection")
     words = "What a request on a connection of its own costs, in CPU time at 100 connections"
     return [f"{words}: {'; '.join(said)}."] if said else []
 
@@ -230,7 +213,7 @@ def shared_cpus(tables: Tables, _cells: Cells) -> list[str]:
     place = tables.manifest.get("placement") or {}
     if not place.get("server") or not place.get("generator"):
         return []
-    counts = " and ".join(captions.plural(len(place[side]), "CPU") for side in ("server", "generator"))
+    counts = " and ".join(plural(len(place[side]), "CPU") for side in ("server", "generator"))
     whose = "of their own" if place.get("disjoint", True) else "that they share"
     return [f"Server and generator have CPUs {whose} here ({counts}); in the source they shared all."]
 

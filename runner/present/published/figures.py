@@ -1,0 +1,169 @@
+"""The figures of the published page: ratios of Go to Rust beside ours, and the claims that are about a ratio."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+import pandas as pd
+
+from runner.present.chart import Chart, chart, empty
+from runner.present.chart.sentences import Form, fit
+from runner.present.figures import forest
+from runner.present.frames import MODES, Tables, server_bound
+from runner.present.look import captions, style
+from runner.present.published.counterparts import (
+    CLOSED,
+    METRICS,
+    OPEN,
+    Number,
+    closed,
+    counterpart,
+    numbers,
+    read_published,
+    repeats,
+    sizes,
+    standing_in,
+)
+from runner.present.published.judging import Judged, judge_all
+from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
+from runner.present.statistics.inference import FEWEST, ratio
+
+BESIDE = "Go / Rust: the published ratios, and ours"
+CLAIMED = "What was claimed, and what was measured"
+LOOKS = {
+    HOLDS: (style.INK, "o", False),
+    FAILS: (style.INK, "X", False),
+    CLOSE: (style.INK, "o", True),
+    ABSENT: (style.GREY, "o", True),
+}
+"""Outcome -> colour, marker, and whether it is hollow."""
+
+
+def _trials(tables: Tables, workloads: Iterable[tuple[str, ...]]) -> pd.DataFrame:
+    return tables.trials[tables.trials["workload"].isin([name for names in workloads for name in names])]
+
+
+# --- published ratios beside ours: machines differ, ratios compare ----------------------------------------
+
+
+@chart("published-ratios", notebook="published", needs=lambda tables: repeats(tables, 1))
+def beside_ours(tables: Tables) -> Chart:
+    """Return each published ratio of a Go and a Rust server, and ours with its interval, one row each."""
+    groups: dict[str, list[forest.ForestRow]] = {}
+    for load, row in _ratios(tables):
+        groups.setdefault(load, []).append(row)
+    if not any(row.marks for rows in groups.values() for row in rows):
+        reason = "This run has no load and pair of servers that a source compares."
+        return empty(BESIDE, "published ratios beside ours", reason)
+    trials = _trials(tables, CLOSED.values())
+    words = (
+        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five trials a side on. "
+        "The published numbers have no interval."
+    )
+    key = (
+        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, since a server was not the "
+        "limit in every trial."
+    )
+    caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
+    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", _describe_ratios)
+
+
+def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
+    """Yield load and row of each ratio that a source has of a Go and of a Rust server under the same load."""
+    keys = ["source", "scenario", "mode", "connections", "metric"]
+    for _, rows in read_published().groupby(keys, sort=False, dropna=False):
+        sides = [numbers(rows[rows["language"] == language]) for language in ("Go", "Rust")]
+        if not all(sides):
+            continue
+        (go, *_), (rust, *_) = sides
+        names = [standing_in(number.server, closed(tables, number.scenario)) for number in (go, rust)]
+        for one, other, (words, column) in product(names[0], names[1], METRICS[go.metric].items()):
+            yield _ratio(tables, {one: go, other: rust}, words, column)
+
+
+def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str) -> tuple[str, forest.ForestRow]:
+    """Return load and row of two servers of ours, each with the published number that it stands for."""
+    cells = [counterpart(tables, number, server) for server, number in published.items()]
+    go, rust = published.values()
+    said, names, quantity = go.value / rust.value, "/".join(published), words.removesuffix(" here")
+    size = int(go.connections)
+    # The matrix has one quantity at many numbers of connections, the other loads many at one number of users.
+    if go.scenario == "count":
+        load = f"count, {MODES.get(go.mode, go.mode)}: {quantity}"
+        label = f"{names}, {captions.plural(size, 'connection')}"
+    else:
+        users = next((int(sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
+        load = f"{go.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
+        label = f"{names}: {quantity}"
+    samples = [each.sample(column) for each in cells]
+    middle = samples[0].median / samples[1].median
+    if not math.isfinite(middle):
+        return load, forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
+    found = ratio(*samples)
+    low, high = (found.low, found.high) if found else (math.nan, math.nan)
+    # CPU is the server's, whatever was the limit.
+    solid = column.startswith("server_cpu") or all(server_bound(each.sealed) for each in cells)
+    mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
+    here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
+    return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
+
+
+def _describe_ratios(chart: Chart) -> str:
+    known = chart.frame.dropna(subset="y")
+    head = (
+        f"Forest plot on a logarithmic axis: {len(chart.frame)} published ratios of a Go to a Rust server, "
+        f"{len(known)} of them with ours beside it, {known['solid'].sum()} of which are the servers' own."
+    )
+    texts = [f"{row.panel}, {row.server}: published {row.other:.2f}, here {row.y:.2f}." for row in known.itertuples()]
+    return fit(head, [Form(texts, "ratio")])
+
+
+# --- the claims -------------------------------------------------------------------------------------------
+
+
+@chart("published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST))
+def claimed_and_measured(tables: Tables) -> Chart:
+    """Return the comparisons behind each claim that gave a ratio, over the range in which the claim holds."""
+    judged = [each for each in judge_all(tables) if each.ratios and each.claim.range_words]
+    groups = {
+        f"{outcome[0].upper()}{outcome[1:]}": rows
+        for outcome in OUTCOMES
+        if (rows := [_claim(each) for each in judged if each.found.outcome == outcome])
+    }
+    if not groups:
+        reason = f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
+        return empty(CLAIMED, "what was claimed and measured", reason)
+    words = "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's correction."
+    key = (
+        "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
+        "Cross: it does not. Hollow: too close to the border. Hollow and grey: the ratio is not the servers'."
+    )
+    caption = captions.caption(tables, _trials(tables, (*CLOSED.values(), *OPEN.values())), words)
+    return forest.forest(CLAIMED, caption, key, groups, "ratio", lambda _: _describe_claims(judged))
+
+
+def _claim(judged: Judged) -> forest.ForestRow:
+    marks = []
+    for part in judged.found.parts:
+        if part.ratio is not None:
+            color, marker, hollow = LOOKS[part.outcome]
+            marks.append(forest.Mark(part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow))
+    claim = judged.claim
+    compared = f"{marks[0].ratio:.2f}" if len(marks) == 1 else captions.plural(len(marks), "comparison")
+    note = f"claimed {claim.range_words}\n{compared}"
+    return forest.ForestRow(claim.short, note, tuple(marks), band=(claim.at_least, claim.at_most))
+
+
+def _describe_claims(judged: list[Judged]) -> str:
+    parts = [(each, part, part.ratio) for each in judged for part in each.found.parts if part.ratio is not None]
+    counts = Counter(part.outcome for _, part, _ in parts)
+    said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
+    head = f"Forest plot of {len(parts)} ratios with intervals, each over the range that was claimed: {said}."
+    texts = [
+        f"{part.words}: {ratio.ratio:.2f}, claimed {each.claim.range_words}: {part.outcome}."
+        for each, part, ratio in parts
+    ]
+    return fit(head, [Form(texts, "ratio")])

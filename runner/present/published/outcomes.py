@@ -1,0 +1,69 @@
+"""How a published claim comes out in a run, and the comparisons behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.present.answers.ranking_text import times
+from runner.present.statistics.inference import Ratio
+
+OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", "not in this run"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison that a claim needs, with the loads that it was measured under.
+
+    `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite where only a bound is known. None
+    where there are too few trials. `p_holds` and `p_fails` are the p-values of "it does not agree with the claim" and
+    of "it does". `why` is a reason of a few words, which other parts may share; `numbers` are its evidence.
+    """
+
+    words: str
+    loads: tuple[str, ...] = ()
+    values: str = ""
+    ratio: Ratio | None = None
+    outcome: str = ABSENT
+    why: str = ""
+    numbers: str = ""
+    p_holds: float = 1.0
+    p_fails: float = 1.0
+
+    @property
+    def ratio_words(self) -> str:
+        """The ratio with its interval, or the bound; empty where there is none."""
+        if self.ratio is None:
+            return ""
+        if self.ratio.low == 0:
+            return f"at most ×{self.ratio.ratio:.3g} [to {self.ratio.high:.3g}]"
+        if self.ratio.high == math.inf:
+            return f"at least ×{self.ratio.ratio:.3g} [from {self.ratio.low:.3g}]"
+        return times(self.ratio)
+
+    @property
+    def sentence(self) -> str:
+        """The whole of it: values, ratio with its interval, outcome and why."""
+        seen = "; ".join(part for part in (self.values, self.ratio_words) if part)
+        why = f"{self.why} ({self.numbers})" if self.numbers else self.why
+        return f"{self.words}: {f'{seen}. ' if seen else ''}{self.outcome[0].upper()}{self.outcome[1:]}: {why}."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a claim comes out: one of `OUTCOMES`, why, the comparisons behind it, and what else was seen."""
+
+    outcome: str
+    why: str
+    parts: tuple[Part, ...] = ()
+    seen: tuple[str, ...] = ()
+
+
+def count_words(outcomes: Sequence[str]) -> str:
+    """Say how many claims came out how: `Of 28 published claims 12 hold here, 9 do not, ...`."""
+    hold, fail, close, absent = (outcomes.count(outcome) for outcome in OUTCOMES)
+    return (
+        f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} do{'es' * (fail == 1)} not, "
+        f"{close} {'is' if close == 1 else 'are'} too close to tell, and {absent} cannot be judged from this run."
+    )
