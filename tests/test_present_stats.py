@@ -121,7 +121,7 @@ HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 
 
 def finding(tables: Tables, load: str = HUNDRED, quantity: str = "requests/s") -> str:
-    return next(text for text in summary.answer(tables).findings if text.startswith(f"{load}: {quantity}"))
+    return next(text for text in summary.findings(tables) if text.startswith(f"{load}: {quantity}"))
 
 
 def with_rates(tables: Tables, server: str, rates: list[float], load: str = HUNDRED) -> Tables:
@@ -148,7 +148,7 @@ AXUM = 78_000 * np.arange(0.98, 1.09, 0.02)
 def test_blocks_that_the_servers_share_do_not_hide_a_difference(six: Tables) -> None:
     """Both range over 10 %, but axum wins each block by 1 %."""
     near = with_rates(six, "gin", list(AXUM * 0.99))
-    assert summary.answer(near).findings[0].startswith("How to read an order")
+    assert summary.findings(near)[0].startswith("How to read an order")
     assert "axum 80,340 > gin 79,537 (×0.990 [0.990–0.990])" in finding(near)
     elsewhere = near.trials["block"] + 100 * (near.trials["server"] == "gin")
     assert "axum 80,340 ≈ gin 79,537" in finding(changed(near, near.trials.assign(block=elsewhere)))
@@ -184,9 +184,9 @@ def test_fewer_than_five_trials_are_values_and_no_ranking(tables: Tables, six: T
         f"{HUNDRED}: requests/s where the server was the limit, not enough trials for a ranking: "
         "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx (generator-bound 3 of 3)."
     )
-    text = " ".join(summary.answer(tables).findings)
+    text = " ".join(summary.findings(tables))
     assert " > " not in text and " < " not in text and "≈" not in text and "×" not in text
-    assert any("not enough trials for an interval or a ranking" in w for w in summary.answer(tables).warnings)
+    assert any("not enough trials for an interval or a ranking" in w for w in summary.warnings_of(tables))
     late = six.trials["server"].eq("gin") & six.trials["block"].gt(4)
     some = changed(six, six.trials.assign(status=six.trials["status"].mask(late, "failed")))
     cpu = finding(some, quantity="CPU ms per request")
@@ -212,7 +212,7 @@ def test_two_labels_of_one_server_are_the_noise_floor(six: Tables) -> None:
 def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
     load = tables.trials["workload"] == "experiments"
     failed = changed(tables, tables.trials.assign(status=tables.trials["status"].mask(load, "failed")))
-    text = summary.answer(failed).findings[0]
+    text = summary.findings(failed)[0]
     assert text == (
         "experiments, N = 3000: no number, since no trial was sealed: axum (4 failed); gin, nginx (3 failed)."
     )
@@ -220,12 +220,12 @@ def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
 
 def test_single_trials_rank_nobody(tmp_path: Path) -> None:
     single = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
-    text = " ".join(summary.answer(single).findings)
+    text = " ".join(summary.findings(single))
     assert " > " not in text and " < " not in text and "≈" not in text
 
 
 def test_response_times_are_compared_only_where_offered(tables: Tables) -> None:
-    assert any("Response times are not ranked" in text for text in summary.answer(tables).findings)
+    assert any("Response times are not ranked" in text for text in summary.findings(tables))
     load = tables.trials["workload"] == "experiments"
     offered = changed(
         tables,
@@ -234,16 +234,14 @@ def test_response_times_are_compared_only_where_offered(tables: Tables) -> None:
             load_model=tables.trials["load_model"].mask(load, "open"),
         ),
     )
-    assert any(
-        text.startswith("Response times may be compared on: experiments") for text in summary.answer(offered).findings
-    )
+    assert any(text.startswith("Response times may be compared on: experiments") for text in summary.findings(offered))
 
 
 def test_the_steps_of_a_search_are_no_load_of_the_summary(six: Tables) -> None:
     search = six.trials["load"] == HUNDRED
     trials = six.trials.assign(objective=six.trials["objective"].mask(search, "p99 <= 10 ms"))
     assert HUNDRED not in set(summary.summarize(changed(six, trials))["load"])
-    assert not any(text.startswith(HUNDRED) for text in summary.answer(changed(six, trials)).findings)
+    assert not any(text.startswith(HUNDRED) for text in summary.findings(changed(six, trials)))
 
 
 def test_response_times_are_ranked_where_every_trial_was_offered(six: Tables) -> None:
@@ -256,7 +254,7 @@ def test_response_times_are_ranked_where_every_trial_was_offered(six: Tables) ->
     assert p50.count(" < ") == 2 and "nginx" in p50.split(" < ")[0] and "gin" in p50.split(" < ")[2]
     assert "(×1.250 [1.250–1.250])" in p99  # nginx is 1.25 times as fast as axum
     few = changed(six, trials.assign(requests=9_999.0))
-    assert not any("p99, ms" in text for text in summary.answer(few).findings)
+    assert not any("p99, ms" in text for text in summary.findings(few))
 
 
 def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six: Tables) -> None:
@@ -264,24 +262,24 @@ def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six: Tables) -> 
     steady = six.trials.groupby("load")["rps"].transform("mean") * rng.lognormal(0, 0.02, len(six.trials))
     slower = steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
     calm, drifting = changed(six, six.trials.assign(rps=steady)), changed(six, six.trials.assign(rps=slower))
-    assert not any("drift" in warning for warning in summary.answer(calm).warnings)
-    said = next(warning for warning in summary.answer(drifting).warnings if "drift" in warning)
+    assert not any("drift" in warning for warning in summary.warnings_of(calm))
+    said = next(warning for warning in summary.warnings_of(drifting) if "drift" in warning)
     assert said.startswith("The run drifted: later trials were slower (Spearman's rho")
 
 
 def test_how_sure_p99_is_depends_on_the_shortest_trial(six: Tables) -> None:
     enough = changed(six, six.trials.assign(requests=262_742.0))
-    assert not any("How sure p99 is" in text for text in summary.answer(enough).findings)
+    assert not any("How sure p99 is" in text for text in summary.findings(enough))
     few = changed(six, six.trials.assign(requests=10_000.0))
-    text = next(text for text in summary.answer(few).findings if "How sure p99 is" in text)
+    text = next(text for text in summary.findings(few) if "How sure p99 is" in text)
     assert "10,000 requests" in text and "off by 26 % of its 1 %" in text and "262,742" in text
 
 
 def test_engine_fallback_is_the_first_warning(tables: Tables) -> None:
-    first = summary.answer(tables).warnings[0]
+    first = summary.warnings_of(tables)[0]
     assert first.startswith("Not in containers") and "no Docker engine answered" in first
     docker = changed(tables, tables.trials, engine="docker")
-    assert not any("containers" in warning for warning in summary.answer(docker).warnings)
+    assert not any("containers" in warning for warning in summary.warnings_of(docker))
 
 
 def test_rows_for_a_terminal_are_texts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from synthetic_rates import PROBE_MS, USERS
 
 from runner.limits import Limit
 from runner.model import LabError
-from runner.present.answers import evidence, little
+from runner.present.answers import evidence
 from runner.present.case import Case, choose, probed
 from runner.present.chart import charts, draw
 from runner.present.figures import clients
@@ -100,7 +100,7 @@ def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named(tmp_
     assert choose(tables) is None
     found = chosen(tables, "reference-rates-r500-b1")
     assert set(found.peers["server"]) == {"reference"}
-    assert "This load is open" in little.words(found)
+    assert "This load is open" in evidence.law_words(found)
     assert "requests not sent in time" in set(evidence.evidence_table(found)["evidence"])
     assert "experiments" not in evidence.trial_words(found) and "500 requests/s offered" in evidence.trial_words(found)
 
@@ -156,20 +156,20 @@ def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) ->
 @pytest.mark.parametrize("server", synthetic_rates.FACTOR)
 def test_users_by_rate_are_the_mean_whatever_the_server(tables: Tables, server: str) -> None:
     found = chosen(tables, f"{server}-experiments-vus3000-b1")
-    of = little.little(found.row, tables.throughput)
+    of = evidence.little(found.row, tables.throughput)
     assert of is not None and of.users == USERS
     assert of.rate_rps == pytest.approx(9000 * synthetic_rates.FACTOR[server], rel=0.01)
     assert of.expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
-    said = little.words(found)
+    said = evidence.law_words(found)
     assert f"{USERS:,} / {of.rate_rps:,.0f} s = {number(of.expected_ms)} ms" in said
     assert f"Measured: {number(found.row['iteration_mean_ms'])} ms" in said
     assert f"(counted: {number(USERS - 4)} on the average)" in said
 
 
 def test_a_load_without_a_steady_part_or_timeline_has_no_law(case: Case) -> None:
-    assert "too short" in little.words(with_row(case, iteration_mean_ms=29_000.0))
+    assert "too short" in evidence.law_words(with_row(case, iteration_mean_ms=29_000.0))
     nothing = replace(case, tables=replace(case.tables, throughput=case.tables.throughput.iloc[:0]))
-    assert "too short" in little.words(nothing)
+    assert "too short" in evidence.law_words(nothing)
 
 
 # --- CPU and the verdict ----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
     assert evidence.probe_saw(found) == evidence.NO_PROBE
     assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
     assert "probe's p50, ms" not in evidence.servers_table(found).columns
-    assert "Measured: " in little.words(found) and "counted" not in little.words(found)
+    assert "Measured: " in evidence.law_words(found) and "counted" not in evidence.law_words(found)
     figure = draw(clients.two_clients(found))
     assert "There was no probe" in words(figure) and "another client" not in words(figure)
     assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
-from runner.present.answers.little import little
+from runner.present.answers.ranking_text import median_words
 from runner.present.case import Case
-from runner.present.look import captions, style
-from runner.present.statistics.stats import carried_quantile, spread
+from runner.present.figures.seconds import FINE_S
+from runner.present.look import captions
+from runner.present.look.style import number
+from runner.present.statistics.stats import carried_quantile
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."
 NOTHING = "This run has no sealed trial of a closed load by k6, which is what this page is about."
@@ -23,6 +27,8 @@ TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
 TICKS_PCT = 20.0
 """Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
+SETTLED = 0.1
+"""Share of a load that is left out at its beginning: users begin one after the other."""
 
 
 # --- what the clients said --------------------------------------------------------------------------------
@@ -35,59 +41,107 @@ def trial_words(case: Case) -> str:
     return f"Trial {case.trial_id}: {case.row['server']}, {case.row['workload']}, {heading}."
 
 
-def generator_said(case: Case) -> str:
-    """Say what the generator reports, as it would be published."""
-    parts = [
-        f"{share} took longer than {style.number(_generator_ms(case, name))} ms"
-        for name, share in PERCENTILES.items()
-        if math.isfinite(_generator_ms(case, name))
-    ]
-    return f"{case.tool} says: {style.number(case.row['rps'])} requests/s; of the requests {', '.join(parts)}."
-
-
 def _generator_ms(case: Case, name: str) -> float:
     """Return a percentile of the generator's; NaN where the trial has too few requests beyond it."""
     carried = carried_quantile(case.row["requests"]) >= float(name[1:]) / 100
     return float(case.row[f"latency_{name}_ms"]) if carried else math.nan
 
 
+def generator_said(case: Case) -> str:
+    """Say what the generator reports, as it would be published."""
+    known = {share: ms for name, share in PERCENTILES.items() if math.isfinite(ms := _generator_ms(case, name))}
+    parts = ", ".join(f"{share} took longer than {number(ms)} ms" for share, ms in known.items())
+    return f"{case.tool} says: {number(case.row['rps'])} requests/s; of the requests {parts}."
+
+
 def probe_saw(case: Case) -> str:
-    """Say what the probe saw in the same seconds, or that there was none."""
-    ours, probes = float(case.row["latency_p50_ms"]), float(case.row["probe_p50_ms"])
+    """Say what the probe saw in the same seconds, or that there was none; and how much of k6's time it was spared."""
+    row, tool = case.row, case.tool
+    ours, probes, seconds = float(row["latency_p50_ms"]), float(row["probe_p50_ms"]), row["duration_s"]
     if not math.isfinite(probes):
         return NO_PROBE
-    sent, failed = case.row["probe_requests"], case.row["probe_failed"]
-    rate = sent / case.row["duration_s"]
-    return (
-        f"In the same {case.row['duration_s']:.1f} s another client, the probe, sent the same server {sent:,.0f} of "
-        f"the same requests, {style.number(rate)} a second ({failed:,.0f} failed). One in two took longer than "
-        f"{style.number(probes)} ms: {_beside(ours, probes, case.tool)}"
-    )
-
-
-def _beside(ours_ms: float, probes_ms: float, tool: str) -> str:
-    """Say what the generator's median is beside the probe's, and how much of it the probe was spared."""
-    times = ours_ms / probes_ms
-    if times < 1:
-        return (
-            f"{tool}'s median is {style.number(times)} times that, so the probe waited longer than {tool}'s requests."
+    times = f"{tool}'s median is {number(ours / probes)} times that"
+    if ours < probes:
+        beside = f"{times}, so the probe waited longer than {tool}'s requests."
+    elif ours < TWICE * probes:
+        beside = f"{times}."
+    else:
+        beside = (
+            f"{times}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get an answer from "
+            "this server at that moment."
         )
-    said = f"{tool}'s median is {style.number(times)} times that."
-    if times < TWICE:
-        return said
-    spared = f"all but {style.number(probes_ms)} ms were not needed to get an answer from this server at that moment"
-    return f"{said} Of {tool}'s {style.number(ours_ms)} ms {spared}."
+    return (
+        f"In the same {seconds:.1f} s another client, the probe, sent the same server {row['probe_requests']:,.0f} of "
+        f"the same requests, {number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
+        f"One in two took longer than {number(probes)} ms: {beside}"
+    )
 
 
 def percentile_table(case: Case) -> pd.DataFrame:
     """Return the percentiles of generator and probe beside each other, as texts; of the generator without a probe."""
-    rows = []
-    for name in PERCENTILES:
-        ours, probes = _generator_ms(case, name), float(case.row[f"probe_{name}_ms"])
-        beside = {"probe, ms": style.number(probes), "times": style.number(ours / probes)}
-        row = {"percentile": name, f"{case.tool}, ms": style.number(ours)}
-        rows.append(row | (beside if math.isfinite(case.row["probe_p50_ms"]) else {}))
-    return pd.DataFrame(rows)
+    ours = pd.Series({name: _generator_ms(case, name) for name in PERCENTILES})
+    probes = pd.Series({name: float(case.row[f"probe_{name}_ms"]) for name in PERCENTILES})
+    columns = {"percentile": ours.index, f"{case.tool}, ms": ours.map(number)}
+    if math.isfinite(case.row["probe_p50_ms"]):
+        columns |= {"probe, ms": probes.map(number), "times": (ours / probes).map(number)}
+    return pd.DataFrame(columns).reset_index(drop=True)
+
+
+# --- Little's law -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Little:
+    """A closed loop's steady part: its users, the rate counted in it, and the measured mean time of a request.
+
+    Users and rate alone give the mean response time, whatever the server does: L = lambda W (J. D. C. Little, A Proof
+    for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time N users have N requests
+    under way, so that W = N / X at a rate of X.
+    """
+
+    users: float
+    rate_rps: float
+    mean_ms: float
+
+    @property
+    def expected_ms(self) -> float:
+        """The mean time that users and rate leave: N / X."""
+        return 1000 * self.users / self.rate_rps
+
+
+def little(row: Mapping[Any, Any], throughput: pd.DataFrame) -> Little | None:
+    """Return what the law relates in a trial; None for an open load, or one without a timeline or a steady part.
+
+    The rate is counted from a tenth of the load on until one mean iteration before its end, when users begin to run out
+    of iterations. The mean is that of the iterations; of the requests, where a run does not have it.
+    """
+    mean_ms = float(row["iteration_mean_ms"] if math.isfinite(row["iteration_mean_ms"]) else row["latency_mean_ms"])
+    if row["load_model"] == "open" or not math.isfinite(row["vus"]) or not math.isfinite(mean_ms):
+        return None
+    begin, end = SETTLED * row["duration_s"], row["duration_s"] - mean_ms / 1000
+    middle = throughput["t_s"] + FINE_S / 2
+    within = throughput["trial_id"].eq(row["trial_id"]) & (middle > begin) & (middle < end)
+    seconds, requests = FINE_S * int(within.sum()), float(throughput.loc[within, "requests"].sum())
+    return Little(float(row["vus"]), requests / seconds, mean_ms) if requests else None
+
+
+def law_words(case: Case) -> str:
+    """Say what users and rate alone make of the mean response time, and how that compares with the measured one."""
+    if case.row["load_model"] == "open":
+        return "This load is open: requests are sent on a schedule, so that how many are under way is not given."
+    law = little(case.row, case.tables.throughput)
+    if law is None:
+        return "This trial is too short, or its tool keeps no timeline: there is no steady part to apply the law to."
+    apart = 100 * (law.expected_ms / law.mean_ms - 1)
+    under_way = case.row["in_flight_mean"]
+    counted = f" (counted: {number(under_way)} on the average)" if math.isfinite(under_way) else ""
+    return (
+        f"{law.users:,.0f} users without think time always have {law.users:,.0f} requests under way{counted}. At "
+        f"{law.rate_rps:,.0f} requests/s each must take {law.users:,.0f} / {law.rate_rps:,.0f} s = "
+        f"{number(law.expected_ms)} ms on the average, wherever it spends them. Measured: {number(law.mean_ms)} ms; "
+        f"the two differ by {apart:+.1f} %. So this mean is the rate in another unit, and would be the same with any "
+        "server at this rate."
+    )
 
 
 # --- CPU --------------------------------------------------------------------------------------------------
@@ -95,11 +149,10 @@ def percentile_table(case: Case) -> pd.DataFrame:
 
 def cpu_words(case: Case) -> str:
     """Say how much of its CPUs each side used."""
-    parts = []
-    for subject in ("server", "generator"):
-        used, has = float(case.row[f"{subject}_cpu_mean_pct"]), case.given(subject)
-        if math.isfinite(used) and math.isfinite(has):
-            parts.append(f"the {subject} used {used / has:.0%} of the CPU that it was given".replace("%", " %"))
+    used = {side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side) for side in ("server", "generator")}
+    parts = [
+        f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in used.items() if math.isfinite(pct)
+    ]
     return f"Over the load {' and '.join(parts)}." if parts else "CPU use beside what was given is not known."
 
 
@@ -109,38 +162,28 @@ def servers_table(case: Case) -> pd.DataFrame:
     What no trial knows has no column.
     """
     rows = []
-    for server, own in case.peers.groupby("server", sort=True):
-        laws = [little({str(k): v for k, v in row.items()}, case.tables.throughput) for row in own.to_dict("records")]
-        known = [law for law in laws if law is not None]
-        rows.append(
-            {
-                "server": str(server),
-                "trials": str(len(own)),
-                "requests/s, steady": _middle([law.rate_rps for law in known]),
-                "users / rate, ms": _middle([law.expected_ms for law in known]),
-                f"{case.tool}'s mean, ms": _middle(own["iteration_mean_ms"].fillna(own["latency_mean_ms"])),
-                "probe's p50, ms": _middle(own["probe_p50_ms"]),
-                "CPU ms per request": _middle(own["server_cpu_ms_per_request"]),
-            }
-        )
+    for server, trials in case.peers.groupby("server", sort=True):
+        laws = [law for row in trials.to_dict("records") if (law := little(row, case.tables.throughput))]
+        values: dict[str, Iterable[float]] = {
+            "requests/s, steady": [law.rate_rps for law in laws],
+            "users / rate, ms": [law.expected_ms for law in laws],
+            f"{case.tool}'s mean, ms": trials["iteration_mean_ms"].fillna(trials["latency_mean_ms"]),
+            "probe's p50, ms": trials["probe_p50_ms"],
+            "CPU ms per request": trials["server_cpu_ms_per_request"],
+        }
+        medians = {heading: median_words(column) for heading, column in values.items()}
+        rows.append({"server": str(server), "trials": str(len(trials)), **medians})
     table = pd.DataFrame(rows)
-    return table[[name for name in table.columns if set(table[name]) != {style.number(math.nan)}]]
-
-
-def _middle(values: Iterable[float]) -> str:
-    found = spread(values)
-    if found.n < 2:
-        return style.number(found.median)
-    return f"{style.number(found.median)} ({style.number(found.low)}–{style.number(found.high)})"
+    return table[[name for name in table.columns if set(table[name]) != {number(math.nan)}]]
 
 
 def price_words(case: Case) -> str:
     """Say what a request costs each server of the run under this load, in CPU time."""
     table = summary.summarize(case.tables)
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
-    said = summary.cpu_order(case.tables, case.row["load"], rows)
-    cost = style.number(case.row["server_cpu_ms_per_request"])
-    return said or f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
+    cost = number(case.row["server_cpu_ms_per_request"])
+    alone = f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
+    return summary.cpu_order(case.tables, rows) or alone
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
@@ -150,20 +193,6 @@ def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
     verdict, reason = str(case.row["verdict"]), str(case.row["verdict_reason"])
     return f"Verdict: {verdict}: {Limit.of(verdict, reason).meaning}. Reason: {reason or 'not recorded'}."
-
-
-def evidence_table(case: Case) -> pd.DataFrame:
-    """Return what a verdict weighs, as texts: name, value, what it says; what a run does not know is left out."""
-    rows = [
-        *(_used(case, subject) for subject in ("server", "generator", "database")),
-        *(_wait(case, name) for name in ("p50", "p95", "p99")),
-        *(_weighed(case, name) for name in ("server_throttled_pct", "host_steal_pct", "others_cpu_mean_pct")),
-        _ceiling(case),
-        _weighed(case, "dropped") if case.row["load_model"] == "open" else None,
-        *(_weighed(case, name) for name in ("pool_exhausted_pct", "probe_cpu_mean_pct")),
-    ]
-    known = [each for each in rows if each is not None]
-    return pd.DataFrame(known, columns=["evidence", "value", "what it says"])
 
 
 LACKED = "the run did not have that much"
@@ -185,38 +214,32 @@ WEIGHED = {
 """Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other."""
 
 
-def _weighed(case: Case, column: str) -> tuple[str, str, str] | None:
-    name, unit, limit, below, beyond = WEIGHED[column]
-    value = float(case.row[column])
-    if not math.isfinite(value):
-        return None
-    return name, f"{style.number(value)} {unit}".strip(), below if value == 0 or value < limit else beyond
-
-
-def _used(case: Case, subject: str) -> tuple[str, str, str] | None:
-    used, has = float(case.row[f"{subject}_cpu_mean_pct"]), case.given(subject)
-    if not math.isfinite(used) or not math.isfinite(has):
-        return None
-    peak = float(case.row.get(f"{subject}_cpu_peak_1s_pct", math.nan))
-    most = f", {style.number(peak)} % over its busiest second" if math.isfinite(peak) else ""
-    left = max(0.0, 100 - 100 * used / has)
-    return f"CPU of the {subject}", f"{style.number(used)} % of {has:.0f} %{most}", f"{left:.0f} % of its CPU was left"
-
-
-def _wait(case: Case, name: str) -> tuple[str, str, str] | None:
-    ours, probes = float(case.row[f"latency_{name}_ms"]), float(case.row[f"probe_{name}_ms"])
-    if not math.isfinite(ours) or not math.isfinite(probes):
-        return None
-    value = f"{style.number(ours)} ms to {case.tool}, {style.number(probes)} ms to the probe"
-    if ours <= probes:
-        return f"response time, {name}", value, "the probe waited as long, or longer"
-    return f"response time, {name}", value, f"{100 * (1 - probes / ours):.1f} % of it the probe did not see"
-
-
-def _ceiling(case: Case) -> tuple[str, str, str] | None:
-    ceiling = float(case.row["generator_ceiling_rps"])
-    if not math.isfinite(ceiling):
-        return None
-    share = 100 * float(case.row["rps"]) / ceiling
-    says = f"this load ran at {share:.0f} % of it"
-    return f"what {case.tool} reached against the fastest server", f"{style.number(ceiling)} requests/s", says
+def evidence_table(case: Case) -> pd.DataFrame:
+    """Return what a verdict weighs, as texts: name, value, what it says; what a run does not know is left out."""
+    row, tool = case.row, case.tool
+    found: list[tuple[str, str, str]] = []
+    for side in ("server", "generator", "database"):
+        used, given = float(row[f"{side}_cpu_mean_pct"]), case.given(side)
+        peak = float(row.get(f"{side}_cpu_peak_1s_pct", math.nan))
+        most = f", {number(peak)} % over its busiest second" if math.isfinite(peak) else ""
+        if math.isfinite(used / given):
+            left = max(0.0, 100 - 100 * used / given)
+            value = f"{number(used)} % of {given:.0f} %{most}"
+            found.append((f"CPU of the {side}", value, f"{left:.0f} % of its CPU was left"))
+    for name in PERCENTILES:
+        ours, probes = float(row[f"latency_{name}_ms"]), float(row[f"probe_{name}_ms"])
+        if math.isfinite(ours - probes):
+            longer = f"{100 * (1 - probes / ours):.1f} % of it the probe did not see"
+            says = longer if ours > probes else "the probe waited as long, or longer"
+            value = f"{number(ours)} ms to {tool}, {number(probes)} ms to the probe"
+            found.append((f"response time, {name}", value, says))
+    ceiling = float(row["generator_ceiling_rps"])
+    if math.isfinite(ceiling):
+        says = f"this load ran at {100 * float(row['rps']) / ceiling:.0f} % of it"
+        found.append((f"what {tool} reached against the fastest server", f"{number(ceiling)} requests/s", says))
+    for column, (name, unit, limit, below, beyond) in WEIGHED.items():
+        weighed = float(row[column])
+        if math.isfinite(weighed) and (column != "dropped" or row["load_model"] == "open"):
+            says = below if weighed == 0 or weighed < limit else beyond
+            found.append((name, f"{number(weighed)} {unit}".strip(), says))
+    return pd.DataFrame(found, columns=["evidence", "value", "what it says"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -42,50 +42,40 @@ def sentences(tables: Tables) -> tuple[str, ...]:
         _over_loads(known, RATE.column),
         _over_loads(known, COST.column),
         _response_times(tables, known),
-        *_objectives(tables),
+        *objectives.findings(tables),
         two_clients(tables),
     ]
-    return tuple(sentence for sentence in said if sentence)[:MOST] or (_alone(sealed),)
+    return tuple(filter(None, said))[:MOST] or (_alone(sealed),)
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each quantity that could not be compared on some loads, with the reasons."""
-    found = ratios.frame(tables)
-    said = _left_out(tables)
+    found, sealed = ratios.frame(tables), sealed_trials(tables.trials)
+    left_out, sessions = sealed.loc[disturbed(sealed), "session"].nunique(), set(sealed["session"]) - {""}
+    said = [
+        f"Left out of ratios, for all servers: {left_out} of {captions.plural(len(sessions), 'session')}, as the "
+        "hypervisor or other programs took so much CPU time that the limit is unknown."
+    ]
     for quantity in REPORTED:
         rows = found[found["quantity"] == quantity.column]
-        silent = rows[rows["why"] != ""]
-        if len(silent):
-            why = "; ".join(f"{reason} ({count})" for reason, count in Counter(silent["why"]).most_common())
-            pairs = f"{len(silent)} of {len(rows)} pairs of servers under a load"
-            said.append(f"No ratio of {quantity.noun} for {pairs}: {why}.")
-    return tuple(said)
-
-
-def _left_out(tables: Tables) -> list[str]:
-    sealed = sealed_trials(tables.trials)
-    out, every = (rows["session"].nunique() for rows in (sealed[disturbed(sealed)], sealed[sealed["session"].ne("")]))
-    if not out:
-        return []
-    why = "the hypervisor or other programs took so much CPU time that the limit is unknown"
-    return [f"Left out of ratios, for all servers: {out} of {captions.plural(every, 'session')}, as {why}."]
+        silent = rows.loc[rows["why"] != "", "why"]
+        why = "; ".join(f"{reason} ({count})" for reason, count in Counter(silent).most_common())
+        pairs = f"{len(silent)} of {len(rows)} pairs of servers under a load"
+        said += [f"No ratio of {quantity.noun} for {pairs}: {why}."] if why else []
+    return tuple(said if left_out else said[1:])
 
 
 def same_twice(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each server that ran under a second label: what differs between the two is noise."""
     said = []
     for label, server in tables.copies.items():
-        pairs = ratios.between(tables, label, server)
-        spread = ""
+        spread, pairs = "", ratios.between(tables, label, server)
         if pairs:
-            spread = f": their rates differed by {_range(pairs)} over {captions.plural(len(pairs), 'load')}"
+            low, high = f"{min(pairs):.2f}", f"{max(pairs):.2f}"
+            factor = f"a factor of {low}" if low == high else f"factors of {low} to {high}"
+            spread = f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
         said.append(f"{label} is {server} under a second label{spread}. What differs between them is noise.")
     return tuple(said)
-
-
-def _range(found: Sequence[float]) -> str:
-    low, high = (f"{end:.2f}" for end in (min(found), max(found)))
-    return f"a factor of {low}" if low == high else f"factors of {low} to {high}"
 
 
 # --- sentences --------------------------------------------------------------------------------------------
@@ -97,16 +87,15 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     if rates.empty:
         return ""
     counts = rates.groupby("load", sort=False)["server"].nunique()
-    candidates = [str(load) for load, count in counts.items() if count == counts.max()]
-    rows = {load: sealed[sealed["load"] == load].iloc[0].to_dict() for load in candidates}
-    load = min(candidates, key=lambda name: _strangeness(rows[name]))
-    pairs = rates[rates["load"] == load].to_dict("records")
-    first = pairs[0]
-    parts = [f"{first['base']} answers {_rounded(first['ours'])} requests/s"]
+    fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates("load")
+    row = min(fullest.to_dict("records"), key=_strangeness)
+    pairs = rates[rates["load"] == row["load"]].to_dict("records")
+    parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
-    said = f"{_place(rows[load])} {captions.joined(parts)}: "
-    said += captions.joined([f"{_times(pair, 'as many as')} {pair['server']}" for pair in pairs])
-    return f"{said} ({captions.plural(int(first['sessions']), _unit(sealed, load))})."
+    times = captions.joined([f"{_times(pair)} {pair['server']}" for pair in pairs])
+    of_load = sealed.loc[sealed["load"] == row["load"], "session"]
+    unit = "session" if of_load.astype(bool).all() else "trial"
+    return f"{_place(row)} {captions.joined(parts)}: {times} ({captions.plural(pairs[0]['sessions'], unit)})."
 
 
 def _strangeness(row: Row) -> tuple[bool, float]:
@@ -118,57 +107,46 @@ def _strangeness(row: Row) -> tuple[bool, float]:
 def _over_loads(known: pd.DataFrame, column: str) -> str:
     """Say from where to where each ratio goes over the loads; of many servers the median."""
     rows = known[(known["quantity"] == column) & (known["low"] > 0) & (known["high"] < math.inf)]
-    if rows["load"].nunique() < (2 if column == RATE.column else 1):
+    loads, rate = rows["load"].nunique(), column == RATE.column
+    if loads < (2 if rate else 1):
         return ""
     base = str(rows["base"].mode().iloc[0])
-    by_server = {str(server): own for server, own in rows[rows["base"] == base].groupby("server", sort=False)}
-    parts = [_spread_of(base, server, pairs, column) for server, pairs in by_server.items()]
-    if len(parts) > MOST_NAMED:
-        ordered = sorted(by_server, key=lambda server: float(by_server[server]["ratio"].median()))
-        parts = [f"{server} {by_server[server]['ratio'].median():.2f}" for server in ordered]
-        what = f"Requests/s of {base} beside the others'"
-        if column == COST.column:
-            what = f"CPU time per request beside {base}'s"
+    by_server = rows[rows["base"] == base].groupby("server", sort=False)
+    if len(by_server) > MOST_NAMED:
+        medians = by_server["ratio"].median().sort_values(kind="stable")
+        what = f"Requests/s of {base} beside the others'" if rate else f"CPU time per request beside {base}'s"
+        parts = [f"{server} {median:.2f}" for server, median in medians.items()]
         return f"{what}, medians over the loads: {captions.joined(parts)} times."
-    return f"{'Over all loads ' if rows['load'].nunique() > 1 else ''}{captions.joined(parts)}."
-
-
-def _spread_of(base: str, server: str, pairs: pd.DataFrame, column: str) -> str:
-    least, most = (pairs.loc[pairs["ratio"].agg(end)].to_dict() for end in ("idxmin", "idxmax"))
-    spread = ratios.words(least) if len(pairs) == 1 else f"{ratios.words(least)} to {ratios.words(most)}"
-    loads = captions.plural(len(pairs), "load")
-    if column == RATE.column:
-        return f"{base} did {spread} times {server}'s requests/s ({loads})"
-    return f"{server} took {spread} times {base}'s CPU time per request ({loads})"
+    parts = []
+    for server, pairs in by_server:
+        ends = pairs.loc[[pairs["ratio"].idxmin(), pairs["ratio"].idxmax()]].to_dict("records")
+        times, over = " to ".join(dict.fromkeys(map(ratios.words, ends))), captions.plural(len(pairs), "load")
+        if rate:
+            parts.append(f"{base} did {times} times {server}'s requests/s ({over})")
+        else:
+            parts.append(f"{server} took {times} times {base}'s CPU time per request ({over})")
+    return f"{'Over all loads ' if loads > 1 else ''}{captions.joined(parts)}."
 
 
 def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     """Say the response times at the highest rate that all kept."""
-    rows = known[known["quantity"] == HALF.column]
-    if rows.empty:
+    rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
+    half, most = (known[known["quantity"] == quantity.column] for quantity in (HALF, MOST_OF_ALL))
+    if half.empty:
         return ""
-    trials = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
-    load = max(dict.fromkeys(rows["load"]), key=lambda name: float(trials[name]))
-    pairs = rows[rows["load"] == load].to_dict("records")
-    values = [f"{pairs[0]['base']} {number(pairs[0]['ours'])} ms"]
-    values += [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
-    tail = known[(known["quantity"] == MOST_OF_ALL.column) & (known["load"] == load)].to_dict("records")
-    said = f"At {trials[load]:,.0f} requests/s, which all keep, one in two requests takes {captions.joined(values)}"
-    if tail:
-        slow = [f"{tail[0]['base']} {number(tail[0]['ours'])} ms"]
-        slow += [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in tail]
-        said += f"; one in 100 takes longer than {captions.joined(slow)}"
-    return f"{said}."
+    load = max(half["load"].unique(), key=lambda name: float(rates[name]))
+    said = (
+        f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes "
+        f"{_times_in_ms(half[half['load'] == load])}"
+    )
+    tail = most[most["load"] == load]
+    return f"{said}; one in 100 takes longer than {_times_in_ms(tail)}." if len(tail) else f"{said}."
 
 
-def _objectives(tables: Tables) -> list[str]:
-    """Say to which rate each server keeps an objective."""
-    said = []
-    for search, rows in objectives.answers(tables).groupby("search", sort=False):
-        ordered = sorted(rows.to_dict("records"), key=lambda row: (-row["kept_rps"], row["server"]))
-        kept = [f"{row['server']} {objectives.words(row)}" for row in ordered]
-        said.append(f"{search} is kept up to: {'; '.join(kept)}.")
-    return said
+def _times_in_ms(rows: pd.DataFrame) -> str:
+    pairs = rows.to_dict("records")
+    values = [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
+    return captions.joined([f"{pairs[0]['base']} {number(pairs[0]['ours'])} ms", *values])
 
 
 def two_clients(tables: Tables) -> str:
@@ -193,9 +171,6 @@ def _alone(sealed: pd.DataFrame) -> str:
     return f"{_place(row)} {row['server']} answers {_rounded(row['rps'])} requests/s ({limit.why_not})."
 
 
-# --- words ------------------------------------------------------------------------------------------------
-
-
 def _place(row: Row) -> str:
     """Return under which load: `On half a core, at 100 kept connections,`."""
     share = SHARES.get(float(row["share"]), f"{row['share']:g} of a core")
@@ -209,18 +184,13 @@ def _place(row: Row) -> str:
     return f"On {share}, with {size} ({row['workload']}),"
 
 
-def _unit(sealed: pd.DataFrame, load: str) -> str:
-    return "session" if sealed.loc[sealed["load"] == load, "session"].astype(bool).all() else "trial"
-
-
-def _times(pair: Row, than: str) -> str:
+def _times(pair: Row) -> str:
     """Return `2.15 times as many as [2.05–2.26]`, and of a bound what it says."""
     if 0 < pair["low"] <= 1 <= pair["high"] < math.inf:
         return f"no difference is shown ({ratios.words(pair)}) from"
-    return f"{ratios.words(pair)} times {than}"
+    return f"{ratios.words(pair)} times as many as"
 
 
 def _rounded(value: float) -> str:
     """Return a rate with three digits: 40,731 is 40,700."""
-    digits = 2 - math.floor(math.log10(value))
-    return f"{round(value, digits):,.0f}"
+    return f"{float(f'{value:.3g}'):,.0f}"

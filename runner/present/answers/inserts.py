@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 import pandas as pd
 
 from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
-from runner.present.answers.caveats import warnings_of
-from runner.present.answers.ranking_text import NOTHING, READING, percent
-from runner.present.answers.summary import RunAnswer
+from runner.present.answers.ranking_text import NOTHING, percent
+from runner.present.chart.value import ServerLoad, cells
 from runner.present.figures.ramp import sweeps
 from runner.present.figures.seconds import kept_rps
-from runner.present.frames import Tables, is_sealed, limit_words, limits_of, sealed_trials
-from runner.present.look import captions, style
-from runner.present.look.palette import identities
+from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
+from runner.present.look import captions
+from runner.present.look.style import number
 from runner.present.statistics.inference import FEWEST, Sample
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread
@@ -24,185 +25,118 @@ from runner.present.statistics.stats import spread
 NO_DATABASE = "This run has no workload with a database behind its servers: there is nothing to show here."
 MOSTLY_PCT = 50.0
 """A pool counts as exhausted where every connection was in use in this share of the samples."""
+COLUMNS = {
+    "server CPU, %": "cpu_pct",
+    "database CPU, %": "database_cpu_pct",
+    "most in use": "pool_in_use",
+    "rows": "rows",
+}
+"""Heading -> column of the summary that loads with a database have beside the others."""
 
 
-def answer(tables: Tables) -> RunAnswer:
-    """Return warnings and findings about a run's inserts as sentences, all computed."""
-    whole = summary.summarize(tables)
-    table = whole[whole["pool_size"].notna() & (whole["tier"] != CALIBRATION)]
-    sealed = tables.trials[tables.trials["pool_size"].notna() & is_sealed(tables.trials)]
-    sealed = sealed[sealed["tier"] != CALIBRATION]
+def findings(tables: Tables) -> tuple[str, ...]:
+    """Return findings about a run's inserts as sentences, all computed."""
+    table, trials = _stored(summary.summarize(tables)), _stored(tables.trials)
+    table, trials = (rows[rows["tier"] != CALIBRATION] for rows in (table, trials))
+    sealed = sealed_trials(trials)
     if sealed.empty:
-        left = captions.plural(int(table["left_out"].sum()), "trial")
-        return RunAnswer(tuple(warnings_of(tables, table)), (f"No number: {left} failed or stopped early.",))
-    findings = [
-        *_most(tables, table[table["load_model"] == "closed"]),
-        _limits(sealed),
-        *_ramps(tables),
-        *_cpu(tables, table),
-        *_pools(tables, table),
-        _database(table),
-        captions.rows_equal_answers(sealed),
-        " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
-    ]
-    findings = [READING if any("×" in finding for finding in findings) else "", *findings]
-    return RunAnswer(tuple(warnings_of(tables, whole)), tuple(finding for finding in findings if finding))
+        return (f"No number: {captions.plural(int(table['left_out'].sum()), 'trial')} failed or stopped early.",)
+    limits = limits_of(sealed).value_counts()
+    counts = ", ".join(f"{limit.noun} in {limits[limit]}" for limit in Limit if limit in limits)
+    ramps = groupby(cells(tables, tables.ramps(database=True)), attrgetter("panel"))
+    sizes = groupby(cells(tables, sweeps(tables), "loop"), attrgetter("panel"))
+    is_open = table["load_model"] == "open"
+    by_load = table[is_open if is_open.any() else ~is_open].groupby("load", sort=False)
+    return summary.with_reading(
+        [
+            *_most(tables, table[~is_open], sealed),
+            f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {counts}.",
+            *(_ramp(load, list(servers), tables) for load, servers in ramps),
+            *(summary.cpu_order(tables, rows) for _, rows in by_load),  # on the ramps, else on all loads
+            _exhausted(table),
+            *(_enough(loop, list(servers)) for loop, servers in sizes),
+            _database(table),
+            captions.rows_equal_answers(sealed),
+            " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
+        ]
+    )
 
 
 def printable(tables: Tables) -> pd.DataFrame:
     """Return one row per load with a database and server, as texts."""
-    table = summary.summarize(tables)
-    table = table[table["pool_size"].notna()]
-    base = summary.printable(table).drop(columns="verdicts")
-    number = {
-        "server CPU, %": "cpu_pct",
-        "database CPU, %": "database_cpu_pct",
-        "most in use": "pool_in_use",
-        "rows": "rows",
-    }
-    more = {words: [style.number(value) for value in table[column]] for words, column in number.items()}
-    return base.assign(**more, verdicts=table["verdicts"].to_list())
+    return summary.printable(_stored(summary.summarize(tables)), COLUMNS)
 
 
-# --- who inserts most -------------------------------------------------------------------------------------
+def _stored(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["pool_size"].notna()]
 
 
-def _most(tables: Tables, table: pd.DataFrame) -> list[str]:
+def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
     """Say who is fastest on the load with the highest rate, of those where two servers were the limit in all trials."""
-    loads = list(table[table["trials"] > 0].groupby("load", sort=False))
-    compared = [(load, rows) for load, rows in loads if rows["server_bound"].sum() > 1]
-    rest = [(load, rows) for load, rows in loads if rows["server_bound"].sum() < 2]
-    sentences = []
-    if compared:
-        load, rows = max(compared, key=lambda pair: float(pair[1].loc[pair[1]["server_bound"], "rps"].max()))
-        sentences.append(_ranking(tables, str(load), rows))
-        others = "; ".join(str(other) for other, _ in compared if other != load)
-        if others:
-            sentences.append(f"Servers can be compared on these loads too, see the table: {others}.")
-    elif loads:
-        sentences.append(
+    loads = {str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)}
+    highest = {load: rows.loc[rows["server_bound"], "rps"].max() for load, rows in loads.items()}
+    compared = [load for load, rows in loads.items() if rows["server_bound"].sum() > 1]
+    compared.sort(key=lambda load: -highest[load])
+    rest = [f"{load} (limit: {limit_words(sealed[sealed['load'] == load])})" for load in loads if load not in compared]
+    said = [f"Most inserts per second: {summary.throughput(tables, loads[load])}" for load in compared[:1]]
+    if compared[1:]:
+        said.append(f"Servers can be compared on these loads too, see the table: {'; '.join(compared[1:])}.")
+    if loads and not compared:
+        said.append(
             "Inserts per second are not ranked: no closed loop has two servers that were the limit in each of their "
             "trials."
         )
-    if rest:
-        words = "; ".join(f"{load} (limit: {_limit(rows)})" for load, rows in rest)
-        sentences.append(f"Rates that are not ranked: {words}.")
-    return sentences
+    return [*said, f"Rates that are not ranked: {'; '.join(rest)}."] if rest else said
 
 
-def _ranking(tables: Tables, load: str, rows: pd.DataFrame) -> str:
-    bound = rows[rows["server_bound"]].sort_values("rps", ascending=False).to_dict("records")
-    order = summary.by_throughput(tables, rows).words(
-        f"Most inserts per second, where the server was the limit ({load})"
-    )
-    cpu = ", ".join(f"{row['server']} {style.number(row['cpu_pct'])} %" for row in bound)
-    rest = rows[~rows["server_bound"]].to_dict("records")
-    others = "; ".join(f"{row['server']} ({row['verdicts']})" for row in rest)
-    text = f"{order}. Server CPU, of a core: {cpu}."
-    return f"{text} Not ranked: {others}." if others else text
-
-
-def _limit(rows: pd.DataFrame) -> str:
-    found = rows[rows["limit"] != ""].groupby("limit", sort=False)["server"]
-    if len(found) == 1:
-        return str(rows["limit"].iloc[0])
-    return "; ".join(f"{limit}: {', '.join(servers)}" for limit, servers in found)
-
-
-def _limits(sealed: pd.DataFrame) -> str:
-    """Say how often each side was the limit, over all trials with a database."""
-    counts = limits_of(sealed).value_counts()
-    parts = [f"{limit.noun} in {counts[limit]}" for limit in Limit if limit in counts]
-    return f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {', '.join(parts)}."
-
-
-# --- ramps ------------------------------------------------------------------------------------------------
-
-
-def _ramps(tables: Tables) -> list[str]:
+def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
     """Say up to which rate each server kept up, and what was the limit where it did not."""
-    trials = tables.ramps(database=True)
-    sealed = sealed_trials(trials)
-    return [_ramp(str(load), own, tables) for load, own in sealed.groupby("load", sort=False)]
-
-
-def _ramp(load: str, trials: pd.DataFrame, tables: Tables) -> str:
-    whole, part = [], []
-    for server in identities(tables.trials):
-        own = trials[trials["server"] == server]
-        if own.empty:
-            continue
-        kept = spread(kept_rps(own, tables.throughput))
-        if kept.low >= own["rate_rps"].iloc[0]:
-            whole.append(server)
-        else:
-            part.append(f"{server} {style.number(kept.median)}/s (limit: {limit_words(own)})")
-    kept_by = f"kept to its end in every trial by {', '.join(whole)}" if whole else "kept to its end by nobody"
-    text = f"{load}: {kept_by}"
+    kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
+    part = {cell.server: cell.trials for cell in servers if kept[cell.server].low < cell.trials["rate_rps"].iloc[0]}
+    whole = ", ".join(server for server in kept if server not in part)
+    text = f"{load}: kept to its end in every trial by {whole}" if whole else f"{load}: kept to its end by nobody"
     if part:
-        text += f"; the last rate kept, median of the trials: {', '.join(part)}"
+        rates = [f"{name} {number(kept[name].median)}/s (limit: {limit_words(own)})" for name, own in part.items()]
+        text += f"; the last rate kept, median of the trials: {', '.join(rates)}"
         text += ". It says something of a server only where the server was the limit"
     return f"{text}."
 
 
-# --- cost -------------------------------------------------------------------------------------------------
-
-
-def _cpu(tables: Tables, table: pd.DataFrame) -> list[str]:
-    """Order the servers by CPU per insert, which needs no verdict: on the ramps, else on all loads."""
-    open_ = table[table["load_model"] == "open"]
-    chosen = open_ if len(open_) else table
-    loads = chosen.groupby("load", sort=False)
-    return [text for load, rows in loads if (text := summary.cpu_order(tables, load, rows))]
-
-
 def _database(table: pd.DataFrame) -> str:
-    cost = spread(table["database_cpu_ms_per_request"])
+    cost, busy = spread(table["database_cpu_ms_per_request"]), spread(table["database_cpu_pct"])
     if not cost.n:
         return ""
-    busy = spread(table["database_cpu_pct"])
     return (
-        f"The cost of PostgreSQL: {style.number(cost.low)} to {style.number(cost.high)} CPU ms per insert, "
-        f"{style.number(busy.low)} to {style.number(busy.high)} % of a core (medians by server and load)."
+        f"The cost of PostgreSQL: {number(cost.low)} to {number(cost.high)} CPU ms per insert, "
+        f"{number(busy.low)} to {number(busy.high)} % of a core (medians by server and load)."
     )
 
 
 # --- pool -------------------------------------------------------------------------------------------------
 
 
-def _pools(tables: Tables, table: pd.DataFrame) -> list[str]:
-    """Say where the pool was exhausted, and which size was enough."""
-    full = table[table["pool_exhausted_pct"] >= MOSTLY_PCT]
-    parts = [
-        f"{load} ({len(rows)} of {int((table['load'] == load).sum())} servers)"
-        for load, rows in full.groupby("load", sort=False)
-    ]
-    sentences = [f"Every connection of the pool was in use most of the time on: {'; '.join(parts)}."] if parts else []
-    trials = sweeps(tables)
-    sealed = sealed_trials(trials)
-    return sentences + [_enough(str(loop), own, tables) for loop, own in sealed.groupby("loop", sort=False)]
+def _exhausted(table: pd.DataFrame) -> str:
+    """Say where the pool was exhausted."""
+    full = table["pool_exhausted_pct"].ge(MOSTLY_PCT).groupby(table["load"], sort=False).agg(["sum", "size"])
+    parts = [f"{load} ({count} of {size} servers)" for load, count, size in full.itertuples() if count]
+    return f"Every connection of the pool was in use most of the time on: {'; '.join(parts)}." if parts else ""
 
 
-def _enough(loop: str, trials: pd.DataFrame, tables: Tables) -> str:
+def _enough(loop: str, servers: list[ServerLoad]) -> str:
     """Say which pool size is the smallest that does not differ from the fastest size."""
+    found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     by_size: dict[float, list[str]] = {}
-    unknown, detectable = [], 1.0
-    for server in identities(tables.trials):
-        own = trials[trials["server"] == server]
-        if own.empty:
-            continue
-        found = smallest_pool(own)
-        if found is None:
-            unknown.append(server)
-        else:
-            by_size.setdefault(found.size, []).append(server)
-            detectable = max(detectable, found.detectable)
-    parts = [f"{size:.0f} for {', '.join(servers)}" for size, servers in sorted(by_size.items())]
+    for server, pool in found.items():
+        if pool is not None:
+            by_size.setdefault(pool.size, []).append(server)
+    parts = [f"{size:.0f} for {', '.join(names)}" for size, names in sorted(by_size.items())]
     why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is unknown"
     if not parts:
         return f"{loop}: no pool size can be advised ({why})."
+    detectable = max(pool.detectable for pool in found.values() if pool is not None)
     within = f" (differences below {percent(detectable)} are undetectable)" if detectable > NOTHING else ""
-    rest = f"; unknown: {', '.join(unknown)} ({why})" if unknown else ""
+    unknown = ", ".join(server for server, pool in found.items() if pool is None)
+    rest = f"; unknown: {unknown} ({why})" if unknown else ""
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
@@ -220,15 +154,13 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     `trials` are sealed ones of one server and loop. None where a size has too few trials, or the generator was the
     limit at the fastest size, or could have been: then a larger pool could have been faster.
     """
-    sizes = {str(size): own for size, own in trials.groupby("pool_size")}
-    ranking = rank({size: Sample.of(own["rps"], own["block"]) for size, own in sizes.items()})
+    sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
+    ranking = rank({size: Sample.of(of_size["rps"], of_size["block"]) for size, of_size in sizes.items()})
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name
     if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
-    even = [pair for pair in ranking.pairs if pair.first == best and not pair.told_apart]
-    smallest = min(even, key=lambda pair: float(pair.second), default=None)
-    if smallest is None or float(smallest.second) > float(best):
-        return SmallestPool(float(best), 1.0)
-    return SmallestPool(float(smallest.second), smallest.detectable)
+    even = {float(pair.second): pair.detectable for pair in ranking.pairs if pair.first == best and not pair.told_apart}
+    size = min([float(best), *even])
+    return SmallestPool(size, even.get(size, 1.0))

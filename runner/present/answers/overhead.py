@@ -42,26 +42,17 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
 
     An observation has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct`, `probe_cpu_pct`.
     """
-    names = dict.fromkeys([LAB, *sorted(str(row["variant"]) for row in observations)])
-    by_variant = {name: [row for row in observations if row["variant"] == name] for name in names}
-    samples = {
-        name: Sample.of([row["rps"] for row in rows], [row["block"] for row in rows])
-        for name, rows in by_variant.items()
-    }
-    return [
-        Cost(
-            variant=name,
-            trials=len(rows),
-            rps=median(row["rps"] for row in rows),
-            p50_ms=median(row["p50_ms"] for row in rows),
-            lab_to_variant=None if name == LAB else ratio(samples[LAB], samples[name]),
-            sampler_cpu_pct=_median(rows, "sampler_cpu_pct"),
-            probe_cpu_pct=_median(rows, "probe_cpu_pct"),
-        )
-        for name, rows in by_variant.items()
-    ]
-
-
-def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    known = [value for row in rows if (value := row[name]) is not None]
-    return median(known) if known else None
+    found: list[Cost] = []
+    lab: Sample | None = None
+    for name in dict.fromkeys([LAB, *sorted(str(row["variant"]) for row in observations)]):
+        rows = [row for row in observations if row["variant"] == name]
+        known = {
+            column: [row[column] for row in rows if row[column] is not None]
+            for column in ("rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct")
+        }
+        rates = Sample.of(known["rps"], [row["block"] for row in rows])
+        lab_to_variant = None if lab is None else ratio(lab, rates)
+        lab = lab or rates
+        medians: dict[str, Any] = {column: median(values) if values else None for column, values in known.items()}
+        found.append(Cost(variant=name, trials=len(rows), lab_to_variant=lab_to_variant, **medians))
+    return found

@@ -1,15 +1,15 @@
-"""Who stands where on one load, in words: order, ratios with intervals, ties and which differences are undetectable."""
+"""How the servers of one load stand, in words: order, ratios with intervals, ties, undetectable differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import pandas as pd
 
-from runner.present.frames import sealed_trials
-from runner.present.look import style
+from runner.present.frames import Tables, sealed_trials
+from runner.present.look.style import number
 from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 
@@ -28,64 +28,66 @@ class Standing:
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    more_is_better: bool
+    sign: str
+    """Between two servers of which the one before is better."""
     noise: str
     """Where the noise floor comes from and how large it is; empty where there is none."""
 
     def words(self, quantity: str) -> str:
         """Return `quantity: ` and the order with ratios; without enough trials for it, each server's values."""
-        if self.ranking is None:
+        ranking = self.ranking
+        if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {self._values(self.samples)}"
-        parts = [_order(self.ranking, ">" if self.more_is_better else "<"), *_ties(self.ranking)]
-        if self.noise:
-            parts.append(self.noise)
-        if self.ranking.few:
-            parts.append(f"not enough trials for a rank: {self._values(self.ranking.few)}")
-        return f"{quantity}: {'; '.join(parts)}"
+        least = max((pair.detectable for pair in ranking.pairs if not pair.told_apart), default=1.0)
+        parts = {
+            self._order(ranking): True,
+            "servers differ where they share no letter": not ranking.transitive,
+            f"differences below {percent(least)} are undetectable": least > NOTHING,
+            self.noise: self.noise,
+            f"not enough trials for a rank: {self._values(ranking.few)}": ranking.few,
+        }
+        return f"{quantity}: {'; '.join(part for part, known in parts.items() if known)}"
 
-    def _values(self, names: Iterable[str]) -> str:
-        return ", ".join(f"{name} {_range(self.samples[name])}" for name in names)
+    def _order(self, ranking: Ranking) -> str:
+        """Return `axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all."""
+        named = {
+            place.name: f"{place.name}{'' if ranking.transitive else ' ' + place.letters} {number(place.median)}"
+            for place in ranking.places
+        }
+        text = named[ranking.places[0].name]
+        for before, after in pairwise(named):
+            pair = ranking.pair(before, after)
+            text += f" {self.sign if pair.told_apart else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
+        return text
+
+    def _values(self, servers: Iterable[str]) -> str:
+        return ", ".join(f"{server} {median_words(self.samples[server].values)}" for server in servers)
 
     def ranks(self) -> dict[str, str]:
         """Return rank and letters of each ranked server, such as `1 a`; servers that share a letter are a tie."""
         return {place.name: f"{place.rank} {place.letters}" for place in self.ranking.places} if self.ranking else {}
 
 
-def standing(
-    trials: pd.DataFrame,
-    column: str,
-    servers: Sequence[str],
-    *,
-    more_is_better: bool,
-    copies: Mapping[str, str] | None = None,
-) -> Standing:
-    """Return how `servers` stand by a column of one load's trials; failed ones take no part.
+def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
+    """Return how the servers in `rows` of the summary, all of one load, stand by a column of their sealed trials.
 
-    `copies` has the servers that are another one under a second label (A/A), with its name. Such labels differ by noise
+    Less is better, but of requests/s. Servers that are another one under a second label (A/A) differ from it by noise
     only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
     """
-    sealed = sealed_trials(trials)
-    samples = samples_of(sealed, column, servers)
-    floor, labels = noise(samples, copies or {})
-    words = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
-    return Standing(samples, rank(samples, more_is_better=more_is_better, floor=floor), more_is_better, words)
-
-
-def samples_of(sealed: pd.DataFrame, column: str, servers: Iterable[str]) -> dict[str, Sample]:
-    """Return the values of a column by server."""
-    by_server = {server: sealed[sealed["server"] == server] for server in servers}
-    return {server: Sample.of(trials[column], trials["block"]) for server, trials in by_server.items()}
-
-
-def noise(samples: Mapping[str, Sample], copies: Mapping[str, str]) -> tuple[float, str]:
-    """Return the largest ratio (>= 1) that noise makes of one program under two labels, and which; 1 without any."""
-    found = [
+    trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
+    by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
+    samples = {server: Sample.of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
+    copies = tables.copies
+    same = [
         (noise_floor(between), f"{one} and {other}")
         for one, other in combinations(samples, 2)
-        if copies.get(one, one) == copies.get(other, other)
-        and (between := ratio(samples[one], samples[other])) is not None
+        if copies.get(one, one) == copies.get(other, other) and (between := ratio(samples[one], samples[other]))
     ]
-    return max(found, default=(1.0, ""))
+    floor, labels = max(same, default=(1.0, ""))
+    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
+    more_is_better = column == "rps"
+    ranking = rank(samples, more_is_better=more_is_better, floor=floor)
+    return Standing(samples, ranking, ">" if more_is_better else "<", noise)
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def noise(samples: Mapping[str, Sample], copies: Mapping[str, str]) -> tuple[flo
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`; of the second to the first where `inverse`."""
     ends = (1 / found.ratio, 1 / found.high, 1 / found.low) if inverse else (found.ratio, found.low, found.high)
-    middle, low, high = (f"{end:.3f}" if end < 10 else style.number(end) for end in ends)
+    middle, low, high = (f"{end:.3f}" if end < 10 else number(end) for end in ends)
     return f"×{middle} [{low}–{high}]"
 
 
@@ -103,32 +105,8 @@ def percent(factor: float) -> str:
     return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"
 
 
-def _range(sample: Sample) -> str:
-    if not sample.n:
-        return "–"
-    ends = (style.number(float(end)) for end in (sample.values.min(), sample.values.max()))
-    return style.number(sample.median) + (f" [{'–'.join(ends)}]" if sample.n > 1 else "")
-
-
-def _order(ranking: Ranking, sign: str) -> str:
-    """Return `axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all."""
-    named = {
-        place.name: f"{place.name}{'' if ranking.transitive else ' ' + place.letters} {style.number(place.median)}"
-        for place in ranking.places
-    }
-    text = named[ranking.places[0].name]
-    for before, after in pairwise(place.name for place in ranking.places):
-        pair = ranking.pair(before, after)
-        text += f" {sign if pair.told_apart else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
-    return text
-
-
-def _ties(ranking: Ranking) -> list[str]:
-    ties = [pair for pair in ranking.pairs if not pair.told_apart]
-    words = []
-    if not ranking.transitive:
-        words.append("servers differ where they share no letter")
-    least = max((pair.detectable for pair in ties), default=1.0)
-    if least > NOTHING:
-        words.append(f"differences below {percent(least)} are undetectable")
-    return words
+def median_words(values: Iterable[float]) -> str:
+    """Return a median with the range of its values: `84.5 [80.1–90.2]`; `–` without any."""
+    known = pd.Series(list(values), dtype=float).dropna()
+    ends = f" [{number(known.min())}–{number(known.max())}]" if len(known) > 1 else ""
+    return number(known.median()) + ends

@@ -1,22 +1,23 @@
-"""The answer of a run in numbers and sentences: what can be ranked, what cannot, and why."""
+"""The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know before any number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT
-from runner.present.answers.caveats import tail_error, warnings_of
-from runner.present.answers.ranking_text import READING, Standing, standing, times
+from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
-from runner.present.look import captions, style
+from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
-from runner.present.statistics.stats import carried_quantile, spread
+from runner.present.look.style import number
+from runner.present.statistics.inference import ALPHA, FEWEST
+from runner.present.statistics.significance import drift
+from runner.present.statistics.stats import carried_quantile, mlperf_requests, tail_error_pct
 
 COLUMNS = (
     *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
@@ -24,7 +25,13 @@ COLUMNS = (
     *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
 )
+OF_LOAD = ("load", "workload", "tool", "server", "language", "tier", "load_model", "pool_size")
+"""Columns that are those of every trial."""
 MEDIANS = {
+    "rps": "rps",
+    "p50_ms": "latency_p50_ms",
+    "p99_ms": "latency_p99_ms",
+    "cpu_ms_per_request": "server_cpu_ms_per_request",
     "cpu_pct": "server_cpu_mean_pct",
     "dropped": "dropped",
     "pool_in_use": "pool_in_use_max",
@@ -52,65 +59,34 @@ def summarize(tables: Tables) -> pd.DataFrame:
     ordered = trials.assign(place=trials["server"].map(servers.index))
     groups = ordered.groupby(["load_order", "place"], sort=True)
     table = pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
-    ranks = {
-        (load, server): rank
-        for load, rows in table.groupby("load", sort=False)
-        for server, rank in by_throughput(tables, rows).ranks().items()
-    }
-    keys = zip(table["load"], table["server"], strict=True)
-    return table.assign(rank=[ranks.get(key, "") for key in keys])
-
-
-def by_throughput(tables: Tables, rows: pd.DataFrame) -> Standing:
-    """Return how the servers of one load stand by requests/s, of those that were the limit in each of their trials."""
-    return _standing(tables, rows[rows["server_bound"].astype(bool)], "rps", more_is_better=True)
-
-
-def by_cpu(tables: Tables, rows: pd.DataFrame) -> Standing:
-    """Return how the servers of one load stand by CPU per request, whatever was the limit."""
-    return _standing(tables, rows, "server_cpu_ms_per_request", more_is_better=False)
-
-
-def by_latency(tables: Tables, rows: pd.DataFrame, quantile: float) -> Standing | None:
-    """Return how servers that all kept an offered rate stand by a percentile (0.5, 0.9 or 0.99) of the response time.
-
-    None where a trial has too few requests to carry it.
-    """
-    trials = tables.trials[tables.trials["load"].isin(rows["load"]) & tables.trials["server"].isin(rows["server"])]
-    sealed = sealed_trials(trials)
-    if carried_quantile(float(sealed["requests"].min())) < quantile:
-        return None
-    return _standing(tables, rows, f"latency_p{100 * quantile:.0f}_ms", more_is_better=False)
-
-
-def _standing(tables: Tables, rows: pd.DataFrame, column: str, *, more_is_better: bool) -> Standing:
-    """Return how the servers in `rows` of the summary, all of one load, stand by a column of their trials."""
-    trials = tables.trials[tables.trials["load"].isin(rows["load"])]
-    servers = list(rows["server"])
-    return standing(trials, column, servers, more_is_better=more_is_better, copies=tables.copies)
+    for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
+        ranks = standing(tables, rows, "rps").ranks()
+        table.loc[rows.index, "rank"] = [ranks.get(server, "") for server in rows["server"]]
+    return table
 
 
 def _summary(cell: pd.DataFrame) -> dict[str, Any]:
     sealed, first = sealed_trials(cell), cell.iloc[0]
-    rps, cpu = spread(sealed["rps"]), spread(sealed["server_cpu_ms_per_request"])
-    carried = sealed[sealed["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)]
-    whole = len(carried) == len(sealed)
-    again = repeated(cell)
-    left_out = cell.loc[~is_sealed(cell) & ~again, "status"].value_counts()
-    counted = [captions.verdict_counts(sealed)] if len(sealed) else []
-    return {
-        **{name: str(first[name]) for name in ("load", "workload", "tool", "server", "language")},
-        "trials": len(sealed), "left_out": int(left_out.sum()),
-        "rps": rps.median, "rps_low": rps.low, "rps_high": rps.high,
-        "p50_ms": spread(sealed["latency_p50_ms"]).median,
-        "p99_ms": spread(sealed["latency_p99_ms"] if whole else []).median,
-        "cpu_ms_per_request": cpu.median, "cpu_low": cpu.low, "cpu_high": cpu.high,
-        "verdicts": "; ".join([*counted, *(f"{count} {status}" for status, count in left_out.items())]),
-        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and not _calibrates(first),
-        "tier": first["tier"], "load_model": first["load_model"], "pool_size": first["pool_size"],
+    left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
+    counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
+    rates, costs = sealed["rps"], sealed["server_cpu_ms_per_request"]
+    found = {
+        **first[list(OF_LOAD)],
+        **{name: float(sealed[column].median()) for name, column in MEDIANS.items()},
+        "trials": len(sealed), "left_out": int(left_out.sum()), "verdicts": "; ".join(filter(None, counts)),
+        "rps_low": rates.min(), "rps_high": rates.max(), "cpu_low": costs.min(), "cpu_high": costs.max(),
+        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and first["tier"] != CALIBRATION,
         "limit": limit_words(sealed), "rank": "",
-        **{name: spread(sealed[column]).median for name, column in MEDIANS.items()},
     }  # fmt: skip
+    return found if _carry(sealed, 0.99) else found | {"p99_ms": float("nan")}
+
+
+def _carry(sealed: pd.DataFrame, quantile: float) -> bool:
+    """Return whether every trial has enough requests beyond a quantile."""
+    return carried_quantile(float(sealed["requests"].min())) >= quantile
+
+
+# --- tables of texts --------------------------------------------------------------------------------------
 
 
 def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -118,167 +94,203 @@ def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:
     return [{str(k): str(v) for k, v in row.items()} for row in printable(table).to_dict("records")]
 
 
-def printable(table: pd.DataFrame) -> pd.DataFrame:
+def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the summary as texts; rates that may not be ranked carry a dagger.
 
     What only some runs have, a rank, the database's cost, requests that could not be sent in time, has a column there.
+    `more` names further columns by their headings.
     """
-    stored, dropped = table["database_cpu_ms_per_request"].notna().any(), table["dropped"].fillna(0).any()
-    ranked = table["rank"].ne("").any()
+    only = {
+        RANK: table["rank"].ne("").any(),
+        "database CPU ms/request": table["database_cpu_ms_per_request"].notna().any(),
+        "dropped": table["dropped"].fillna(0).any(),
+    }
+    numbers = {"p50, ms": "p50_ms", "p99, ms": "p99_ms", "CPU ms/request": "cpu_ms_per_request"}
+    numbers |= {"database CPU ms/request": "database_cpu_ms_per_request", "dropped": "dropped", **(more or {})}
     rows = [
         {
             "load": row["load"],
             "server": label(row),
             "trials": str(row["trials"]),
             "requests/s": _rate(row),
-            **({RANK: row["rank"] or "–"} if ranked else {}),
-            "p50, ms": style.number(row["p50_ms"]),
-            "p99, ms": style.number(row["p99_ms"]),
-            "CPU ms/request": style.number(row["cpu_ms_per_request"]),
-            **({"database CPU ms/request": style.number(row["database_cpu_ms_per_request"])} if stored else {}),
-            **({"dropped": style.number(row["dropped"])} if dropped else {}),
+            RANK: row["rank"] or "–",
+            **{heading: number(row[column]) for heading, column in numbers.items()},
             "verdicts": row["verdicts"],
         }
         for row in table.to_dict("records")
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).drop(columns=[heading for heading, known in only.items() if rows and not known])
 
 
 def label(row: Mapping[Any, Any]) -> str:
     """Return a server's name, marked where it is there for calibration only."""
-    return f"{row['server']} (calibration)" if _calibrates(row) else str(row["server"])
+    return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 
-def _calibrates(row: Mapping[Any, Any] | pd.Series[Any]) -> bool:
-    return bool(row["tier"] == CALIBRATION)
-
-
-def _rate(row: dict[Any, Any]) -> str:
-    if not row["trials"]:
-        return "–"
-    mark = "" if row["server_bound"] else f" {NOT_RANKED}"
-    return style.number(row["rps"]) + mark
+def _rate(row: Mapping[Any, Any]) -> str:
+    return number(row["rps"]) + ("" if row["server_bound"] or not row["trials"] else f" {NOT_RANKED}")
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column per server."""
-    cells = {
-        (row["load"], label(row)): _rate(row) if column == "rps" else style.number(row[column])
+    cells = [
+        (row["load"], label(row), _rate(row) if column == "rps" else number(row[column]))
         for row in table.to_dict("records")
-    }
-    loads, servers = list(dict.fromkeys(load for load, _ in cells)), list(dict.fromkeys(server for _, server in cells))
-    return pd.DataFrame([{"load": load} | {s: cells.get((load, s), "–") for s in servers} for load in loads])
+    ]
+    frame = pd.DataFrame(cells, columns=["load", "server", "text"])
+    wide = frame.pivot(index="load", columns="server", values="text")
+    ordered = wide.reindex(index=frame["load"].unique(), columns=frame["server"].unique())
+    return ordered.fillna("–").rename_axis(columns=None).reset_index()
 
 
-# --- sentences --------------------------------------------------------------------------------------------
+# --- warnings ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RunAnswer:
-    """What a run says: warnings first, then a sentence or two per load."""
-
-    warnings: tuple[str, ...]
-    findings: tuple[str, ...]
-
-
-def answer(tables: Tables) -> RunAnswer:
-    """Return the run's warnings and findings as sentences, all computed from its tables and manifest."""
-    table = summarize(tables)
-    loads = list(table[table["tier"] != CALIBRATION].groupby("load", sort=False))
-    findings = [_throughput(tables, load, rows) for load, rows in loads if not _open(rows)]
-    findings += _offered([(str(load), rows) for load, rows in loads if _open(rows)])
-    findings += [sentence for load, rows in loads if (sentence := cpu_order(tables, load, rows))]
-    findings += _response_times(tables, [rows for _, rows in loads])
-    findings += [sentence for sentence in (tail_error(tables),) if sentence]
-    if any("×" in finding for finding in findings):
-        findings.insert(0, READING)
-    return RunAnswer(tuple(warnings_of(tables, table)), tuple(findings))
-
-
-def _open(rows: pd.DataFrame) -> bool:
-    return bool(rows["load_model"].iloc[0] == "open")
+def warnings_of(tables: Tables) -> tuple[str, ...]:
+    """Return what a reader must know before any number, as sentences."""
+    manifest, trials, table = tables.manifest, tables.trials, summarize(tables)
+    reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
+    again = repeated(trials)
+    attempts, lost = int(again.sum()), int((~is_sealed(trials) & ~again).sum())
+    few = int((table["trials"] < FEWEST).sum())
+    said = {
+        f"Not in containers: the servers ran as local processes, because: {reason}.": (
+            manifest.get("engine") == "process"
+        ),
+        "Server and load generator shared CPUs, so each slowed the other down.": (
+            not (manifest.get("placement") or {}).get("disjoint", True)
+        ),
+        f"{lost} of {plural(len(trials) - attempts, 'trial')} failed or stopped early and took no part in any figure.":
+            lost,
+        f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated.": attempts,
+        f"{few} of {len(table)} combinations of load and server have fewer than {FEWEST} trials: not enough "
+        "trials for an interval or a ranking; values stand with minimum to maximum in brackets.": few,
+        **dict.fromkeys([_drift(trials), *map(str, manifest.get("host_warnings") or ())], True),
+    }  # fmt: skip
+    return tuple(sentence for sentence, holds in said.items() if sentence and holds)
 
 
-def _throughput(tables: Tables, load: object, rows: pd.DataFrame) -> str:
-    """Say how servers rank by throughput on one load: only where each trial of them was server-bound."""
-    bound, rest = rows[rows["server_bound"]], rows[~rows["server_bound"]]
-    others = "; ".join(
-        f"{', '.join(servers)} ({verdicts})" for verdicts, servers in rest.groupby("verdicts", sort=False)["server"]
+def _drift(trials: pd.DataFrame) -> str:
+    """Say whether the rates of closed loops rose or fell over the run; empty where chance explains it."""
+    closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
+    found = drift(closed["trial_order"], closed["rps"], list(zip(closed["load"], closed["server"], strict=True)))
+    if found is None or found.p > ALPHA:
+        return ""
+    return (
+        f"The run drifted: later trials were {'faster' if found.rho > 0 else 'slower'} (Spearman's rho of order "
+        f"against requests/s beside the cell's median: {found.rho:.2f}, p = {found.p:.2g}). Compare servers within "
+        "blocks only."
     )
+
+
+# --- findings ---------------------------------------------------------------------------------------------
+
+
+def findings(tables: Tables) -> tuple[str, ...]:
+    """Return what a run says, a sentence or two per load, computed from its tables and manifest."""
+    table = summarize(tables)
+    loads = [rows for _, rows in table[table["tier"] != CALIBRATION].groupby("load", sort=False)]
+    offered = [rows for rows in loads if rows["load_model"].iloc[0] == "open"]
+    found = [
+        *(throughput(tables, rows) for rows in loads if rows["load_model"].iloc[0] != "open"),
+        *_offered(offered),
+        *(cpu_order(tables, rows) for rows in loads),
+        *_response_times(tables, loads),
+        _tail_error(tables),
+    ]
+    return with_reading(found)
+
+
+def with_reading(sentences: list[str]) -> tuple[str, ...]:
+    """Return the sentences that say something, behind how to read an order where one has one."""
+    reading = [READING] if any("×" in sentence for sentence in sentences) else []
+    return tuple(filter(None, [*reading, *sentences]))
+
+
+def throughput(tables: Tables, rows: pd.DataFrame) -> str:
+    """Say how servers rank by throughput on one load: only where each trial of them was server-bound."""
+    bound, rest, load = rows[rows["server_bound"]], rows[~rows["server_bound"]], rows["load"].iloc[0]
+    by_verdict = rest.groupby("verdicts", sort=False)["server"]
+    others = "; ".join(f"{', '.join(servers)} ({verdicts})" for verdicts, servers in by_verdict)
     if not rows["trials"].any():
         return f"{load}: no number, since no trial was sealed: {others}."
     if bound.empty:
         return f"{load}: requests/s are not ranked, since no server was the limit in all its trials: {others}."
     if len(bound) == 1:
-        only = bound.iloc[0]
-        text = f"{load}: requests/s are not ranked; only {only['server']} was the limit ({style.number(only['rps'])})"
+        server, rps = bound[["server", "rps"]].iloc[0]
+        text = f"{load}: requests/s are not ranked; only {server} was the limit ({number(rps)})"
     else:
-        text = f"{load}: {by_throughput(tables, bound).words('requests/s where the server was the limit')}"
+        text = f"{load}: {standing(tables, bound, 'rps').words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
-SET = "the rate was set, so it is not ranked"
-KEPT = f"{SET}; no request was dropped"
-
-
-def _offered(loads: list[tuple[str, pd.DataFrame]]) -> list[str]:
+def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
-    outcomes = {load: _outcome(rows) for load, rows in loads}
-    kept = [load for load, outcome in outcomes.items() if outcome == KEPT]
-    found = [f"{load}: {outcome}." for load, outcome in outcomes.items() if outcome != KEPT]
-    return [f"{'; '.join(kept)}: {KEPT}.", *found] if kept else found
+    by_outcome: dict[str, list[str]] = {}
+    for rows in loads:
+        by_outcome.setdefault(_outcome(rows), []).append(rows["load"].iloc[0])
+    return [f"{'; '.join(names)}: {outcome}." for outcome, names in by_outcome.items()]
 
 
 def _outcome(rows: pd.DataFrame) -> str:
     known = rows[rows["trials"] > 0]
+    late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
     if known.empty:
         return "no number, since no trial was sealed"
-    late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
-    if known["dropped"].isna().any():
-        return SET
-    return f"{SET}; dropped (median of the trials): {', '.join(late)}" if late else KEPT
+    dropped = f"dropped (median of the trials): {', '.join(late)}" if late else "no request was dropped"
+    return "the rate was set, so it is not ranked" + ("" if known["dropped"].isna().any() else f"; {dropped}")
 
 
-def cpu_order(tables: Tables, load: object, rows: pd.DataFrame) -> str:
+def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
     """Say how servers rank by CPU per request on one load, whatever was the limit; empty for less than two."""
     known = rows[rows["cpu_ms_per_request"].notna()]
     if len(known) < 2:
         return ""
-    found = by_cpu(tables, known)
-    text = f"{load}: {found.words('CPU ms per request')}."
+    found = standing(tables, known, "server_cpu_ms_per_request")
+    text = f"{known['load'].iloc[0]}: {found.words('CPU ms per request')}."
     if found.ranking is None or len(found.ranking.places) < 3:
         return text
-    ends = found.ranking.places[0], found.ranking.places[-1]
-    extremes = found.ranking.pair(ends[0].name, ends[1].name)
-    return f"{text} The cost of {ends[1].name} is {times(extremes.ratio, inverse=True)} that of {ends[0].name}."
+    first, last = found.ranking.places[0].name, found.ranking.places[-1].name
+    extremes = times(found.ranking.pair(first, last).ratio, inverse=True)
+    return f"{text} The cost of {last} is {extremes} that of {first}."
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
-    """Say whether response times may be ranked: only under an offered rate that nobody saturated at."""
-    sealed = tables.trials[is_sealed(tables.trials) & (tables.trials["tier"] != CALIBRATION)]
+    """Say whether response times may be ranked, only under an offered rate that nobody saturated at, and how."""
+    sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
-    compared, orders = [], []
-    for rows in loads:
-        kept = rows[rows["limit"] == Limit.NONE]
-        if len(kept):
-            compared.append(f"{rows['load'].iloc[0]} ({', '.join(kept['server'])})")
-            orders += _latency_order(tables, kept)
-    if compared:
-        return [f"Response times may be compared on: {'; '.join(compared)}. Verdict in every trial: offered.", *orders]
-    return [
-        "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
-        "the throughput (Little's law) and shows the queue, not the server."
-        if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all()
-        else "Response times are not ranked: on no load has a server the verdict offered in all its trials."
-    ]
+    kept = [rows[rows["limit"] == Limit.NONE] for rows in loads]
+    kept = [rows for rows in kept if len(rows)]
+    if kept:
+        compared = "; ".join(f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept)
+        first = f"Response times may be compared on: {compared}. Verdict in every trial: offered."
+        return [first, *(order for rows in kept for order in _latency_order(tables, rows))]
+    if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all():
+        return [
+            "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
+            "the throughput (Little's law) and shows the queue, not the server."
+        ]
+    return ["Response times are not ranked: on no load has a server the verdict offered in all its trials."]
 
 
 def _latency_order(tables: Tables, rows: pd.DataFrame) -> list[str]:
     """Say how servers that all kept an offered rate rank by response time; nothing where the trials are too few."""
-    orders = [(quantile, by_latency(tables, rows, quantile)) for quantile in (0.5, 0.99)]
-    return [
-        f"{rows['load'].iloc[0]}: {order.words(f'p{100 * quantile:.0f}, ms')}."
-        for quantile, order in orders
-        if order is not None and order.ranking is not None
-    ]
+    load, trials = rows["load"].iloc[0], sealed_trials(tables.trials)
+    trials = trials[trials["load"].eq(load) & trials["server"].isin(rows["server"])]
+    percentiles = {name: f"latency_{name}_ms" for name, q in (("p50", 0.5), ("p99", 0.99)) if _carry(trials, q)}
+    orders = {name: standing(tables, rows, column) for name, column in percentiles.items()}
+    return [f"{load}: {order.words(f'{name}, ms')}." for name, order in orders.items() if order.ranking is not None]
+
+
+def _tail_error(tables: Tables) -> str:
+    """Say how well the shortest trial knows its p99; empty where all have as many requests as MLPerf asks for."""
+    trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
+    least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()
+    if not least < mlperf_requests(0.99):
+        return ""
+    return (
+        f"How sure p99 is: with {least:,.0f} requests in the shortest trial that has one, the share beyond it "
+        f"may be off by {tail_error_pct(least, 0.99):.0f} % of its 1 % (99 % confidence, requests taken as "
+        f"independent); MLPerf's 5 % take {mlperf_requests(0.99):,} requests."
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
-from runner.present.answers import evidence, findings, little
+from runner.present.answers import evidence, findings
 from runner.present.blog.provenance import allowed
 from runner.present.case import choose
 from runner.present.figures import ratios
@@ -123,7 +123,7 @@ def _beside(blocks: list[Block], figure: Picture | None) -> list[Block]:
 def _surprise(tables: Tables) -> Iterator[Block]:
     """Yield what a generator that was the limit said beside what another client saw, where a run has both."""
     if findings.two_clients(tables) and (case := choose(tables)):
-        yield from map(Paragraph, (evidence.generator_said(case), evidence.probe_saw(case), little.words(case)))
+        yield from map(Paragraph, (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)))
 
 
 def _findings(blocks: Iterable[Block]) -> Bullets:

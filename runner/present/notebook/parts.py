@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.answers import caveats, evidence, findings, inserts, little, summary
+from runner.present.answers import evidence, findings, inserts, summary
 from runner.present.case import Case
 from runner.present.chart import charts
 from runner.present.figures import objectives, ratios
@@ -31,7 +31,7 @@ ELSEWHERE = "Published numbers were taken on other machines: compare ratios betw
 def answer(tables: Tables) -> Iterator[Block]:
     """Yield what the run found, in at most five sentences, and what a reader must know before any number."""
     yield Bullets(findings.sentences(tables))
-    yield Bullets(tuple(caveats.warnings_of(tables, summary.summarize(tables))), warn=True)
+    yield Bullets(summary.warnings_of(tables), warn=True)
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
@@ -45,7 +45,7 @@ def loads(tables: Tables) -> Iterator[Block]:
     sheets = [sheet for tool, rows in by_tool for sheet in _of_tool(str(tool), rows)]
     yield from sheets
     yield from _dagger(sheets)
-    yield Bullets(summary.answer(tables).findings)
+    yield Bullets(summary.findings(tables))
 
 
 def _of_tool(tool: str, rows: pd.DataFrame) -> list[TextTable]:
@@ -82,9 +82,8 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
     if not tables.has_database:
         yield Paragraph(inserts.NO_DATABASE)
         return
-    found = inserts.answer(tables)
     sheet = TextTable(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
-    yield from (Bullets(found.warnings, warn=True), Bullets(found.findings), sheet)
+    yield from (Bullets(summary.warnings_of(tables), warn=True), Bullets(inserts.findings(tables)), sheet)
     yield from _dagger([sheet])
 
 
@@ -93,7 +92,7 @@ def rates(tables: Tables) -> Iterator[Block]:
     if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph("This run has no load at a constant arrival rate, and no search for an objective.")
         return
-    yield Bullets(summary.answer(tables).warnings, warn=True)
+    yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(tuple(objectives.findings(tables)))
     kept = objectives.printable(objectives.answers(tables))
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
@@ -191,7 +190,7 @@ OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
     "trial": (evidence.trial_words,),
     "generator": (evidence.generator_said,),
     "probe": (evidence.probe_saw, evidence.percentile_table),
-    "law": (little.words,),
+    "law": (evidence.law_words,),
     "cpu": (evidence.cpu_words,),
     "servers": (evidence.servers_table, evidence.price_words),
     "verdict": (evidence.verdict_words, evidence.evidence_table),
