@@ -50,7 +50,7 @@ ROOMS = {
     "statistics": (),
     "chart": ("look", "statistics"),
     "figures": ("look", "statistics", "chart"),
-    "answers": ("look", "statistics", "figures"),
+    "answers": ("look", "statistics", "chart", "figures"),
     "published": ("look", "statistics", "chart", "figures", "answers"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
     "comparison": ("look", "statistics", "chart", "figures", "answers"),
