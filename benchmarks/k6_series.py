@@ -20,7 +20,7 @@ from runner.measure.leftovers import scratch
 from runner.measure.tools import Tool, find_tool
 from runner.model import LabError, Trial
 from runner.present.statistics.inference import FEWEST, Sample, ratio
-from runner.running.overhead import WORKLOAD, Stage, observed, staged
+from runner.running.overhead import WORKLOAD, Stage, observed, overhead_campaign, staged
 
 SERIES = ("v1", "v2")
 
@@ -65,15 +65,8 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
     """Return the µs of CPU an iteration by series and block; blocks that are not complete are left out."""
     taken: dict[str, dict[int, float]] = {series: {} for series in SERIES}
     deadline = time.monotonic() + 60 * asked.minutes
-    with staged(
-        asked.server,
-        engine="process",
-        vus=asked.vus,
-        iterations=asked.iterations,
-        repeats=asked.blocks,
-        seed=asked.seed,
-        say=_show,
-    ) as stage:
+    sizes = {"vus": asked.vus, "iterations": asked.iterations, "repeats": asked.blocks, "seed": asked.seed}
+    with staged(overhead_campaign(asked.server, **sizes), engine="process", say=_show) as stage:
         places = stage.bench.placement
         if set(places.server) & set(places.generator):
             raise LabError("The server and k6 need a CPU each, and this machine has one.")

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from measured import measured
@@ -19,90 +20,61 @@ from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
 from runner.running import attempts, preparing
+from runner.running.attempts import Reporter, Stopping
 from runner.running.preparing import Prepared
 from runner.store import RunFolder
 
-
-class Silence:
-    def __init__(self):
-        self.said = []
-        self.ended = []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def end(self, trial, record):
-        self.ended.append(record["trial_id"])
-
-    def plan(self, trials):
-        pass
-
-    def skip(self, trials):
-        pass
-
-    def begin(self, trial):
-        pass
-
-    def step(self, text):
-        pass
+QUICK = load_campaign("quick")
 
 
 @pytest.fixture
 def trial():
-    return plan_trials(load_campaign("quick"), [load_server("gin")])[0]
+    return plan_trials(QUICK, [load_server("gin")])[0]
 
 
-class NoRun:
-    def records(self):
-        return []
+def run(monkeypatch, trials, outcome_of, campaign=QUICK, stopping=attempts.TO_THE_END):
+    """Run trials that are not measured: `outcome_of` says how an attempt at one ends, `ok`, `disturbed` or in an error.
+
+    Return the sentences of those that failed, what was said, which attempts began and which trials ended.
+    """
+    began, report = [], Mock(spec=Reporter)
+
+    def unit_ran(_run, unit, _prepared, _step):
+        records = []
+        for each in unit:
+            began.append(each.trial_id)
+            outcome = outcome_of(each)
+            error = None if outcome == "ok" else outcome
+            known = {"trial_id": each.trial_id, "attempt": each.attempt, "cell": vars(each.cell), "error": error}
+            status = "sealed" if error is None else "failed"
+            records.append({**known, "status": status, "disturbed": outcome == "disturbed"})
+        return records
+
+    monkeypatch.setattr(attempts, "_run_unit", unit_ran)
+    folder = SimpleNamespace(records=list, path=Path("the-run"))
+    failed = attempts.run_trials(folder, trials, Prepared(campaign, None), report, stopping)
+    said = [call.args[0] for call in report.say.call_args_list]
+    return failed, said, began, [call.args[1]["trial_id"] for call in report.end.call_args_list]
 
 
-def run(monkeypatch, trial, outcomes, campaign=None):
-    """Run one trial of a campaign, `quick` if none is given, whose attempts end as `outcomes` say."""
+@pytest.mark.parametrize(
+    ("outcomes", "attempts_allowed", "failed"),
+    [
+        (["disturbed", "ok"], 3, None),
+        (["disturbed"] * 3, 3, ".a3: disturbed"),  # given up
+        (["disturbed"], 1, ": disturbed"),  # as often as the campaign says
+        (["broken"], 3, ": broken"),  # what is broken is not repeated
+    ],
+)
+def test_a_disturbed_trial_is_repeated_and_no_other(monkeypatch, trial, outcomes, attempts_allowed, failed):
     left = list(outcomes)
-
-    def fake(_bench, _run, unit, _ready, _step):
-        (attempt,) = unit
-        outcome = left.pop(0)
-        error = None if outcome == "ok" else outcome
-        number = attempt.attempt
-        return {
-            "trial_id": attempt.trial_id,
-            "attempt": number,
-            "cell": vars(attempt.cell),
-            "status": "sealed" if error is None else "failed",
-            "error": error,
-            "disturbed": outcome == "disturbed",
-        }
-
-    monkeypatch.setattr(attempts, "_run_unit", lambda *given: [fake(*given)])
-    report = Silence()
-    failed = attempts.run_trials(None, NoRun(), [trial], Prepared({}, None, {}, campaign=campaign), report)
+    campaign = replace(QUICK, attempts=attempts_allowed)
+    sentences, said, began, ended = run(monkeypatch, [trial], lambda _: left.pop(0), campaign)
     assert left == []
-    return failed, report
-
-
-def test_a_disturbed_trial_is_repeated_until_it_is_not(monkeypatch, trial):
-    failed, report = run(monkeypatch, trial, ["disturbed", "ok"])
-    assert failed == ()
-    assert report.ended == [f"{trial.trial_id}.a2"]
-    assert "is repeated" in report.said[0]
-
-
-def test_it_is_given_up_after_three_attempts(monkeypatch, trial):
-    failed, report = run(monkeypatch, trial, ["disturbed"] * 3)
-    assert failed == (f"{trial.trial_id}.a3: disturbed",)
-    assert report.ended == [f"{trial.trial_id}.a3"]
-
-
-def test_it_is_tried_as_often_as_the_campaign_says(monkeypatch, trial):
-    once = replace(load_campaign("quick"), attempts=1)
-    assert run(monkeypatch, trial, ["disturbed"], once)[0] == (f"{trial.trial_id}: disturbed",)
-
-
-def test_a_broken_trial_is_not_repeated(monkeypatch, trial):
-    failed, _ = run(monkeypatch, trial, ["broken"])
-    assert failed == (f"{trial.trial_id}: broken",)
+    assert began == [trial.trial_id, f"{trial.trial_id}.a2", f"{trial.trial_id}.a3"][: len(outcomes)]
+    assert ended == began[-1:]
+    assert sentences == (() if failed is None else (trial.trial_id + failed,))
+    assert ["is repeated" in each for each in said] == [True] * (len(outcomes) - 1)
 
 
 def test_attempts_keep_the_plain_name_as_their_stem(trial):
@@ -133,9 +105,8 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
         attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured())
     )
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
-    folder = RunFolder(tmp_path)
-    bench = SimpleNamespace(sites=Sites.here(None))
-    (record,) = attempts._run_unit(bench, folder, [again], Prepared({}, None, {}), lambda _: None)
+    prepared = Prepared(QUICK, SimpleNamespace(sites=Sites.here(None)))
+    (record,) = attempts._run_unit(RunFolder(tmp_path), [again], prepared, lambda _: None)
     assert record["status"] == state
     assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))
     if state == "failed" and not failed:
@@ -155,12 +126,15 @@ def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatc
     assert "it used 7 % of a core" in fates["calm"].error
 
 
+# --- what is too little for a campaign, before anything is measured -----------------------------------------
+
+
 @pytest.mark.fault("the disk has too little room for a campaign", "refused before anything is measured")
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
     monkeypatch.setattr(preparing, "free_bytes", lambda _: 2 * 2**30)
     preparing.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
-    with pytest.raises(LabError, match=r"about 2\.1 GiB .* and 2\.0 are free"):
+    with pytest.raises(LabError, match=r"about 2\.1 GiB on the disk of .*, and 2 are free"):
         preparing.require_room([k6], tmp_path)
 
 
@@ -169,14 +143,14 @@ def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
     crowd = replace(trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None))
     monkeypatch.setattr(preparing, "available_bytes", lambda: 2 * 2**30)
     preparing.require_room([crowd], tmp_path)
-    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2\.0 can be had"):
+    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 are free"):
         preparing.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
 def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
     monkeypatch.setattr(preparing, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20)
-    with pytest.raises(LabError, match=r"1 are free in .* set TMPDIR"):
+    with pytest.raises(LabError, match=r"0\.062 GiB in .*, and 0\.00098 are free: .* set TMPDIR"):
         preparing.require_room([trial], tmp_path)
 
 
@@ -191,50 +165,41 @@ def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, tri
 # --- a run that ends before its last trial ------------------------------------------------------------------
 
 
-def looked_at(monkeypatch, looks, seconds_per_trial=0.0, budget_s=math.inf):
-    """Run the quick campaign's plan without measuring; `looks` says which loads are settled after how many sessions."""
-    trials = plan_trials(load_campaign("quick"), [load_server(name) for name in ("axum", "gin", "nginx")])
-    ran, now, report, asked = [], [1000.0], Silence(), []
+def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
+    trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
+    settled = next(t.session.partition("-")[2] for t in trials if t.session and t.cell.connections == 1000)
+    began, looked_after = [], []
 
-    def unit_ran(_bench, _run, unit, _ready, _step):
-        now[0] += seconds_per_trial * len(unit)
-        ran.extend(trial.trial_id for trial in unit)
-        return [
-            {"trial_id": t.trial_id, "attempt": 1, "cell": vars(t.cell), "status": "sealed", "error": None,
-             "disturbed": False} for t in unit
-        ]  # fmt: skip
+    def outcome_of(trial):
+        began.append(trial.trial_id)
+        return "ok"
 
     def look(_run):
-        block = max(int(name[1:3]) for name in ran)
-        asked.append(block)
-        return looks.get(block, set()), "something is known"
+        looked_after.append(max(int(name[1:3]) for name in began))
+        return {settled}, "something is known"
 
-    monkeypatch.setattr(attempts, "_run_unit", unit_ran)
-    monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
-    folder = SimpleNamespace(records=list, path=Path("the-run"))
-    stopping = attempts.Stopping(budget_s, "decided", (2, 4), look)
-    attempts.run_trials(None, folder, trials, Prepared({}, None, {}), report, stopping)
-    return [trial.trial_id for trial in trials], ran, report, asked
-
-
-def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
-    planned = plan_trials(load_campaign("quick"), [load_server("gin")])
-    settled = next(t.session.partition("-")[2] for t in planned if t.session and t.cell.connections == 1000)
-    every, ran, report, asked = looked_at(monkeypatch, {2: {settled}, 4: {settled}})
-    assert asked == [2, 4], "it is asked after two sessions and after four, and no more"
-    skipped = [name for name in every if name not in ran]
+    _, said, _, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(math.inf, "decided", (2, 4), look))
+    assert looked_after == [2, 4], "it is asked after two sessions and after four, and no more"
+    skipped = {trial.trial_id for trial in trials} - set(began)
     assert skipped and all("c1000" in name and int(name[1:3]) > 2 for name in skipped)
-    assert {int(name[1:3]) for name in ran if "c1000" in name} == {1, 2}
-    assert "After 2 sessions something is known." in report.said
+    assert {int(name[1:3]) for name in began if "c1000" in name} == {1, 2}
+    assert "After 2 sessions something is known." in said
 
 
 @pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
 def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypatch, budget_s, words):
-    every, ran, report, _ = looked_at(monkeypatch, {}, seconds_per_trial=budget_s / 30, budget_s=budget_s)
-    assert 20 <= len(ran) <= 30 and ran == every[: len(ran)]
-    left = len(every) - len(ran)
-    assert report.said[-1] == (
-        f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
+    trials, now = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")]), [1000.0]
+
+    def outcome_of(_trial):
+        now[0] += budget_s / 30
+        return "ok"
+
+    monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
+    _, said, began, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(budget_s))
+    assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
+    left = len(trials) - len(began)
+    assert (
+        said[-1] == f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
     )
 
 

@@ -175,12 +175,11 @@ def overhead(
 ) -> None:
     """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
     from runner.present.answers.overhead import costs
-    from runner.running.overhead import measure_overhead
+    from runner.running.overhead import measure_overhead, overhead_campaign
 
-    console = Console()
-    found = measure_overhead(
-        server, engine=engine_name(engine), vus=vus, iterations=iterations, repeats=repeats, seed=seed, say=console.note
-    )
+    console, choice = Console(), engine_name(engine)
+    campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
+    found = measure_overhead(campaign, engine=choice, say=console.note)
     rows = costs([asdict(observation) for observation in found])
     if json_:
         emit([asdict(row) for row in rows])

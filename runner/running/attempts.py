@@ -15,11 +15,11 @@ from runner.digest.trial import Digest, digest_session
 from runner.limits import Limit
 from runner.measure import machine
 from runner.measure.counters import wait_for_room
-from runner.measure.loading import Bench
 from runner.measure.session import Member, measure
 from runner.measure.sites import Sites
 from runner.measurement import Measurement
 from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
+from runner.planning.catalog import campaign_workload
 from runner.planning.plan import Clock, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
 from runner.running.preparing import Prepared
@@ -76,31 +76,29 @@ class RunResult:
     run: RunFolder
     trials: int
     failed: tuple[str, ...]
-    """One sentence a failed trial."""
+    """One sentence per failed trial."""
     warnings: tuple[str, ...]
 
 
 @contextlib.contextmanager
-def resumable(run: RunFolder, report: Reporter) -> Iterator[None]:
+def _resumable(run: RunFolder, report: Reporter) -> Iterator[None]:
     """Say how to go on where the user or the machine, not a trial, ends a run: no engine any more, a full disk."""
-    go_on = f"`bench run --resume {run.path.name}` goes on."
     try:
         yield
     except KeyboardInterrupt:
-        report.say(f"Interrupted: {go_on}")
+        report.say(f"Interrupted: {_goes_on(run)}.")
         raise
     except (CannotGoOnError, OSError) as error:
         said = str(error) if isinstance(error, LabError) else f"The system refused: {error.strerror or error}."
-        raise LabError(f"{said} Then {go_on}", exit_code=1) from error
+        raise LabError(f"{said} Then {_goes_on(run)}.", exit_code=1) from error
+
+
+def _goes_on(run: RunFolder) -> str:
+    return f"`bench run --resume {run.path.name}` goes on"
 
 
 def run_trials(
-    bench: Bench,
-    run: RunFolder,
-    trials: Sequence[Trial],
-    prepared: Prepared,
-    report: Reporter,
-    stopping: Stopping = TO_THE_END,
+    run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: Reporter, stopping: Stopping = TO_THE_END
 ) -> tuple[str, ...]:
     """Run the trials in order, those of a session side by side; return a sentence for each that failed."""
     machine.raise_open_files()
@@ -108,30 +106,21 @@ def run_trials(
     failed = []
     # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
-    for planned in _needed(run, trials, report, stopping):
-        unit = [searches.settle(trial) for trial in planned]
-        prepared.require_unchanged()
-        wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
-        report.begin(unit[0])
-        records = _run_unit(bench, run, unit, prepared, report.step)
-        attempt = records[0]["attempt"]
-        while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < prepared.attempts:
-            report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why[0]}")
-            attempt += 1
-            again = [next_attempt(trial, attempt) for trial in unit]
-            records = _run_unit(bench, run, again, prepared, report.step)
-        for trial, record in zip(unit, records, strict=True):
-            if record["status"] == "interrupted":
-                raise CannotGoOnError(record["error"])
-            searches.note(record)
-            report.end(trial, record)
-            if record["error"] is not None:
-                failed.append(f"{record['trial_id']}: {record['error']}")
+    with _resumable(run, report):
+        for planned in _needed(run, trials, report, stopping):
+            unit = [searches.settle(trial) for trial in planned]
+            for trial, record in zip(unit, _attempted(run, unit, prepared, report), strict=True):
+                if record["status"] == "interrupted":
+                    raise CannotGoOnError(record["error"])
+                searches.note(record)
+                report.end(trial, record)
+                if record["error"] is not None:
+                    failed.append(f"{record['trial_id']}: {record['error']}")
     return tuple(failed)
 
 
 def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping: Stopping) -> Iterator[list[Trial]]:
-    """Yield the sessions, and trials of their own, that are needed and within the budget when their turn comes."""
+    """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
     clock, looked, settled, units = Clock(trials), 0, frozenset[str](), by_session(trials)
     for number, unit in enumerate(units):
         done = unit[0].block - 1
@@ -145,14 +134,27 @@ def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping:
             report.skip(unit)
             continue
         if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
-            left = sum(map(len, units[number:]))
-            go_on = f"`bench run --resume {run.path.name}` goes on"
+            left = [trial for rest in units[number:] for trial in rest]
             budget = f"{stopping.budget_s / 60:g} min" if stopping.budget_s >= 60 else f"{stopping.budget_s:g} s"
-            report.say(f"The budget of {budget} ends here, with {left} trials left: {go_on}.")
-            report.skip([trial for rest in units[number:] for trial in rest])
+            report.say(f"The budget of {budget} ends here, with {len(left)} trials left: {_goes_on(run)}.")
+            report.skip(left)
             return
         yield unit
         clock.end(unit)
+
+
+def _attempted(run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: Reporter) -> Sequence[dict[str, Any]]:
+    """Run a session, or a single trial, until an attempt is not disturbed; return the records of the last."""
+    prepared.require_unchanged()
+    wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
+    report.begin(unit[0])
+    records = _run_unit(run, unit, prepared, report.step)
+    attempt = records[0]["attempt"]
+    while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < prepared.campaign.attempts:
+        report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why[0]}")
+        attempt += 1
+        records = _run_unit(run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step)
+    return records
 
 
 @dataclass
@@ -166,7 +168,7 @@ class _Fate:
 
 
 def _run_unit(
-    bench: Bench, run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
+    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Measure, digest and record a session, or a single trial; return the records.
 
@@ -179,20 +181,21 @@ def _run_unit(
     started = datetime.now(UTC).isoformat()
     fates = {trial.trial_id: _Fate() for trial in unit}
     try:
-        _measure_unit(bench, run, unit, prepared, step, fates)
+        _measure_unit(run, unit, prepared, step, fates)
         step("digest")
-        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.attempts)
+        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.campaign.attempts)
     except KeyboardInterrupt:
-        _end_all(fates, "interrupted", "interrupted before its end")
+        _interrupt(fates, "interrupted before its end")
         raise
     except CannotGoOnError as lost:
-        _end_all(fates, "interrupted", str(lost))
+        _interrupt(fates, str(lost))
     except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
-        _end_all(fates, "failed", _sentence(unknown))
+        for fate in fates.values():
+            fate.state, fate.error = "failed", fate.error or _sentence(unknown)
     finally:
-        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run, bench.sites)):
+        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run, prepared.bench.sites)):
             said = next((fate.error for fate in fates.values() if fate.error is not None), None)
-            _end_all(fates, "interrupted", f"{full} The trial said: {said}")
+            _interrupt(fates, f"{full} The trial said: {said}")
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
             write_json(run.trial(record["trial_id"]) / "trial.json", record)
@@ -201,10 +204,9 @@ def _run_unit(
     return records
 
 
-def _end_all(fates: Mapping[str, _Fate], state: State, error: str) -> None:
-    """Note the end of every trial that has no error yet."""
+def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:
     for fate in fates.values():
-        fate.state, fate.error = state, fate.error if state == "failed" and fate.error is not None else error
+        fate.state, fate.error = "interrupted", error
 
 
 def _sentence(error: Exception) -> str:
@@ -218,28 +220,26 @@ def _sentence(error: Exception) -> str:
 
 
 def _measure_unit(
-    bench: Bench,
-    run: RunFolder,
-    unit: Sequence[Trial],
-    prepared: Prepared,
-    step: Callable[[str], None],
-    fates: Mapping[str, _Fate],
+    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None], fates: Mapping[str, _Fate]
 ) -> None:
     """Measure what can be measured of a session; the rest has its error."""
     cell = unit[0].cell
-    workload = prepared.workloads[cell.workload]
+    workload = campaign_workload(prepared.campaign, cell.workload, run.scripts)
     members = []
     for trial in unit:
-        fates[trial.trial_id].error = prepared.error_for(trial.cell, workload)
-        if fates[trial.trial_id].error is None:
+        if error := prepared.error_for(trial.cell, workload):
+            fates[trial.trial_id].error = error
+        else:
             ready = prepared.servers[trial.cell.server]
             members.append(Member(trial.trial_id, ready, trial.cell, run.trial(trial.trial_id)))
     if not members:
         return
     order = [(members[0].trial_id, 1)]
     if cell.slices is not None:
-        order = slice_order([member.trial_id for member in members], cell.slices, f"{prepared.seed} {unit[0].session}")
-    for trial_id, found in measure(bench, workload, members, order, step).items():
+        order = slice_order(
+            [member.trial_id for member in members], cell.slices, f"{prepared.campaign.seed} {unit[0].session}"
+        )
+    for trial_id, found in measure(prepared.bench, workload, members, order, step).items():
         fate = fates[trial_id]
         if isinstance(found, Measurement):
             fate.measurement = found
@@ -271,15 +271,14 @@ def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fat
 
 def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Say which disk is full, and what to do; None where none is."""
+    rooms: dict[str, int | None] = {}
     for site in sites.all:
         with contextlib.suppress(LabError):  # a host that is gone: the trial has said so
-            if (room := site.room()) is not None and room < FULL_BYTES:
-                return f"The disk of the host of the {site.name} is full: free some of it."
-    if free_bytes(run.path) < FULL_BYTES:
-        return "The disk of the run is full: free some of it."
-    if free_bytes(Path(tempfile.gettempdir())) < FULL_BYTES:
-        return "The disk of temporary files is full: free some of it, or set TMPDIR to a folder elsewhere."
-    return None
+            rooms[f"the host of the {site.name}"] = site.room()
+    rooms |= {"the run": free_bytes(run.path), "temporary files": free_bytes(Path(tempfile.gettempdir()))}
+    full = next((whose for whose, room in rooms.items() if room is not None and room < FULL_BYTES), None)
+    remedy = ", or set TMPDIR to a folder elsewhere" if full == "temporary files" else ""
+    return f"The disk of {full} is full: free some of it{remedy}." if full else None
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import Any
 
 from runner.calibration import Calibration, calibration_from, save_calibration
@@ -13,30 +14,16 @@ from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.counters import connections_of
 from runner.measure.engine import EngineChoice
-from runner.measure.lab import Lab, open_lab
+from runner.measure.lab import open_lab
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import Campaign, LabError, State, Trial
 from runner.planning.catalog import campaign_from_manifest, campaign_servers, changed, inputs_of
 from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
-from runner.running.attempts import TO_THE_END, Reporter, RunResult, Stopping, resumable, run_trials
-from runner.running.preparing import (
-    DATABASE,
-    Prepared,
-    ask_idle,
-    bench_of,
-    calibration_for,
-    greet,
-    place_for,
-    prepare,
-    require_room,
-    require_room_there,
-    tools_of,
-    with_workloads,
-    write_manifest,
-)
-from runner.running.user_api import Planned, require_same_own
+from runner.running import preparing
+from runner.running.attempts import TO_THE_END, Reporter, RunResult, Stopping, run_trials
+from runner.running.user_api import Planned, require_same_api
 from runner.store import RunFolder, begun_here, data_folder, new_run, read_json, remember, sweep, write_json
 
 
@@ -63,49 +50,38 @@ def run_campaign(
     trials = plan_trials(campaign, servers)
     if not trials:
         raise LabError(f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}.")
-    require_room(trials, data_folder())
-    tools = tools_of(trials)
+    preparing.require_room(trials, data_folder())
+    tools, inputs = preparing.tools_of(trials), inputs_of(campaign, servers)
     with open_lab(engine, campaign.owns, hosts, report.say) as opened:
-        require_room_there(trials, opened.sites)
-        placement = place_for(campaign, trials, opened.fleet)
-        warnings = _warnings(opened, placement, trials)
-        warnings += planned.remarks if planned else ()
-        calibration = None if calibrating else calibration_for(tools, placement, opened.fleet)
-        idle, hindered = ask_idle(opened, trials)
-        warnings += (*opened.warnings, *hindered)
-        greet(opened, warnings, report.say)
-        prepared = prepare(opened, servers, placement, report.say, strict=bool(campaign.owns))
+        preparing.require_room_there(trials, opened.sites)
+        placement = preparing.place_for(campaign, trials, opened.fleet)
+        most, opens = (max(f(trial.cell) for trial in trials) for f in (attrgetter("sockets"), connections_of))
+        spoilt = opened.fleet.warnings(most, opens) if opened.fleet else machine.warnings(placement, most, opens)
+        idle, hindered = preparing.ask_idle(opened, trials)
+        warnings = (*spoilt, *(planned.remarks if planned else ()), *opened.warnings, *hindered)
+        preparing.greet(opened, warnings, report.say)
+        calibration = None if calibrating else preparing.calibration_for(tools, placement, opened.fleet)
+        bench = preparing.bench_of(opened, campaign, placement, tools, calibration)
+        prepared = preparing.prepare(bench, campaign, servers, report.say)
         run = new_run(campaign.name)
         if planned is not None:
             planned.store(run)
-        bench, inputs = bench_of(opened, campaign, placement, tools, calibration), inputs_of(campaign, servers)
-        write_manifest(
-            run, bench, campaign, prepared, scale=scale, tools=tools, idle=idle, warnings=warnings, inputs=inputs,
-            until=stopping.until, hosts=opened.fleet.facts() if opened.fleet else None,
-        )  # fmt: skip
+        more = {"scale": scale, "idle": idle, "until": stopping.until or None, "host_warnings": warnings}
+        preparing.write_manifest(run, prepared, tools=tools, hosts=preparing.facts_of(opened), inputs=inputs, **more)
         remember(run)
         for trial in trials:
             run.append("planned", trial.trial_id)
-        with resumable(run, report):
-            failed = run_trials(bench, run, trials, with_workloads(prepared, campaign, run), report, stopping)
+        failed = run_trials(run, trials, prepared, report, stopping)
     build_tables(run) if have_parts(run) else rebuild(run)
-    return RunResult(run, len(trials), failed, tuple(warnings))
-
-
-def _warnings(opened: Lab, placement: Placement, trials: Sequence[Trial]) -> list[str]:
-    """Return what can spoil the numbers of a campaign, on this machine or on each host."""
-    most = max(trial.cell.sockets for trial in trials)
-    opens = max(connections_of(trial.cell) for trial in trials)
-    return opened.fleet.warnings(most, opens) if opened.fleet else machine.warnings(placement, most, opens)
+    return RunResult(run, len(trials), failed, warnings)
 
 
 def calibrate_machine(
     campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter, hosts: Hosts | None = None
 ) -> Calibration:
     """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
-    outcome = run_campaign(
-        campaign, engine=engine, scale=scale, seed=None, report=report, calibrating=True, hosts=hosts
-    )
+    asked: dict[str, Any] = {"engine": engine, "scale": scale, "hosts": hosts}
+    outcome = run_campaign(campaign, **asked, seed=None, report=report, calibrating=True)
     for failure in outcome.failed:
         report.say(f"Error: {failure}")
     calibration = calibrate(outcome.run)
@@ -120,8 +96,7 @@ def resume_campaign(
 
     A trial that was not finished is repeated as a new attempt. LabError where a file, binary or image is not the same.
     """
-    manifest = _manifest(run)
-    _require_as_many_hosts(run, manifest, hosts)
+    manifest = _manifest(run, hosts)
     campaign = campaign_from_manifest(manifest)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
@@ -141,35 +116,30 @@ def resume_campaign(
                 _write_down(run, missing, recorded)
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
-    for own in campaign.owns:
-        require_same_own(own, run)
-    require_room(trials, run.path)
-    tools = tools_of(trials)
+    for api in campaign.owns:
+        require_same_api(api, run)
+    preparing.require_room(trials, run.path)
+    tools = preparing.tools_of(trials)
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
         raise LabError(f"{said}: put it back, or start a new run.")
     with open_lab(manifest["engine"], campaign.owns, hosts, report.say) as opened:
-        require_room_there(trials, opened.sites)
-        placement = place_for(campaign, planned, opened.fleet)
-        _require_same_machine(manifest, placement, tools, opened.fleet.facts() if opened.fleet else None)
-        idle, _ = ask_idle(opened, planned)
-        if idle != manifest.get("idle", "system"):
-            raise LabError(
-                f"The run cannot go on: idle CPUs were {manifest.get('idle', 'system')} and cannot be so now "
-                f"({opened.idle.problem or 'another state was asked for'}). Start a new run."
-            )
+        preparing.require_room_there(trials, opened.sites)
+        placement = preparing.place_for(campaign, planned, opened.fleet)
+        _require_same_machine(manifest, placement, tools, preparing.facts_of(opened))
+        idle, then = preparing.ask_idle(opened, planned)[0], manifest.get("idle", "system")
+        if idle != then:
+            why = opened.idle.problem or "another state was asked for"
+            raise _cannot(f"idle CPUs were {then} and cannot be so now ({why})")
         sweep(run)
         _write_down(run, missing, recorded)
         _break_up(run, trials, states)
-        greet(opened, (), report.say)
-        prepared = with_workloads(prepare(opened, servers, placement, report.say), campaign, run)
-        _require_same(prepared, manifest)
-        begun_with = manifest.get("calibration")
-        said = f"{run.path / 'run.json'} has no calibration that can be read"
-        calibration = calibration_from(begun_with, said) if begun_with else None
-        with resumable(run, report):
-            run_trials(
-                bench_of(opened, campaign, placement, tools, calibration), run, trials, prepared, report, stopping
-            )
+        preparing.greet(opened, (), report.say)
+        unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
+        calibration = calibration_from(begun, unreadable) if (begun := manifest.get("calibration")) else None
+        bench = preparing.bench_of(opened, campaign, placement, tools, calibration)
+        prepared = preparing.prepare(bench, campaign, servers, report.say)
+        _require_same_servers(prepared, manifest)
+        run_trials(run, trials, prepared, report, stopping)
     report.say("Rebuilding the tables from the raw samples …")
     rebuild(run)
     return _finished(run, len(trials), manifest)
@@ -183,20 +153,21 @@ _NEEDED: dict[str, type] = {
 """What a manifest must say of how a run began, for another to be the same."""
 
 
-def _require_as_many_hosts(run: RunFolder, manifest: Mapping[str, Any], hosts: Hosts | None) -> None:
-    if hosts is not None and manifest.get("hosts") is None:
-        raise LabError(f"Run {run.run_id} began on this machine alone: leave out --hosts.")
-    if hosts is None and manifest.get("hosts") is not None:
-        raise LabError(f"Run {run.run_id} began on several hosts: name them with --hosts.")
+def _cannot(why: str) -> LabError:
+    return LabError(f"The run cannot go on: {why}. Start a new run.")
 
 
-def _manifest(run: RunFolder) -> dict[str, Any]:
+def _manifest(run: RunFolder, hosts: Hosts | None) -> dict[str, Any]:
+    """Return the manifest of a run that can be resumed on as many hosts; LabError for any other."""
     manifest = run.manifest()
     if run.packed.exists():
-        raise LabError("The run cannot go on: it was exported, and has no raw files. Start a new run.")
+        raise _cannot("it was exported, and has no raw files")
     for name, kind in _NEEDED.items():
         if not isinstance(manifest.get(name), kind):
-            raise LabError(f"The run cannot go on: its run.json does not say under which {name} it began.")
+            raise _cannot(f"its run.json does not say under which {name} it began")
+    if (hosts is None) != (manifest.get("hosts") is None):
+        where = "this machine alone: leave out --hosts" if hosts else "several hosts: name them with --hosts"
+        raise LabError(f"Run {run.run_id} began on {where}.")
     return manifest
 
 
@@ -207,10 +178,7 @@ def _rest_of_plan(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequ
     """
     begun = [name for name in states if ".a" not in name]
     if begun != [trial.trial_id for trial in planned[: len(begun)]]:
-        raise LabError(
-            "The run cannot go on: its plan is not the one that it began with (a server.toml or a workload changed). "
-            "Start a new run."
-        )
+        raise _cannot("its plan is not the one that it began with (a server.toml or a workload changed)")
     return planned[len(begun) :]
 
 
@@ -249,47 +217,44 @@ def _is_done(
 ) -> bool:
     """Return whether an attempt came to its end for all trials of a session, and was not to be followed by another."""
     names = [next_attempt(trial, attempt).trial_id for trial in unit]
-    ended = all(states.get(name) in ("sealed", "failed") for name in names)
-    return ended and (attempt >= most_attempts or not any(_is_disturbed(run, name) for name in names))
+    if not all(states.get(name) in ("sealed", "failed") for name in names):
+        return False
+    return attempt >= most_attempts or not any(_record(run, name)["disturbed"] for name in names)
 
 
-def _is_disturbed(run: RunFolder, attempt: str) -> bool:
-    """Return whether an attempt failed by the machine's fault."""
-    return bool(read_json(run.trial(attempt) / "trial.json")["disturbed"])
+def _record(run: RunFolder, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = read_json(run.trial(name) / "trial.json")
+    return record
 
 
-def _break_up(run: RunFolder, recorded: Sequence[Trial], states: Mapping[str, State]) -> None:
+def _break_up(run: RunFolder, trials: Sequence[Trial], states: Mapping[str, State]) -> None:
     """Mark the sealed trials of sessions that did not come to their end: a session counts as a whole or not at all."""
-    for trial in recorded:
-        for attempt in range(1, trial.attempt):
-            name = next_attempt(trial, attempt).trial_id
-            if states.get(name) == "sealed":
-                record = read_json(run.trial(name) / "trial.json")
-                error = "its session was interrupted"
-                write_json(run.trial(name) / "trial.json", {**record, "status": "interrupted", "error": error})
-                run.append("interrupted", name, error=error)
+    error = "its session was interrupted"
+    for name in (next_attempt(trial, attempt).trial_id for trial in trials for attempt in range(1, trial.attempt)):
+        if states.get(name) == "sealed":
+            record = _record(run, name) | {"status": "interrupted", "error": error}
+            write_json(run.trial(name) / "trial.json", record)
+            run.append("interrupted", name, error=error)
 
 
-def _require_same(prepared: Prepared, manifest: dict[str, Any]) -> None:
-    now = {
-        "artifacts": {name: each.binary for name, each in prepared.servers.items()},
-        "images": {name: each.image for name, each in prepared.servers.items()},
-        "database": {DATABASE: prepared.database.image if prepared.database else None},
-    }
-    then = {**manifest, "database": {DATABASE: (manifest.get("database") or {}).get("image")}}
-    for kind, found in now.items():
-        for name, begun in then[kind].items():
-            if begun is not None and found.get(name) != begun:
-                raise LabError(
-                    f"The run cannot go on: the {'artifact' if kind == 'artifacts' else 'image'} of {name} is not the "
-                    f"one that it began with ({begun[:19]} then, {str(found.get(name))[:19]} now). Start a new run."
-                )
+def _require_same_servers(prepared: preparing.Prepared, manifest: dict[str, Any]) -> None:
+    """Raise LabError where a binary or an image is not the one that the run began with."""
+    database = {preparing.DATABASE: (manifest.get("database") or {}).get("image")}
+    for kind, then, now in (
+        ("artifact", manifest["artifacts"], {name: each.binary for name, each in prepared.servers.items()}),
+        ("image", manifest["images"], {name: each.image for name, each in prepared.servers.items()}),
+        ("image", database, {preparing.DATABASE: prepared.database.image if prepared.database else None}),
+    ):
+        for name, begun in then.items():
+            if begun is not None and now.get(name) != begun:
+                difference = f"{begun[:19]} then, {str(now.get(name))[:19]} now"
+                raise _cannot(f"the {kind} of {name} is not the one that it began with ({difference})")
 
 
 def _require_same_machine(
     manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool], hosts: Sequence[Mapping[str, Any]] | None
 ) -> None:
-    """Refuse to resume a run on other machines: its manifest would not be that of the later blocks."""
+    """Raise LabError on other machines: a run's manifest would not be that of the later blocks."""
     then, facts = manifest["placement"], [machine.facts()] if hosts is None else [host["machine"] for host in hosts]
     begun = [manifest["machine"]] if hosts is None else [host["machine"] for host in manifest["hosts"]]
     same = {
@@ -299,7 +264,7 @@ def _require_same_machine(
     }
     for what, unchanged in same.items():
         if not unchanged:
-            raise LabError(f"The run cannot go on: its {what} is not the one that it began with. Start a new run.")
+            raise _cannot(f"its {what} is not the one that it began with")
 
 
 def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> RunResult:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
@@ -54,28 +53,42 @@ class Observation:
     probe_cpu_pct: float | None
 
 
-def measure_overhead(
-    server: str, *, engine: EngineChoice, vus: int, iterations: int, repeats: int, seed: int, say: Say
-) -> list[Observation]:
-    """Load `server` with k6 under every variant, once a block in seeded order; store and return what was observed.
+def overhead_campaign(server: str, *, vus: int, iterations: int, repeats: int, seed: int) -> Campaign:
+    """Return the campaign that measures the overhead: one closed load of k6 on one server, once per block."""
+    load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
+    return Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
+
+
+def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> list[Observation]:
+    """Load the server under every variant, once per block in seeded order; store and return what was observed.
 
     LabError where a load cannot be measured: a variant that is missing would make the blocks incomplete.
     """
-    order = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[Observation] = []
-    with staged(server, engine=engine, vus=vus, iterations=iterations, repeats=repeats, seed=seed, say=say) as stage:
+    with staged(campaign, engine=engine, say=say) as stage:
         for trial in stage.trials:
             for variant in order.sample(list(VARIANTS), len(VARIANTS)):
                 seen = _observe(stage, trial, variant)
-                say(f"[{trial.block}/{repeats}] {variant}: {seen.rps:,.0f} requests/s, p50 {number(seen.p50_ms)} ms")
+                place = f"[{trial.block}/{campaign.loads[0].repeats}]"
+                say(f"{place} {variant}: {seen.rps:,.0f} requests/s, p50 {number(seen.p50_ms)} ms")
                 found.append(seen)
-    write_json(overhead_file(), _stored(stage.trials[0].cell, need_tool("k6").version, found))
+    write_json(
+        overhead_file(),
+        {
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "fingerprint": fingerprint(machine.facts()),
+            "k6": need_tool("k6").version,
+            "cell": asdict(stage.trials[0].cell),
+            "observations": [asdict(observation) for observation in found],
+        },
+    )
     return found
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A server that is built, and one closed load of k6 on it, once a block."""
+    """A server that is built, and one closed load of k6 on it, once per block."""
 
     bench: Bench
     ready: Ready
@@ -83,24 +96,20 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(
-    server: str, *, engine: EngineChoice, vus: int, iterations: int, repeats: int, seed: int, say: Say
-) -> Iterator[Stage]:
-    """Open the lab for one load of k6 on one server; LabError where it cannot be measured."""
-    load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
-    campaign = Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
+def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[Stage]:
+    """Open the lab for the load of an `overhead_campaign`; LabError where it cannot be measured."""
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     if not trials:
-        raise LabError(f"Server {server} does not implement {WORKLOAD}: name another by --server.")
+        raise LabError(f"Server {servers[0].name} does not implement {WORKLOAD}: name another by --server.")
     tools, placement = tools_of(trials), place_for(campaign, trials)
     with open_lab(engine) as opened:
-        greet(opened, machine.warnings(placement, vus), say)
-        ready = prepare(opened, servers, placement, say)
-        if ready.errors:
-            raise LabError(next(iter(ready.errors.values())), exit_code=1)
+        greet(opened, machine.warnings(placement, trials[0].cell.sockets), say)
+        prepared = prepare(bench_of(opened, campaign, placement, tools, None), campaign, servers, say)
+        for error in prepared.errors.values():
+            raise LabError(error, exit_code=1)
         machine.raise_open_files()
-        yield Stage(bench_of(opened, campaign, placement, tools, None), ready.servers[server], tuple(trials))
+        yield Stage(prepared.bench, prepared.servers[servers[0].name], tuple(trials))
 
 
 def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) -> tuple[Measurement, K6Summary]:
@@ -124,29 +133,11 @@ def _observe(stage: Stage, trial: Trial, variant: str) -> Observation:
         watched = replace(stage.bench, observers=VARIANTS[variant])
         measurement, summary = observed(watched, stage.ready, trial.cell, folder, variant)
         assert summary.rps is not None and summary.http_req_duration is not None
-        probe = read_probe(folder / "probe.parquet")
-        return Observation(
-            variant,
-            trial.block,
-            rps=summary.rps,
-            p50_ms=summary.http_req_duration.p50,
-            sampler_cpu_pct=_sampler_cpu_pct(folder / "resources.parquet", measurement),
-            probe_cpu_pct=100 * probe.cpu_share if probe and probe.cpu_share is not None else None,
-        )
-
-
-def _sampler_cpu_pct(path: Path, measurement: Measurement) -> float | None:
-    if not path.is_file():
-        return None
-    length_s = (measurement.load_ended_mono_ns - measurement.load_started_mono_ns) / 1e9
-    return read_counters(path, measurement.load_started_mono_ns)["sampler"].mean_pct(0.0, length_s)
-
-
-def _stored(cell: Cell, k6: str, found: list[Observation]) -> dict[str, Any]:
-    return {
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fingerprint": fingerprint(machine.facts()),
-        "k6": k6,
-        "cell": asdict(cell),
-        "observations": [asdict(observation) for observation in found],
-    }
+        probe, samples = read_probe(folder / "probe.parquet"), folder / "resources.parquet"
+        sampler_pct, begun = None, measurement.load_started_mono_ns
+        if samples.is_file():
+            length_s = (measurement.load_ended_mono_ns - begun) / 1e9
+            sampler_pct = read_counters(samples, begun)["sampler"].mean_pct(0.0, length_s)
+        probe_pct = 100 * probe.cpu_share if probe and probe.cpu_share is not None else None
+        p50_ms = summary.http_req_duration.p50
+        return Observation(variant, trial.block, summary.rps, p50_ms, sampler_pct, probe_pct)

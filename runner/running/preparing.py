@@ -11,7 +11,7 @@ import resource
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,25 +46,14 @@ DATABASE = "the database"
 class Prepared:
     """Everything that trials need, and for each server, and the database, the reason why it is not to be had."""
 
-    servers: dict[str, Ready]
-    database: DatabaseFacts | None
-    errors: dict[str, str]
+    campaign: Campaign
+    bench: Bench
+    servers: Mapping[str, Ready] = field(default_factory=dict)
+    database: DatabaseFacts | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
     """By server's name, or DATABASE."""
-    workloads: dict[str, Workload] = field(default_factory=dict)
-    """Those of the campaign by name; filled in once it is known where the run has its files."""
-    campaign: Campaign | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that the campaign is made from, as they were then."""
-
-    @property
-    def seed(self) -> int:
-        """The campaign's seed."""
-        return self.campaign.seed if self.campaign is not None else 0
-
-    @property
-    def attempts(self) -> int:
-        """How often the campaign has a trial tried that the machine disturbed."""
-        return (self.campaign or Campaign).attempts
 
     def error_for(self, cell: Cell, workload: Workload) -> str | None:
         """Return why a cell cannot be measured."""
@@ -72,8 +61,7 @@ class Prepared:
 
     def require_unchanged(self) -> None:
         """Raise CannotGoOnError where a file, or a binary that is run as it lies there, is another one by now."""
-        servers = [ready.server for ready in self.servers.values()]
-        if self.campaign is not None and (said := changed(self.inputs, inputs_of(self.campaign, servers))):
+        if said := changed(self.inputs, inputs_of(self.campaign, [ready.server for ready in self.servers.values()])):
             raise CannotGoOnError(f"{said}: put it back.")
         for ready in self.servers.values():
             run_as_it_is = ready.image is None and ready.binary is not None and ready.server.artifact is not None
@@ -109,11 +97,10 @@ def bench_of(
     environment: dict[str, dict[str, str]] = {}
     for server, name, value in campaign.environment:
         environment.setdefault(server, {})[name] = value
-    paths = {name: tool.path for name, tool in tools.items()}
     return Bench(
         opened.engine,
         placement,
-        paths,
+        {name: tool.path for name, tool in tools.items()},
         campaign.sample_hz,
         opened.ledger,
         environment,
@@ -122,6 +109,11 @@ def bench_of(
         sites=opened.sites,
         host_cpus=opened.fleet.server_cpus if opened.fleet else os.cpu_count(),
     )
+
+
+def facts_of(opened: Lab) -> tuple[Mapping[str, Any], ...] | None:
+    """Return what is known of each host; None where all is on this machine."""
+    return tuple(opened.fleet.facts()) if opened.fleet else None
 
 
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
@@ -149,44 +141,28 @@ def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> N
         say(f"Warning: {warning}")
 
 
-def prepare(
-    opened: Lab, servers: Sequence[Server], placement: Placement, say: Callable[[str], None], *, strict: bool = False
-) -> Prepared:
-    """Build the servers and try the database; what is missing fails its trials, not the campaign.
-
-    `strict` lets it fail the campaign: a LabError.
-    """
+def prepare(bench: Bench, campaign: Campaign, servers: Sequence[Server], say: Callable[[str], None]) -> Prepared:
+    """Build the servers and try the database; what is missing fails its trials, and a user's API the campaign."""
     ready, errors, database = {}, {}, None
     for server in servers:
-        if opened.engine.name != "attached":
+        if bench.engine.name != "attached":
             say(f"Building {server.name} …")
         try:
             binary = build(server)
-            ready[server.name] = Ready(server, opened.engine.prepare(server), binary)
+            ready[server.name] = Ready(server, bench.engine.prepare(server), binary)
         except LabError as error:
-            if strict:
+            if campaign.owns:
                 raise
-            say(f"Error: {error}")
             errors[server.name] = str(error)
-    if placement.database:
+    if bench.placement.database:
         say("Trying the database …")
         try:
-            database = try_database(opened.engine, placement.database)
+            database = try_database(bench.engine, bench.placement.database)
         except LabError as error:
-            say(f"Error: {error}")
             errors[DATABASE] = str(error)
-    return Prepared(ready, database, errors)
-
-
-def with_workloads(prepared: Prepared, campaign: Campaign, run: RunFolder) -> Prepared:
-    """Return what is prepared together with the campaign's workloads, whose scripts may lie in the run's folder."""
-    names = dict.fromkeys(load.workload for load in campaign.loads)
-    return replace(
-        prepared,
-        workloads={name: campaign_workload(campaign, name, run.scripts) for name in names},
-        campaign=campaign,
-        inputs=inputs_of(campaign, [ready.server for ready in prepared.servers.values()]),
-    )
+    for said in errors.values():
+        say(f"Error: {said}")
+    return Prepared(campaign, bench, ready, database, errors, inputs_of(campaign, [r.server for r in ready.values()]))
 
 
 BYTES_A_REQUEST = 200
@@ -212,60 +188,35 @@ def require_room(trials: Sequence[Trial], folder: Path) -> None:
 
     `folder` is where their raw samples go.
     """
-    _require_disk(trials, folder)
-    _require_memory(trials)
-    _require_files(max((trial.cell.sockets for trial in trials), default=0))
+    temporary, connections = Path(tempfile.gettempdir()), max((trial.cell.sockets for trial in trials), default=0)
+    disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
+    memory = MEMORY_BYTES + MEMBER_BYTES * max((len(unit) - 1 for unit in by_session(trials)), default=0)
+    memory += max((k6_bytes(trial.cell.slice(1)) for trial in trials if trial.cell.tool == "k6"), default=0)
+    files, allowed = connections + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    _require(disk, free_bytes(folder), f"on the disk of {folder}", "make the trials smaller with --scale or --repeats")
+    _require(TEMPORARY_BYTES, free_bytes(temporary), f"in {temporary}", "set TMPDIR to a folder elsewhere")
+    _require(memory, available_bytes(), "of memory", "end other programs, or ask for fewer virtual users or iterations")
+    if allowed != resource.RLIM_INFINITY and allowed < files:
+        raise LabError(
+            f"{connections} connections need {files} open files, and `ulimit -Hn` allows {allowed}: as root, `ulimit "
+            f"-n {max(65_536, files)}`, or set `nofile` in /etc/security/limits.conf.",
+            exit_code=1,
+        )
 
 
 def require_room_there(trials: Sequence[Trial], sites: Sites) -> None:
     """Raise LabError where the disk of another host is too small for the largest load's files."""
     needed = SPARE_BYTES + max(bytes_of(trial.cell) for trial in trials)
     for site in sites.generators:
-        free = site.room()
-        if free is not None and free < needed:
-            raise LabError(
-                f"A load needs about {needed / 2**30:.1f} GiB on the disk of the host of the {site.name}, and "
-                f"{free / 2**30:.1f} are free: free some, or make the loads smaller with --scale.",
-                exit_code=1,
-            )
+        if (free := site.room()) is not None:
+            _require(needed, free, f"on the disk of the host of the {site.name}", "make the loads smaller with --scale")
 
 
-def _require_disk(trials: Sequence[Trial], folder: Path) -> None:
-    needed, free = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials), free_bytes(folder)
-    if free < needed:
-        raise LabError(
-            f"The trials need about {needed / 2**30:.1f} GiB on the disk of {folder}, and {free / 2**30:.1f} are free: "
-            "free some, or make them smaller with --scale or --repeats.",
-            exit_code=1,
-        )
-    temporary = Path(tempfile.gettempdir())
-    free = free_bytes(temporary)
-    if free < TEMPORARY_BYTES:
-        raise LabError(
-            f"Temporary files need {TEMPORARY_BYTES / 2**20:.0f} MiB, and {free / 2**20:.0f} are free in {temporary}: "
-            "free some, or set TMPDIR to a folder elsewhere.",
-            exit_code=1,
-        )
-
-
-def _require_memory(trials: Sequence[Trial]) -> None:
-    of_k6 = max((k6_bytes(trial.cell.slice(1)) for trial in trials if trial.cell.tool == "k6"), default=0)
-    further = max((len(unit) - 1 for unit in by_session(trials)), default=0)
-    needed, there = MEMORY_BYTES + MEMBER_BYTES * further + of_k6, available_bytes()
+def _require(needed: int, there: int, where: str, remedy: str) -> None:
     if there < needed:
         raise LabError(
-            f"The largest trial needs about {needed / 2**30:.1f} GiB of memory, and {there / 2**30:.1f} can be had: "
-            "end other programs, or ask for fewer virtual users or iterations.",
-            exit_code=1,
-        )
-
-
-def _require_files(connections: int) -> None:
-    needed, allowed = connections + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if allowed != resource.RLIM_INFINITY and allowed < needed:
-        raise LabError(
-            f"{connections} connections need {needed} open files, and `ulimit -Hn` allows {allowed}: as root, `ulimit "
-            f"-n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
+            f"The trials need about {needed / 2**30:.2g} GiB {where}, and {there / 2**30:.2g} are free: free some, or "
+            f"{remedy}.",
             exit_code=1,
         )
 
@@ -275,19 +226,19 @@ _PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "
 
 def write_manifest(
     run: RunFolder,
-    bench: Bench,
-    campaign: Campaign,
     prepared: Prepared,
     *,
-    scale: float,
     tools: Mapping[str, Tool],
-    idle: str,
-    warnings: Sequence[str],
+    hosts: Sequence[Mapping[str, Any]] | None,
     inputs: Mapping[str, str],
-    until: str,
-    hosts: Sequence[Mapping[str, Any]] | None = None,
+    **more: Any,
 ) -> None:
-    """Write run.json, what is run, with what, on what: an allow-list, never the environment."""
+    """Write run.json, what is run, with what, on what (`more` as it is): an allow-list, never the environment."""
+    bench, servers = prepared.bench, prepared.servers.values()
+    campaign = asdict(prepared.campaign)
+    seed, apis = campaign.pop("seed"), campaign.pop("owns")
+    campaign |= {"own": apis[0] if len(apis) == 1 else apis or None, "toml": campaign.pop("text")}
+    placement = {name: value for name, value in asdict(bench.placement).items() if name != "hosts" or value}
     nginx = find_tool("nginx")
     versions = {name: tool.version for name, tool in tools.items()} | ({"nginx": nginx.version} if nginx else {})
     write_json(
@@ -296,22 +247,8 @@ def write_manifest(
             "schema": SCHEMA,
             "run_id": run.path.name,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "campaign": {
-                "name": campaign.name,
-                "title": campaign.title,
-                "servers": campaign.servers,
-                "loads": [asdict(load) for load in campaign.loads],
-                "server_cpus": campaign.server_cpus,
-                "database_cpus": campaign.database_cpus,
-                "attempts": campaign.attempts,
-                "environment": campaign.environment,
-                "copies": campaign.copies,
-                "own": _owns(campaign),
-                "sample_hz": campaign.sample_hz,
-                "toml": campaign.text,
-                "scale": scale,
-            },
-            "seed": campaign.seed,
+            "campaign": campaign | {"scale": more.pop("scale")},
+            "seed": seed,
             "git": _git(),
             "machine": machine.facts() if hosts is None else hosts[0]["machine"],
             **({} if hosts is None else {"hosts": list(hosts)}),
@@ -319,43 +256,27 @@ def write_manifest(
             "packages": {name: version(name) for name in _PACKAGES},
             "engine": bench.engine.name,
             "engine_reason": bench.engine.reason,
-            "idle": idle,
-            "placement": _placed(bench.placement),
-            "images": {each.server.name: each.image for each in prepared.servers.values() if each.image},
-            "artifacts": {each.server.name: each.binary for each in prepared.servers.values() if each.binary},
+            "placement": placement
+            | {"disjoint": bench.placement.disjoint, "database_shared": bench.placement.database_shared},
+            "images": {each.server.name: each.image for each in servers if each.image},
+            "artifacts": {each.server.name: each.binary for each in servers if each.binary},
             "inputs": dict(inputs),
             "claims_sha256": sha256(CLAIMS),
-            "until": until or None,
             "database": asdict(prepared.database) if prepared.database else None,
             "calibration": asdict(bench.calibration) if bench.calibration else None,
-            "host_warnings": list(warnings),
+            **more,
         },
     )
 
 
-def _placed(placement: Placement) -> dict[str, Any]:
-    """Return who has which CPUs; `hosts` only where there are several."""
-    placed = {name: value for name, value in asdict(placement).items() if name != "hosts" or value}
-    return {**placed, "disjoint": placement.disjoint, "database_shared": placement.database_shared}
-
-
-def _owns(campaign: Campaign) -> Any:
-    """Return the user's API, or a list where several are compared; None where there is none."""
-    owns = [asdict(own) for own in campaign.owns]
-    return owns[0] if len(owns) == 1 else owns or None
-
-
 def _git() -> dict[str, object] | None:
     """Return commit and whether tracked files differ from it; None outside a git checkout."""
-
-    def git(*arguments: str) -> str | None:
-        done = subprocess.run(
-            ["git", "-C", str(lab_root()), *arguments], capture_output=True, text=True, timeout=20, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    try:
-        commit = git("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(git("status", "--porcelain"))} if commit else None
-    except FileNotFoundError:
-        return None
+    said = []
+    for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain")):
+        command = ["git", "-C", str(lab_root()), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError):
+            return None
+        said.append(done.stdout.strip())
+    return {"commit": said[0], "dirty": bool(said[1])}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -73,27 +74,27 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
 
     A server that runs already is asked here whether it answers.
     """
-    owns = _at_urls(asked) if asked.urls else (_in_folder(asked),)
+    apis = _at_urls(asked) if asked.urls else (_in_folder(asked),)
     script = None
     if asked.script is not None:
-        if "?" in owns[0].path:
+        if "?" in apis[0].path:
             raise LabError("A URL with a query is for a plain GET: with --script, let the script add it to BASE_URL.")
         script = read_script(Path(asked.script), PACKAGE / "workloads" / WRAPPER, need_tool("k6").path)
         digests = tuple((name, hashlib.sha256(data).hexdigest()) for name, data in sorted(script.files.items()))
-        owns = tuple(replace(own, script=script.name, files=digests) for own in owns)
-    where = " and ".join(str(own.url or own.folder) for own in owns)
-    load = _load(asked, repeats or (REPEATS if len(owns) == 1 else SESSIONS))
+        apis = tuple(replace(api, script=script.name, files=digests) for api in apis)
+    where = " and ".join(str(api.url or api.folder) for api in apis)
+    load = _load(asked, repeats or (REPEATS if len(apis) == 1 else SESSIONS))
     campaign = Campaign(
         name=USER_API,
-        title=f"{where}: {f'script {owns[0].script}' if script else f'GET {owns[0].path}'}",
-        servers=tuple(user_server(own).name for own in owns),
-        loads=(load if len(owns) == 1 else _in_slices(load),),
+        title=f"{where}: {f'script {apis[0].script}' if script else f'GET {apis[0].path}'}",
+        servers=tuple(user_server(api).name for api in apis),
+        loads=(load if len(apis) == 1 else _in_slices(load),),
         seed=seed or 1,
         server_cpus=asked.server_cpus or 1,
         sample_hz=20.0,
-        owns=owns,
+        owns=apis,
     )
-    return Planned(campaign, script, tuple(dict.fromkeys(said for own in owns for said in _remarks(own, script))))
+    return Planned(campaign, script, tuple(dict.fromkeys(said for api in apis for said in _remarks(api, script))))
 
 
 # --- where ------------------------------------------------------------------------------------------------
@@ -105,12 +106,12 @@ def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
         raise LabError("The same --url is given twice: name two servers to compare them.")
     if len(asked.urls) > MOST_URLS:
         raise LabError(f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}.")
-    owns = tuple(_at_url(asked, url) for url in asked.urls)
-    if len(owns) == 1:
-        return owns
-    if len({own.path for own in owns}) > 1:
+    apis = tuple(_at_url(asked, url) for url in asked.urls)
+    if len({api.path for api in apis}) > 1:
         raise LabError("The URLs have different paths: to be compared, all must be asked for the same path and query.")
-    return tuple(replace(own, name=f"url-{letter}") for own, letter in zip(owns, ascii_lowercase, strict=False))
+    if len(apis) == 1:
+        return apis
+    return tuple(replace(api, name=f"url-{letter}") for api, letter in zip(apis, ascii_lowercase, strict=False))
 
 
 def _at_url(asked: Asked, url: str) -> UserApi:
@@ -124,12 +125,10 @@ def _at_url(asked: Asked, url: str) -> UserApi:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    own = UserApi(USER_API, path, _probe_path(asked, path), url=url, address=address, port=port)
-    found = attached.find(own)
-    target = attached.target(own, found)
-    for each in dict.fromkeys((own.probe_path, *(() if asked.script else (path,)))):
-        require_answer("your server", target, each)
-    return replace(own, process=found.identity)
+    api = UserApi(USER_API, path, _probe_path(asked, path), url=url, address=address, port=port)
+    found = attached.find(api)
+    require_answer("your server", attached.target(api, found), api.probe_path)
+    return replace(api, process=found.identity)
 
 
 def _parse(url: str) -> SplitResult:
@@ -167,35 +166,25 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise LabError(f"The host {host} has no address ({error}): check the URL.") from None
-    addresses = [str(entry[4][0]) for entry in found]
-    elsewhere = [address for address in addresses if not _is_loopback(address)]
-    if elsewhere and owned is None:
-        raise LabError(
-            f"{host} is {elsewhere[0]}, which is not loopback: the lab loads this machine only, unless you say that "
-            f"the host is yours to load, by `--i-own-this-host {host}`."
-        )
-    # As k6 does: version 4 first, and of them the first that accepts.
-    ordered = sorted(dict.fromkeys(addresses), key=lambda address: ip_address(address.partition("%")[0]).version)
-    return next((address for address in ordered if _accepts(address, port)), ordered[0])
-
-
-def _is_loopback(address: str) -> bool:
-    parsed = ip_address(address.partition("%")[0])
-    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
-
-
-def _accepts(address: str, port: int) -> bool:
-    try:
-        socket.create_connection((address, port), timeout=2.0).close()
-    except OSError:
-        return False
-    return True
+    addresses = {str(entry[4][0]): ip_address(str(entry[4][0]).partition("%")[0]) for entry in found}
+    for address, parsed in addresses.items():
+        if owned is None and not (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback:
+            raise LabError(
+                f"{host} is {address}, which is not loopback: the lab loads this machine only, unless you say that "
+                f"the host is yours to load, by `--i-own-this-host {host}`."
+            )
+    ordered = sorted(addresses, key=lambda address: addresses[address].version)
+    for address in ordered:  # as k6 does: version 4 first, and of them the first that accepts
+        with contextlib.suppress(OSError):
+            socket.create_connection((address, port), timeout=2.0).close()
+            return address
+    return ordered[0]
 
 
 def _in_folder(asked: Asked) -> UserApi:
     """Return a server that the lab starts from a folder; LabError where there is nothing to start it from."""
     if asked.folder is None:
-        raise LabError("Loads and scripts of one's own need a server: give its --url, or a --folder to start it from.")
+        raise LabError("Your loads and scripts need a server: give its --url, or a --folder to start it from.")
     if asked.owned_host is not None:
         raise LabError("--i-own-this-host is for a --url: what is started from a --folder runs on this machine.")
     folder = Path(asked.folder)
@@ -229,47 +218,44 @@ def _load(asked: Asked, repeats: int) -> Load:
 
 def _in_slices(load: Load) -> Load:
     """Return the load in slices, for servers that are compared within the same seconds."""
-    slices = SLICES
-    least = max(load.vus) * slices
+    least = max(load.vus) * SLICES
     if load.iterations is not None and load.iterations < least:
         raise LabError(
-            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users in each of {slices} slices: "
+            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users in each of {SLICES} slices: "
             f"give --iterations {least} or more."
         )
-    return replace(load, slices=slices, slice_s=load.duration_s and load.duration_s / slices, duration_s=None)
+    return replace(load, slices=SLICES, slice_s=load.duration_s and load.duration_s / SLICES, duration_s=None)
 
 
-def _remarks(own: UserApi, script: Script | None) -> Sequence[str]:
-    said = []
+def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
     if script is not None and script.unused:
-        said.append(
+        yield (
             f"The script exports {', '.join(script.unused)}, which the lab does not use: the load is the lab's, and "
             "its report takes the place of thresholds and summaries."
         )
     if script is not None:
-        said.append(
-            f"The probe asks for {own.probe_path} only, not for what the script does: the two are not compared, and no "
+        yield (
+            f"The probe asks for {api.probe_path} only, not for what the script does: the two are not compared, and no "
             "verdict rests on it."
         )
-    if not user_server(own).contract:
-        said.append("The server does not say what it counts: invariant 5 is not checked.")
-    return [*said, *(attached.remarks(own) if own.url is not None else ())]
+    if not user_server(api).contract:
+        yield "The server does not say what it counts: invariant 5 is not checked."
+    if api.url is not None:
+        yield from attached.remarks(api)
 
 
 # --- once more --------------------------------------------------------------------------------------------
 
 
-def require_same_own(own: UserApi, run: RunFolder) -> None:
+def require_same_api(api: UserApi, run: RunFolder) -> None:
     """Raise LabError where a run cannot go on: its script, or the process that it loads, has changed."""
-    require_same_script(run, own.files)
-    if own.url is None:
+    require_same_script(run, api.files)
+    if api.url is None:
         return
-    if own.process is None:
-        raise LabError(
-            "The run cannot go on: which process it loaded is not known, so that nothing says whether it is still the "
-            "same. Start a new run."
-        )
-    if attached.find(own).identity != own.process:
-        raise LabError(
-            f"The run cannot go on: what listens at {own.url} is not the process that it began with. Start a new run."
-        )
+    if api.process is None:
+        why = "which process it loaded is unknown, so that nothing says whether it is still the same"
+    elif attached.find(api).identity != api.process:
+        why = f"what listens at {api.url} is not the process that it began with"
+    else:
+        return
+    raise LabError(f"The run cannot go on: {why}. Start a new run.")
