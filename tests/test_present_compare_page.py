@@ -20,7 +20,6 @@ from test_compare import LOAD, less, varied
 from runner.model import LabError
 from runner.present.chart import describe, draw
 from runner.present.comparison import compare
-from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.compare import RunComparison, compare_runs
 from runner.present.look.palette import identities
 from runner.present.notebook import notebooks
@@ -145,7 +144,7 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Pa
 
 def test_the_figure_has_welchs_intervals_and_the_border_of_a_regression(lab: Path) -> None:
     found = compared(lab, 10)
-    figure = draw(compare_figure.ratios(found, {}))
+    figure = draw(compare.ratios(found, {}))
     assert len(lines(figure, 0, "interval")) == sum(row.ratio is not None for row in found.comparisons)
     tables = [pd.read_parquet(lab / "data" / "runs" / name / "tables" / "trials.parquet") for name in ("one", "two")]
     logs = [np.log(t.loc[t["trial_id"].str.startswith("axum-wrk-matrix-c100-keepalive"), "rps"]) for t in tables]
@@ -158,11 +157,11 @@ def test_the_figure_has_welchs_intervals_and_the_border_of_a_regression(lab: Pat
 
 def test_ties_are_hollow_and_differences_filled(lab: Path) -> None:
     found = compared(lab)
-    marks = [line for line in draw(compare_figure.ratios(found, {})).axes[0].lines if len(line.get_xdata()) == 1]
+    marks = [line for line in draw(compare.ratios(found, {})).axes[0].lines if len(line.get_xdata()) == 1]
     assert sum(line.get_markerfacecolor() == "white" for line in marks) == sum(
         r.verdict == "tie" for r in found.comparisons
     )
-    assert not lines(draw(compare_figure.ratios(found, {})), 0, "limit")
+    assert not lines(draw(compare.ratios(found, {})), 0, "limit")
 
 
 def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path: Path) -> None:
@@ -178,16 +177,16 @@ def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path: Path) -> None:
     assert (sides[0][0].floor, sides[0][0].verdict) == (1.0, "better")
     assert sides[1][0].floor > 1.06 and sides[1][0].verdict == "tie"
     assert sides[1][1].verdict == "worse"
-    figure = draw(compare_figure.ratios(noisy, {}))
+    figure = draw(compare.ratios(noisy, {}))
     assert lines(figure, 0, "floor") and "noise alone made" in words(figure)
 
 
 def test_text_is_inside_large_enough_and_apart(lab: Path) -> None:
     found = compared(lab, 10)
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
-    figure = draw(compare_figure.ratios(found, identities(trials)))
+    figure = draw(compare.ratios(found, identities(trials)))
     readable(figure)
-    assert len(describe(compare_figure.ratios(found, {}))) <= 700
+    assert len(describe(compare.ratios(found, {}))) <= 700
 
 
 def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path: Path) -> None:
@@ -195,8 +194,8 @@ def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path: Path) -> N
         return table[table["block"] <= 3]
 
     found = compare_runs(varied(tmp_path / "one", change=few), varied(tmp_path / "two", WORSE, few))
-    figure = draw(compare_figure.ratios(found, {}))
+    figure = draw(compare.ratios(found, {}))
     readable(figure)
     assert not lines(figure, 0, "interval") and "not enough trials" in words(figure)
-    assert describe(compare_figure.ratios(found, {})).startswith("Nothing is drawn")
+    assert describe(compare.ratios(found, {})).startswith("Nothing is drawn")
     assert find_run(str(tmp_path / "one")).run_id == "one"

@@ -65,7 +65,7 @@ def compare(
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.present.comparison.compare import compare_runs, notes, table
+    from runner.present.comparison.compare import compare_runs, notes, tables
     from runner.present.comparison.conditions import word
 
     console, page = Console(), page_path(html)
@@ -78,8 +78,8 @@ def compare(
         if found.differences:
             rows = [(each.what, word(each.a), word(each.b)) for each in found.differences]
             console.table("compared by force", ("the runs differ in", "A", "B"), rows)
-        for load in dict.fromkeys(comparison.load for comparison in found.comparisons):
-            console.rows(load, table(found, load))
+        for load, texts in tables(found).items():
+            console.rows(load, texts)
         for sentence in notes(found):
             console.note(sentence)
     if page is not None:

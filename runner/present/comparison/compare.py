@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers.ranking_text import percent, times
+from runner.present.chart import Chart, empty
+from runner.present.chart.sentences import Form, fit, nothing
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
+from runner.present.figures import forest
 from runner.present.figures.ratios import noise_floor
 from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
-from runner.present.look import captions, style
+from runner.present.look import style
+from runner.present.look.captions import plural, verdict_counts
+from runner.present.look.palette import Identity
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
 from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
-from runner.present.statistics.stats import carried_quantile
+from runner.present.statistics.stats import carried_quantile, spread
 from runner.store import RunFolder
 
-TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
+VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
+TITLE = "B / A: what both runs measured"
+GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 
 @dataclass(frozen=True)
 class ComparedQuantity:
-    """What is compared: a column of the trials, where it means something, and which way is better."""
+    """What is compared: a column of the trials divided by `unit`, where it means something, and which way is better."""
 
     name: str
     column: str
     allowed: Callable[[pd.DataFrame], bool]
     more_is_better: bool = False
     unit: float = 1.0
-    """Divides the column's values."""
+
+    def known(self, sealed: pd.DataFrame) -> bool:
+        """Return whether trials have the quantity, and their verdicts allow to compare it."""
+        return self.allowed(sealed) and bool((sealed[self.column] > 0).any())
+
+    def sample(self, sealed: pd.DataFrame, run: str = "") -> Sample:
+        """Return the values of trials; blocks of different runs are different ones."""
+        return Sample.of(sealed[self.column] / self.unit, [f"{run} {block}" for block in sealed["block"]])
 
 
 def _ranked(sealed: pd.DataFrame) -> bool:
@@ -57,14 +70,24 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class Side:
-    """The trials of one cell in one run: their median with its exact 95 % interval."""
+    """The trials of one cell in one run: their median with its exact 95 % interval, whose coverage is `confidence`.
+
+    None stands for minimum and maximum, where there are too few trials for an interval.
+    """
 
     n: int
     median: float
     low: float
     high: float
     confidence: float | None
-    """The interval's real coverage; None for minimum and maximum, where there are too few trials for an interval."""
+
+    @classmethod
+    def of(cls, sample: Sample) -> Side:
+        """Return the side of a sample."""
+        sure, whole = median_interval(sample.values), spread(sample.values)
+        if sure is None:
+            return cls(whole.n, whole.median, whole.low, whole.high, None)
+        return cls(whole.n, whole.median, sure.low, sure.high, sure.confidence)
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,7 @@ class CellComparison:
 
     `ratio` is B / A; `p` is Holm's corrected value over all comparisons of the two runs; `detectable` the ratio
     (> 1) that these trials show with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its
-    usual word.
+    usual word; `floor` the largest ratio (>= 1) that noise alone made in either run, of one program under two labels.
     """
 
     load: str
@@ -88,9 +111,13 @@ class CellComparison:
     delta: float
     magnitude: str
     floor: float
-    """The largest ratio (>= 1) that noise alone made in either run, of one program under two labels; 1 without."""
     verdict: str
     regression: bool
+
+    @property
+    def words(self) -> str:
+        """The verdict, and whether it is a regression."""
+        return f"{self.verdict}, regression" if self.regression else self.verdict
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,8 @@ class RunComparison:
     """All that two runs have in common, and what they do not.
 
     `differences` change numbers and are there only by force; `changes` (commit, binaries, variables) are what one
-    may want to compare. `same_binary` names the servers that ran the same binary in both runs.
+    may want to compare. `same_binary` names the servers that ran the same binary in both runs. `incomparable` are
+    quantities that one run's verdicts allow to compare and the other's do not, with both.
     """
 
     run_a: str
@@ -111,7 +139,6 @@ class RunComparison:
     only_b: tuple[str, ...]
     unsealed: tuple[str, ...]
     incomparable: tuple[str, ...]
-    """Quantities that one run's verdicts allow to compare and the other's do not, with both."""
     fail_above_pct: float | None
 
     @property
@@ -123,6 +150,11 @@ class RunComparison:
     def regressions(self) -> tuple[CellComparison, ...]:
         """The comparisons that count as regressions."""
         return tuple(each for each in self.comparisons if each.regression)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many comparisons came out how."""
+        return Counter(each.verdict for each in self.comparisons)
 
 
 def compare_runs(
@@ -146,22 +178,15 @@ def compare_runs(
     names = manifests[0]["run_id"], manifests[1]["run_id"]
     if not common:
         raise LabError(f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare.")
-    trials = pd.concat([cells_a[cell] for cell in common])
-    differences = conditions(*manifests, trials)
+    differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]))
     if differences and not force:
-        named = "; ".join(str(difference) for difference in differences)
+        named = "; ".join(map(str, differences))
         raise LabError(f"{names[0]} and {names[1]} differ in {named}: --force compares them all the same.")
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
-    whole = [cell for cell in common if all(len(side) for side in sealed[cell])]
-    rows = [
-        _compare(cell, quantity, *sealed[cell], max(noise_floor(side, cell.load, quantity.column) for side in sides))
-        for cell in whole
-        for quantity in QUANTITIES
-        if all(is_known(side, quantity) and quantity.allowed(side) for side in sealed[cell])
-    ]
+    whole = {cell: pair for cell, pair in sealed.items() if all(map(len, pair))}
     return RunComparison(
         *names,
-        comparisons=tuple(_judged(rows, fail_above_pct)),
+        comparisons=tuple(_compared(sides, whole, fail_above_pct)),
         differences=differences,
         changes=changes(*manifests),
         same_binary=same_binary(*manifests, sorted({cell.server for cell in common})),
@@ -169,11 +194,10 @@ def compare_runs(
         only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
         unsealed=tuple(str(cell) for cell in common if cell not in whole),
         incomparable=tuple(
-            f"{cell}: {quantity.name} (A {captions.verdict_counts(sealed[cell][0])}; "
-            f"B {captions.verdict_counts(sealed[cell][1])})"
-            for cell in whole
+            f"{cell}: {quantity.name} (A {verdict_counts(one)}; B {verdict_counts(other)})"
+            for cell, (one, other) in whole.items()
             for quantity in QUANTITIES
-            if quantity.allowed(sealed[cell][0]) != quantity.allowed(sealed[cell][1])
+            if quantity.allowed(one) != quantity.allowed(other)
         ),
         fail_above_pct=fail_above_pct,
     )
@@ -190,121 +214,101 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class _SizedCell:
-    """A server under a load, with what the load's words leave out: sizes, in the units of their names."""
+class SizedCell:
+    """A server under a load, with the sizes that the load's words leave out, in words."""
 
     server: str
     load: str
-    sizes: tuple[tuple[str, float], ...]
+    sizes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.load}" + "".join(f", {SIZES[name].format(value)}" for name, value in self.sizes)
+        return f"{self.server}: {', '.join((self.load, *self.sizes))}"
 
 
-def cells_of(tables: Tables) -> dict[_SizedCell, pd.DataFrame]:
+def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
     trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
     loads = (tables.manifest.get("campaign") or {}).get("loads") or []
     found = {}
     for (load, server), alike in trials.groupby(["load", "server"], sort=False):
         known = [entry for entry in loads if entry.get("workload") == alike["workload"].iloc[0]]
-        entry = known[0] if len(known) == 1 else {}
-        sizes = {name: alike[name].dropna().max() for name in ("iterations", "steps", "step_s")}
-        sizes |= {name: entry.get(name) for name in ("duration_s", "warmup_s")}
-        given = tuple((name, float(size)) for name, size in sizes.items() if size is not None and not np.isnan(size))
-        found[_SizedCell(str(server), str(load), given)] = alike
+        given = known[0] if len(known) == 1 else {}
+        sizes = alike[["iterations", "steps", "step_s"]].max().to_dict()
+        sizes |= {name: given.get(name) for name in ("duration_s", "warmup_s")}
+        words = tuple(text.format(sizes[name]) for name, text in SIZES.items() if pd.notna(sizes[name]))
+        found[SizedCell(str(server), str(load), words)] = alike
     return found
 
 
-def is_known(sealed: pd.DataFrame, quantity: ComparedQuantity) -> bool:
-    """Return whether trials have a quantity."""
-    return quantity.column in sealed.columns and bool((pd.to_numeric(sealed[quantity.column]) > 0).any())
-
-
-def _compare(
-    cell: _SizedCell, quantity: ComparedQuantity, a: pd.DataFrame, b: pd.DataFrame, floor: float
-) -> tuple[CellComparison, Sample, Sample]:
-    """Return a comparison without p-value and verdict, and the trials of both sides."""
-    left, right = trials_of(a, quantity, "A"), trials_of(b, quantity, "B")
-    delta = cliffs_delta(right.values, left.values)
-    row = CellComparison(
-        cell.load, cell.server, quantity.name, quantity.more_is_better, side_of(left), side_of(right),
-        ratio(right, left), None, None, delta, magnitude(delta), floor, FEW, regression=False,
-    )  # fmt: skip
-    return row, left, right
-
-
-def trials_of(sealed: pd.DataFrame, quantity: ComparedQuantity, run: str = "") -> Sample:
-    """Return the values of trials; blocks of different runs are different ones."""
-    values = pd.to_numeric(sealed[quantity.column]) / quantity.unit
-    return Sample.of(values, [f"{run} {block}" for block in sealed["block"]])
-
-
-def side_of(sample: Sample) -> Side:
-    """Return the median with its interval; with minimum and maximum where the trials are too few for one."""
-    interval = median_interval(sample.values)
-    if interval is None:
-        ends = (float(sample.values.min()), float(sample.values.max())) if sample.n else (math.nan, math.nan)
-        return Side(sample.n, sample.median, *ends, confidence=None)
-    return Side(sample.n, interval.estimate, interval.low, interval.high, interval.confidence)
-
-
-def _judged(
-    rows: Sequence[tuple[CellComparison, Sample, Sample]], fail_above_pct: float | None
+def _compared(
+    sides: tuple[Tables, Tables],
+    cells: Mapping[SizedCell, tuple[pd.DataFrame, pd.DataFrame]],
+    fail_above_pct: float | None,
 ) -> Iterator[CellComparison]:
-    """Yield each comparison; one that has a ratio with its corrected p-value and its verdict."""
-    strictest = ALPHA / max(1, sum(row.ratio is not None for row, _, _ in rows))
-    tests = [difference_test(b, a, strictest) for _, a, b in rows]
-    corrected = iter(holm(np.array([test.p for test in tests if test is not None])))
+    """Yield a comparison for each cell and quantity that both runs have, with p-values corrected over all of them."""
+    asked = [
+        (cell, quantity, quantity.sample(a, "A"), quantity.sample(b, "B"))
+        for cell, (a, b) in cells.items()
+        for quantity in QUANTITIES
+        if quantity.known(a) and quantity.known(b)
+    ]
+    ratios = [ratio(b, a) for *_, a, b in asked]
+    strictest = ALPHA / max(1, sum(found is not None for found in ratios))
+    tests = [difference_test(b, a, strictest) for *_, a, b in asked]
+    corrected = iter(holm([test.p for test in tests if test is not None]))
     margin = math.inf if fail_above_pct is None else fail_above_pct / 100
-    for row, _, _ in rows:
-        found = row.ratio
-        if found is None:
-            yield row
-            continue
-        p = float(next(corrected))
-        worse = (found.ratio < 1) == row.more_is_better
-        verdict = TIE if is_tie(found, row.floor) or p > ALPHA else WORSE if worse else BETTER
-        beyond = found.high < 1 - margin if row.more_is_better else found.low > 1 + margin
-        regression = verdict == WORSE and beyond
-        yield replace(row, p=p, detectable=found.detectable(strictest), verdict=verdict, regression=regression)
+    for (cell, quantity, a, b), found in zip(asked, ratios, strict=True):
+        floor = max(noise_floor(side, cell.load, quantity.column) for side in sides)
+        p = detectable = None
+        verdict, beyond = FEW, False
+        if found is not None:
+            p, detectable = float(next(corrected)), found.detectable(strictest)
+            worse = (found.ratio < 1) == quantity.more_is_better
+            verdict = TIE if is_tie(found, floor) or p > ALPHA else WORSE if worse else BETTER
+            beyond = found.high < 1 - margin if quantity.more_is_better else found.low > 1 + margin
+        delta = cliffs_delta(b.values, a.values)
+        yield CellComparison(
+            cell.load, cell.server, quantity.name, quantity.more_is_better, Side.of(a), Side.of(b), found, detectable,
+            p, delta, magnitude(delta), floor, verdict, regression=verdict == WORSE and beyond,
+        )  # fmt: skip
 
 
-def table(found: RunComparison, load: str) -> list[dict[str, str]]:
-    """Return the comparisons of one load as texts for a terminal's table."""
-    return [
-        {
+# --- in words ---------------------------------------------------------------------------------------------
+
+
+def tables(found: RunComparison) -> dict[str, list[dict[str, str]]]:
+    """Return the comparisons of each load as texts for a table."""
+    by_load: dict[str, list[dict[str, str]]] = {}
+    for row in found.comparisons:
+        texts = {
             "server": row.server,
             "quantity": row.quantity,
             "A": style.number(row.a.median),
             "B": style.number(row.b.median),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
             "detectable": percent(row.detectable) if row.detectable else "–",
-            "verdict": f"{row.verdict}, regression" if row.regression else row.verdict,
+            "verdict": row.words,
         }
-        for row in found.comparisons
-        if row.load == load
-    ]
+        by_load.setdefault(row.load, []).append(texts)
+    return by_load
 
 
 def findings(found: RunComparison) -> list[str]:
     """Return how the comparisons came out, counted, and each that is no tie, as sentences."""
-    counts = Counter(row.verdict for row in found.comparisons)
+    tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
     said = [
-        f"Of {captions.plural(len(found.comparisons), 'comparison')} {counts[TIE]} came out as ties; B is better in "
-        f"{counts[BETTER]}, worse in {counts[WORSE]}, and {counts[FEW]} had not enough trials."
+        f"Of {plural(len(found.comparisons), 'comparison')} {tie} came out as ties; B is better in {better}, worse in "
+        f"{worse}, and {few} had not enough trials."
     ]
     if found.fail_above_pct is not None:
-        limit = f"{found.fail_above_pct:g} %"
-        count = len(found.regressions)
+        limit, count = f"{found.fail_above_pct:g} %", len(found.regressions)
         said.append(f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}.")
-    said += [
-        f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.verdict}"
-        f"{', a regression' if row.regression else ''} (p = {row.p:.2g} after Holm's correction)."
+    return said + [
+        f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.words.replace(', ', ', a ')} "
+        f"(p = {row.p:.2g} after Holm's correction)."
         for row in found.comparisons
         if row.verdict in (BETTER, WORSE) and row.ratio
     ]
-    return said
 
 
 def notes(found: RunComparison) -> list[str]:
@@ -318,7 +322,7 @@ def provenance(found: RunComparison) -> list[str]:
     if found.same_binary:
         said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
     if found.changes:
-        said.append(f"Changed: {'; '.join(str(change) for change in found.changes)}.")
+        said.append(f"Changed: {'; '.join(map(str, found.changes))}.")
     return said
 
 
@@ -331,3 +335,61 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
         "Not compared, as one run's verdicts forbid it": found.incomparable,
     }
     return {why: cells for why, cells in reasons.items() if cells}
+
+
+# --- as a figure ------------------------------------------------------------------------------------------
+
+
+def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
+    """Return the ratio B / A of each comparison, one row each, grouped by load; `looks` are those of the servers."""
+    if not found.comparisons:
+        reason = "No cell of both runs has a quantity that may be compared in both."
+        return empty(TITLE, "the ratios of two runs", reason)
+    groups: dict[str, list[forest.ForestRow]] = {}
+    for row in found.comparisons:
+        groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
+    key = (
+        "Line: 95 % interval. Filled: a difference; hollow: a tie. Pale band: differences that these trials would have "
+        "missed more than once in five times."
+    )
+    if any(row.floor > 1 for row in found.comparisons):
+        key += " Dotted: what noise alone made of one program under two labels."
+    if found.fail_above_pct is not None:
+        key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
+    sizes = sorted({side.n for row in found.comparisons for side in (row.a, row.b)})
+    trials = " to ".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    counts = ", ".join(f"{verdict} {found.counts[verdict]}" for verdict in VERDICTS if found.counts[verdict])
+    caption = (
+        f"A: {found.run_a}. B: {found.run_b}. {plural(len(found.comparisons), 'comparison')} of {trials} trials a "
+        f"side: {counts}. Intervals are Welch's on logarithms; differences after Holm's correction."
+    )
+    return forest.forest(TITLE, caption, key, groups, "B / A", lambda _: _describe(found))
+
+
+def _describe(found: RunComparison) -> str:
+    """Describe the ratios of two runs, the farthest from 1 first."""
+    known = [(row, row.ratio) for row in found.comparisons if row.ratio is not None]
+    if not known:
+        return nothing("the ratios of two runs", "No comparison has enough trials for one.")
+    said = ", ".join(f"{verdict} {count}" for verdict, count in found.counts.most_common())
+    head = f"Forest plot of {len(known)} ratios B / A with 95 % intervals on a logarithmic axis: {said}."
+    texts = [
+        f"{row.server}, {row.load}, {row.quantity}: {b_a.ratio:.3f} [{b_a.low:.3f} to {b_a.high:.3f}], {row.verdict}."
+        for row, b_a in sorted(known, key=lambda pair: -abs(math.log(pair[1].ratio)))
+    ]
+    return fit(f"{head} Farthest from 1 first.", [Form(texts, "ratio")])
+
+
+def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> forest.ForestRow:
+    words, found = f"{row.server}: {row.quantity}", row.ratio
+    if found is None:
+        return forest.ForestRow(words, row.verdict)
+    note = f"{found.ratio:.3f} [{found.low:.3f}–{found.high:.3f}]\n{row.words}"
+    if row.verdict == TIE and row.detectable:
+        note += f" (detectable: {percent(row.detectable)})"
+    margin = (math.nan if fail_above_pct is None else fail_above_pct) / 100
+    return forest.ForestRow(
+        words, note, (forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, row.verdict == TIE),),
+        band=(1 / row.detectable, row.detectable) if row.detectable else None,
+        limit=1 - margin if row.more_is_better else 1 + margin, floor=row.floor if row.floor > 1 else math.nan,
+    )  # fmt: skip

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from runner.model import LabError
 from runner.present.chart import Axis, Chart, Extreme, Shared, bars, empty
 from runner.present.chart.value import COLUMNS
-from runner.present.comparison.compare import QUANTITIES, ComparedQuantity, Side, cells_of, is_known, side_of, trials_of
+from runner.present.comparison.compare import QUANTITIES, ComparedQuantity, Side, SizedCell, cells_of
 from runner.present.comparison.conditions import conditions
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities
-from runner.present.statistics.inference import ALPHA
+from runner.present.statistics.inference import ALPHA, Sample
 from runner.present.statistics.stats import Floats
 from runner.store import RunFolder
 
@@ -54,6 +54,11 @@ class Course:
     sides: Mapping[int, Side]
     changes: tuple[Change, ...]
 
+    @property
+    def panel(self) -> str:
+        """The panel of the figure that it is in."""
+        return f"{self.load}: {self.quantity}"
+
 
 @dataclass(frozen=True, eq=False)
 class History:
@@ -81,52 +86,37 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     `force`.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or ""))
-    names = [str(each.manifest["run_id"]) for each in tables]
+    names = tuple(str(each.manifest["run_id"]) for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
     for before, after in pairwise(tables):
         both = pd.concat([before.trials, after.trials])
         if not force and (found := conditions(before.manifest, after.manifest, both)):
-            ids = f"{before.manifest['run_id']} and {after.manifest['run_id']}"
-            raise LabError(
-                f"{ids} differ in {'; '.join(map(str, found))}: --force puts them side by side all the same."
-            )
-    cells = [{cell: sealed_trials(trials) for cell, trials in cells_of(each).items()} for each in tables]
-    followed = [
-        (str(cell.load), cell.server, quantity, own)
-        for cell in dict.fromkeys(cell for of_run in cells for cell in of_run)
-        for quantity in QUANTITIES
-        if len(own := _allowed([of_run.get(cell) for of_run in cells], quantity)) > 1
-    ]
-    alpha = ALPHA / max(1, sum(len(own) >= LEAST for *_, own in followed))
-    courses = tuple(_course(*each, alpha) for each in followed)
+            ids, named = f"{before.manifest['run_id']} and {after.manifest['run_id']}", "; ".join(map(str, found))
+            raise LabError(f"{ids} differ in {named}: --force puts them side by side all the same.")
+    by_quantity: dict[tuple[SizedCell, ComparedQuantity], dict[int, Sample]] = {}
+    for number, each in enumerate(tables, start=1):
+        for cell, trials in cells_of(each).items():
+            sealed = sealed_trials(trials)
+            for quantity in (quantity for quantity in QUANTITIES if len(sealed) and quantity.known(sealed)):
+                by_quantity.setdefault((cell, quantity), {})[number] = quantity.sample(sealed)
+    followed = {key: samples for key, samples in by_quantity.items() if len(samples) > 1}
+    alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
+    courses = tuple(_course(*key, samples, alpha) for key, samples in followed.items())
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
-    return History(tuple(names), days, tuple(tables), courses, fail_above_pct)
+    return History(names, days, tuple(tables), courses, fail_above_pct)
 
 
-def _allowed(cells: Sequence[pd.DataFrame | None], quantity: ComparedQuantity) -> dict[int, pd.DataFrame]:
-    """Return the trials by number of the run, of the runs that have the quantity."""
-    return {
-        number: trials
-        for number, trials in enumerate(cells, start=1)
-        if trials is not None and len(trials) and is_known(trials, quantity) and quantity.allowed(trials)
-    }
-
-
-def _course(
-    load: str, server: str, quantity: ComparedQuantity, trials: Mapping[int, pd.DataFrame], alpha: float
-) -> Course:
-    samples = {number: trials_of(own, quantity) for number, own in trials.items()}
+def _course(cell: SizedCell, quantity: ComparedQuantity, samples: Mapping[int, Sample], alpha: float) -> Course:
     numbers = list(samples)
     logs = np.array([np.log(sample.geometric_mean) for sample in samples.values()])
     found = list(changes(logs, alpha))
-    starts = [0, *(place for place, _ in found), logs.size]
-    shifts = [logs[b:c].mean() - logs[a:b].mean() for a, b, c in zip(starts, starts[1:], starts[2:], strict=False)]
+    means = [part.mean() for part in np.split(logs, [place for place, _ in found])]
     known = tuple(
         Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more_is_better)
-        for (place, p), shift in zip(found, shifts, strict=True)
+        for (place, p), shift in zip(found, np.diff(means), strict=True)
     )
-    return Course(load, server, quantity.name, {n: side_of(sample) for n, sample in samples.items()}, known)
+    return Course(cell.load, cell.server, quantity.name, {n: Side.of(each) for n, each in samples.items()}, known)
 
 
 # --- where a value changed --------------------------------------------------------------------------------
@@ -174,64 +164,60 @@ def _without_change(n: int) -> Floats:
 
 def findings(found: History) -> list[str]:
     """Return each change as a sentence, and how many courses have none."""
-    first, last = found.days[0], found.days[-1]
-    said = [
-        f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what it was since run "
-        f"{change.at} ({found.days[change.at - 1]}), {'worse' if change.worse else 'better'} (p = {change.p:.2g})."
-        for course in found.courses
-        for change in course.changes
-    ]
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
     return [
-        f"{captions.plural(len(found.runs), 'run')} from {first} to {last}: in {steady} of "
+        f"{captions.plural(len(found.runs), 'run')} from {found.days[0]} to {found.days[-1]}: in {steady} of "
         f"{captions.plural(len(found.courses), 'course')} no change is shown.{few}",
-        *said,
+        *(
+            f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what it was since run "
+            f"{change.at} ({found.days[change.at - 1]}), {'worse' if change.worse else 'better'} (p = {change.p:.2g})."
+            for course in found.courses
+            for change in course.changes
+        ),
     ]
 
 
 def table(found: History) -> pd.DataFrame:
     """Return a row for each course: its median in every run as text, and its changes."""
-    rows = []
-    for course in found.courses:
-        values = {
-            str(number): style.number(course.sides[number].median) if number in course.sides else "–"
-            for number in range(1, len(found.runs) + 1)
-        }
-        marks = "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)
-        rows.append(
-            {"load": course.load, "server": course.server, "quantity": course.quantity, **values, "changes": marks}
-        )
+    rows = [
+        {"load": course.load, "server": course.server, "quantity": course.quantity}
+        | {str(n): style.number(course.sides[n].median) if n in course.sides else "–" for n in _numbers(found)}
+        | {"changes": "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)}
+        for course in found.courses
+    ]
     return pd.DataFrame(rows)
+
+
+def _numbers(found: History) -> range:
+    return range(1, len(found.runs) + 1)
 
 
 def timeline(found: History) -> Chart:
     """Return medians with intervals by run: a panel for each load and quantity, its servers together."""
     ordered = sorted(found.courses, key=lambda course: not course.changes)
-    panels = list(dict.fromkeys(_panel(course) for course in ordered))[:PANELS]
+    every = list(dict.fromkeys(course.panel for course in ordered))
+    panels = every[:PANELS]
     if not panels:
         return empty(TITLE, "values over many runs", "These runs have no cell in common that may be compared.")
     rows = [
-        {
-            "panel": panel, "server": course.server, "series": "median", "x": float(number), "y": side.median,
-            "low": side.low, "high": side.high, "solid": True,
-            "changed": number in {change.at for change in course.changes},
-        }
+        (panel, course.server, "median", float(number), side.median, side.low, side.high, True,
+         number in {change.at for change in course.changes})
         for panel in panels
         for course in ordered
-        if _panel(course) == panel
+        if course.panel == panel
         for number, side in course.sides.items()
     ]  # fmt: skip
-    every = len(dict.fromkeys(map(_panel, ordered)))
-    shown = f"{len(panels)} of {every} loads and quantities, those with changes first. " if every > len(panels) else ""
-    runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
+    shown = f"{len(panels)} of {len(every)} loads and quantities, those with changes first. "
+    runs = "; ".join(f"{number}: {day}" for number, day in zip(_numbers(found), found.days, strict=True))
     return Chart(
         TITLE,
         pd.DataFrame(rows, columns=[*COLUMNS, "changed"]),
         Axis("run", "run"),
         Axis("median"),
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
-        f"{shown}Medians with their 95 % intervals, or minimum and maximum of fewer than six trials. Runs: {runs}.",
+        f"{shown * (len(every) > PANELS)}Medians with their 95 % intervals, or minimum and maximum of fewer than six "
+        f"trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
         headings={panel: (panel, "") for panel in panels},
         shared=Shared(nudge=1.0),
@@ -242,16 +228,12 @@ def timeline(found: History) -> Chart:
     )
 
 
-def _panel(course: Course) -> str:
-    return f"{course.load}: {course.quantity}"
-
-
 def _finish(ax: Axes, chart: Chart, panel: str) -> None:
-    own = chart.frame[chart.frame["panel"] == panel]
+    rows = chart.frame[chart.frame["panel"] == panel]
     numbers = sorted(chart.frame["x"].unique())
     ax.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
-    ax.set_ylim(0, float(own["high"].max()) * 1.1 or 1)
-    ringed = own[own["changed"].astype(bool)]
+    ax.set_ylim(0, float(rows["high"].max()) * 1.1 or 1)
+    ringed = rows[rows["changed"]]
     colors = [chart.looks[server].color for server in ringed["server"]]
     ax.scatter(ringed["x"], ringed["y"], s=130, facecolors="none", edgecolors=colors, linewidths=1.4, zorder=3)
     scales.ticks_across(ax, numbers)

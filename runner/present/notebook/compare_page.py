@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from runner.present.chart import describe, draw
 from runner.present.comparison import compare
-from runner.present.comparison import figure as compare_figure
 from runner.present.comparison.conditions import word
 from runner.present.frames import read_tables
 from runner.present.look import captions
@@ -71,8 +70,8 @@ class ComparePage(Page):
 
     def _loads(self) -> Iterator[Block]:
         """Yield a table for each load: medians, ratio with interval, what difference was detectable, and verdict."""
-        for load in dict.fromkeys(row.load for row in self.found.comparisons):
-            yield TextTable(pd.DataFrame(compare.table(self.found, load)), load)
+        for load, rows in compare.tables(self.found).items():
+            yield TextTable(pd.DataFrame(rows), load)
 
     def _left_out(self) -> Iterator[Block]:
         """Yield what could not be compared."""
@@ -83,5 +82,5 @@ class ComparePage(Page):
 
     def _ratios(self) -> tuple[Figure, str]:
         trials = pd.concat([each.trials for each in self.tables], ignore_index=True)
-        chart = compare_figure.ratios(self.found, identities(trials))
+        chart = compare.ratios(self.found, identities(trials))
         return draw(chart), describe(chart)
