@@ -8,13 +8,13 @@ import pytest
 import synthetic_run
 from scipy import stats
 
-from runner.present.statistics.bands import band, trial_curves
+from runner.present.statistics.inference import band, trial_curves
 
 Q = np.array([0.5, 0.9, 0.99])
 
 
 def curve_of(latency, q):
-    return band(trial_curves(latency, q), q)
+    return band(trial_curves(latency, q))
 
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def test_a_quantile_counts_only_the_trials_that_carry_it() -> None:
 
 
 def test_equal_trials_have_a_band_without_width() -> None:
-    found = band(np.full((5, 2), 7.0), [0.5, 0.9])
+    found = band(np.full((5, 2), 7.0))
     assert found.low_ms == pytest.approx([7, 7]) and found.high_ms == pytest.approx([7, 7])
 
 

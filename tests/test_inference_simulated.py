@@ -11,12 +11,12 @@ from built import ROOT
 from scipy import stats
 from scipy.special import ndtr
 
-from runner.present.statistics.bands import band
 from runner.present.statistics.inference import (
     ALPHA,
     LOOK_ALPHA,
     LOOKS,
     Sample,
+    band,
     detectable_ratio,
     median_interval,
     noise_floor,
@@ -123,7 +123,7 @@ def test_the_bootstrap_of_log_medians_would_not_keep_its_promise() -> None:
 def false_positives(logs: np.ndarray) -> float:
     """Share of campaigns of equal servers, in %, in which Holm's correction leaves any two told apart."""
     pairs = list(combinations(range(len(logs)), 2))
-    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs))[0] for i, j in pairs], axis=-1)
+    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs)) for i, j in pairs], axis=-1)
     return 100 * float(np.mean(holm(p).min(axis=-1) <= ALPHA))
 
 
@@ -147,13 +147,13 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
     logs = campaigns(USUAL["log-normal"], n, servers, 1.0)[:, :150]
     logs[0] += shift * NOISE
     pairs = list(combinations(range(servers), 2))
-    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs))[0] for i, j in pairs], axis=-1)
+    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs)) for i, j in pairs], axis=-1)
     apart = holm(p) <= ALPHA
     assert 0.1 < apart.mean() < 0.9
     for campaign in range(150):
         ranking = rank({str(s): Sample.of(np.exp(logs[s, campaign]), range(n)) for s in range(servers)})
         assert ranking is not None
-        found = {frozenset((pair.first, pair.second)): pair.told_apart for pair in ranking.pairs}
+        found = {frozenset((pair.first, pair.second)): pair.differ for pair in ranking.pairs}
         wanted = [found[frozenset((str(i), str(j)))] for i, j in pairs]
         # A permutation test may reject where Student's interval still touches 1: then it stays a tie.
         assert all(said or not told for said, told in zip(apart[campaign], wanted, strict=True))
@@ -169,9 +169,9 @@ def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_fin
         for shift, floor in ((1.0, 1.0), (1.0, noise_floor(of)), (1.1, noise_floor(of))):
             ranking = rank({"one": label, "other": Sample.of(other * shift, range(10))}, floor=floor)
             assert ranking is not None
-            false_without += ranking.pairs[0].told_apart and floor == 1
-            false += ranking.pairs[0].told_apart and floor > 1 == shift
-            found += ranking.pairs[0].told_apart and shift > 1
+            false_without += ranking.pairs[0].differ and floor == 1
+            false += ranking.pairs[0].differ and floor > 1 == shift
+            found += ranking.pairs[0].differ and shift > 1
     assert false <= false_without <= 300 * (0.05 + 3 * 0.0126)
     assert found > 300 * 0.98
 
@@ -184,7 +184,7 @@ def test_five_percent_is_found_at_two_percent_noise(servers: int, n: int, least:
     logs = campaigns(USUAL["log-normal"], n, servers, 3.0)
     logs[0] += np.log(1.05)
     pairs = list(combinations(range(servers), 2))
-    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs))[0] for i, j in pairs], axis=-1)
+    p = np.stack([within_blocks(logs[i], logs[j], ALPHA / len(pairs)) for i, j in pairs], axis=-1)
     assert 100 * np.mean(holm(p)[:, 0] <= ALPHA) >= least
 
 
@@ -251,9 +251,7 @@ def test_latency_bands_cover_in_93_to_97_percent(trials: int, between: float, wi
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
     # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long curve.
     drawn = np.hstack([trial_quantiles(rng, CAMPAIGNS, between, within) for _ in range(trials)])
-    found = band(
-        drawn.reshape(CAMPAIGNS, trials, 3).transpose(1, 0, 2).reshape(trials, -1), np.tile(QUANTILES, CAMPAIGNS)
-    )
+    found = band(drawn.reshape(CAMPAIGNS, trials, 3).transpose(1, 0, 2).reshape(trials, -1))
     inside = (found.low_ms.reshape(-1, 3) <= truth) & (truth <= found.high_ms.reshape(-1, 3))
     assert all(93 <= share <= 97 for share in 100 * inside.mean(axis=0))
 

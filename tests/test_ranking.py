@@ -65,7 +65,7 @@ def test_servers_far_apart_have_an_order() -> None:
     assert places(ranking) == [("fast", 1, "a"), ("middle", 2, "b"), ("slow", 3, "c")]
     assert ranking is not None and ranking.transitive
     pair = ranking.pair("fast", "slow")
-    assert pair.ratio.low < 1.5 < pair.ratio.high and pair.delta == 1 and pair.p < 0.001
+    assert pair.ratio.low < 1.5 < pair.ratio.high and pair.p < 0.001
     assert [name for name, _, _ in places(rank(servers, more_is_better=False))] == ["slow", "middle", "fast"]
 
 
@@ -77,7 +77,7 @@ def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_told_is_k
         "worse": (3, "b"),
     }
     assert ranking is not None and ranking.transitive
-    tie = next(pair for pair in ranking.pairs if not pair.told_apart)
+    tie = next(pair for pair in ranking.pairs if not pair.differ)
     # 3 % noise a side, ten blocks, 80 % power at 5 % / 3: about 4 standard errors, of 1.3 % if well estimated.
     assert 1.02 < tie.detectable < 1.09
 
@@ -115,8 +115,8 @@ def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much() -
     servers = {f"s{i}": noisy(1.1**i, i, 0.005, range(1, 6)) for i in range(9)}
     ranking = rank(servers)
     assert [name for name, _, _ in places(ranking)] == [f"s{i}" for i in reversed(range(9))]
-    assert ranking is not None and {pair.method for pair in ranking.pairs} == {"t test within blocks"}
-    apart = [pair.told_apart for pair in ranking.pairs]
+    assert ranking is not None
+    apart = [pair.differ for pair in ranking.pairs]
     assert np.mean(apart) > 0.95
 
 

@@ -161,6 +161,6 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     best = ranking.places[0].name
     if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
-    even = {float(pair.second): pair.detectable for pair in ranking.pairs if pair.first == best and not pair.told_apart}
+    even = {float(pair.second): pair.detectable for pair in ranking.pairs if pair.first == best and not pair.differ}
     size = min([float(best), *even])
     return SmallestPool(size, even.get(size, 1.0))

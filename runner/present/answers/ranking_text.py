@@ -38,7 +38,7 @@ class Standing:
         ranking = self.ranking
         if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {self._values(self.samples)}"
-        least = max((pair.detectable for pair in ranking.pairs if not pair.told_apart), default=1.0)
+        least = max((pair.detectable for pair in ranking.pairs if not pair.differ), default=1.0)
         parts = {
             self._order(ranking): True,
             "servers differ where they share no letter": not ranking.transitive,
@@ -57,7 +57,7 @@ class Standing:
         text = named[ranking.places[0].name]
         for before, after in pairwise(named):
             pair = ranking.pair(before, after)
-            text += f" {self.sign if pair.told_apart else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
+            text += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
         return text
 
     def _values(self, servers: Iterable[str]) -> str:

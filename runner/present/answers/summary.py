@@ -173,7 +173,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
 def _drift(trials: pd.DataFrame) -> str:
     """Say whether the rates of closed loops rose or fell over the run; empty where chance explains it."""
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
-    found = drift(closed["trial_order"], closed["rps"], list(zip(closed["load"], closed["server"], strict=True)))
+    found = drift(closed["trial_order"], closed["rps"], zip(closed["load"], closed["server"], strict=True))
     if found is None or found.p > ALPHA:
         return ""
     return (

@@ -23,7 +23,7 @@ from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
-from runner.present.statistics.significance import cliffs_delta, difference_test, holm, magnitude
+from runner.present.statistics.significance import cliffs_delta, difference_p, holm, magnitude
 from runner.present.statistics.stats import carried_quantile, spread
 from runner.store import RunFolder
 
@@ -254,8 +254,8 @@ def _compared(
     ]
     ratios = [ratio(b, a) for *_, a, b in asked]
     strictest = ALPHA / max(1, sum(found is not None for found in ratios))
-    tests = [difference_test(b, a, strictest) for *_, a, b in asked]
-    corrected = iter(holm([test.p for test in tests if test is not None]))
+    pairs = zip(asked, ratios, strict=True)
+    corrected = iter(holm([difference_p(b, a, strictest) for (*_, a, b), found in pairs if found is not None]))
     margin = math.inf if fail_above_pct is None else fail_above_pct / 100
     for (cell, quantity, a, b), found in zip(asked, ratios, strict=True):
         floor = max(noise_floor(side, cell.load, quantity.column) for side in sides)

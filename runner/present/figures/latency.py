@@ -17,8 +17,7 @@ from runner.present.figures.seconds import bin_width, rates_in_bins
 from runner.present.frames import Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities
-from runner.present.statistics.bands import band, trial_curves
-from runner.present.statistics.inference import FEWEST
+from runner.present.statistics.inference import FEWEST, band, trial_curves
 from runner.present.statistics.stats import BEYOND
 
 FIRST_QUANTILE = 0.25
@@ -96,7 +95,7 @@ def _curve(cell: ServerLoad, found: pd.DataFrame) -> pd.DataFrame:
     x, ms = curves.columns.to_numpy(), curves.to_numpy()
     if len(curves) < FEWEST:
         return points(cell, "middle", x, np.median(ms, axis=0), ms.min(axis=0), ms.max(axis=0))
-    sure = band(ms, 1 - 1 / x)
+    sure = band(ms)
     return points(cell, "middle", x, sure.ms, sure.low_ms, sure.high_ms)
 
 

@@ -1,4 +1,4 @@
-"""Intervals of medians and of ratios of two servers, over trials; none where the trials are too few to carry one.
+"""Intervals of medians, of ratios of two servers and of latency curves, over trials; none of too few trials.
 
 A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers ran in the same
 blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001, Statistical Approaches to Establishing
@@ -15,10 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
-from runner.present.statistics.stats import Floats
+from runner.present.statistics.stats import BEYOND, Floats, carried_quantile, histogram_quantile
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
@@ -83,9 +84,8 @@ class Sample:
     def of(cls, values: Iterable[float], blocks: Iterable[Any]) -> Sample:
         """Take the values that have a logarithm, with their blocks."""
         known = np.asarray(list(values), dtype=np.float64)
-        named = np.asarray(list(blocks))
         kept = np.isfinite(known) & (known > 0)
-        return cls(known[kept], named[kept])
+        return cls(known[kept], np.asarray(list(blocks))[kept])
 
     @property
     def n(self) -> int:
@@ -239,3 +239,50 @@ def noise_floor(same: Ratio) -> float:
 def is_tie(found: Ratio, floor: float = 1.0) -> bool:
     """Whether a ratio says nothing: its interval overlaps 1, or lies inside the noise floor."""
     return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)
+
+
+# --- latency curves ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The geometric mean of the trials' latencies at some quantiles, and its pointwise 95 % interval.
+
+    `low_ms` and `high_ms` are NaN where fewer than `FEWEST` trials carry the quantile; `trials` says how many do.
+    """
+
+    ms: Floats
+    low_ms: Floats
+    high_ms: Floats
+    trials: Floats
+
+
+def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
+    """Return the quantiles `q` of each trial, one row per trial, in ms; NaN where a trial does not carry one.
+
+    `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows, which have none,
+    serve as well. A trial carries the quantiles above which it has `beyond` requests.
+    """
+    wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+    merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
+    curves = []
+    for _, rows in merged.groupby("trial_id", sort=True):
+        curve = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], wanted)
+        carried = carried_quantile(float(rows["count"].sum()), beyond)
+        curves.append(np.where(wanted <= carried + 1e-12, curve, np.nan))
+    return np.array(curves).reshape(-1, wanted.size)
+
+
+def band(curves: Floats) -> Band:
+    """Return the geometric mean of curves (ms, one row per trial, NaN where unknown) with Student's interval.
+
+    A trial is the unit: what varies within it (seconds, requests that wait for each other) is in the difference
+    between trials already. docs/decisions.md says why it is no hierarchical bootstrap.
+    """
+    logs = np.log(np.where(curves > 0, curves, np.nan))
+    n = np.isfinite(logs).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        middle = np.where(n > 0, np.nansum(logs, axis=0) / n, np.nan)
+        error = np.sqrt(np.nansum((logs - middle) ** 2, axis=0) / (n - 1) / n)
+    half = np.where(n >= FEWEST, stdtrit(np.maximum(n - 1, 1), (1 + CONFIDENCE) / 2) * error, np.nan)
+    return Band(np.exp(middle), np.exp(middle - half), np.exp(middle + half), n.astype(np.float64))

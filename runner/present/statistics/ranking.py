@@ -1,6 +1,6 @@
 """Rank servers by their trials: those between which no difference was found share a letter.
 
-Every two servers are compared (`significance.difference_test`), and Holm's correction makes it at most 5 % likely
+Every two servers are compared (`significance.difference_p`), and Holm's correction makes it at most 5 % likely
 that any two equal ones are called different. Two differ where the corrected p-value is at most 5 %, the ratio's
 interval excludes 1, and it does not lie inside the noise floor. That is not transitive: a may beat c while b differs
 from neither. Hence two things are given:
@@ -19,27 +19,23 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from string import ascii_lowercase
 
-import numpy as np
-
 from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, is_tie, ratio
-from runner.present.statistics.significance import cliffs_delta, difference_test, holm
+from runner.present.statistics.significance import difference_p, holm
 
 
 @dataclass(frozen=True)
 class ServerPair:
-    """Two servers compared: the ratio first / second, what the test says, and whether they differ (`told_apart`).
+    """Two servers compared: the ratio first / second, what the test says, and whether they differ (`differ`).
 
-    `p` is Holm's corrected value over all pairs, `delta` Cliff's. `detectable` is the ratio (> 1) that these
-    trials would have shown with 80 % power at Holm's strictest step.
+    `p` is Holm's corrected value over all pairs. `detectable` is the ratio (> 1) that these trials would have shown
+    with 80 % power at Holm's strictest step.
     """
 
     first: str
     second: str
     ratio: Ratio
     p: float
-    method: str
-    delta: float
-    told_apart: bool
+    differ: bool
     detectable: float
 
 
@@ -73,9 +69,9 @@ class Ranking:
     def transitive(self) -> bool:
         """Whether the order says it all: two differ exactly where some neighbours between them do."""
         names = [place.name for place in self.places]
-        apart = [self.pair(*neighbours).told_apart for neighbours in pairwise(names)]
+        apart = [self.pair(*neighbours).differ for neighbours in pairwise(names)]
         return all(
-            self.pair(names[i], names[j]).told_apart == any(apart[i:j]) for i, j in combinations(range(len(names)), 2)
+            self.pair(names[i], names[j]).differ == any(apart[i:j]) for i, j in combinations(range(len(names)), 2)
         )
 
 
@@ -91,8 +87,8 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     sign = -1 if more_is_better else 1
     names = sorted(able, key=lambda name: (sign * able[name].geometric_mean, name))
     pairs = _pairs(names, able, floor, more_is_better)
-    beaten = Counter(pair.second for pair in pairs if pair.told_apart)
-    letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.told_apart])
+    beaten = Counter(pair.second for pair in pairs if pair.differ)
+    letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.differ])
     places = tuple(Place(name, 1 + beaten[name], letters[name], able[name].median, able[name].n) for name in names)
     return Ranking(places, pairs, few)
 
@@ -101,23 +97,16 @@ def _pairs(
     names: Sequence[str], samples: Mapping[str, Sample], floor: float, more_is_better: bool
 ) -> tuple[ServerPair, ...]:
     """Compare every two of `names`, the better one first. Where failed trials turn a pair round, it is a tie."""
-    combined = list(combinations(names, 2))
+    combined = [((first, second), (samples[first], samples[second])) for first, second in combinations(names, 2)]
     strictest = ALPHA / len(combined)
+    corrected = holm([difference_p(*sides, strictest) for _, sides in combined])
     found = []
-    for first, second in combined:
-        a, b = samples[first], samples[second]
-        between, test = ratio(a, b), difference_test(a, b, strictest)
-        assert between is not None and test is not None, "both sides have enough trials"
-        found.append((first, second, between, test, cliffs_delta(a.values, b.values)))
-    corrected = holm(np.array([test.p for _, _, _, test, _ in found]))
-    return tuple(
-        ServerPair(
-            first, second, between, float(p), test.method, delta,
-            bool(p <= ALPHA) and not is_tie(between, floor) and (between.ratio > 1) == more_is_better,
-            between.detectable(strictest),
-        )
-        for (first, second, between, test, delta), p in zip(found, corrected, strict=True)
-    )  # fmt: skip
+    for (pair, sides), p in zip(combined, corrected, strict=True):
+        between = ratio(*sides)
+        assert between is not None, "both sides have enough trials"
+        differ = p <= ALPHA and not is_tie(between, floor) and (between.ratio > 1) == more_is_better
+        found.append(ServerPair(*pair, between, float(p), bool(differ), between.detectable(strictest)))
+    return tuple(found)
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
@@ -133,6 +122,5 @@ def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> 
         groups = [group for group in distinct if not any(group < other for other in distinct)]
     place = {name: number for number, name in enumerate(names)}
     ordered = sorted(groups, key=lambda group: sorted(place[name] for name in group))
-    letters = [ascii_lowercase[number % 26] * (1 + number // 26) for number in range(len(ordered))]
-    shown = list(zip(letters, ordered, strict=True))
+    shown = [(ascii_lowercase[number % 26] * (1 + number // 26), group) for number, group in enumerate(ordered)]
     return {name: "".join(letter for letter, group in shown if name in group) for name in names}
