@@ -16,7 +16,7 @@ from runner.present.case import Case, choose
 from runner.present.chart import Axis, Extreme, charts, describe, made
 from runner.present.chart.sentences import Form, clauses, fit, hollow, said
 from runner.present.frames import read_tables
-from runner.present.notebook import notebooks, page, run_page
+from runner.present.notebook import notebooks, page, pages
 from runner.store import RunFolder, find_run
 
 RATES_FIGURES = charts("rates")
@@ -141,7 +141,7 @@ def test_a_figure_of_one_trial_is_described_by_that_trial(
     shown: list[Image] = []
     monkeypatch.setattr(page, "display", shown.append)
     assert case.tables.folder is not None
-    report = run_page.open_report(str(case.tables.folder.path), case.trial_id)
+    report = pages.open_report(str(case.tables.folder.path), case.trial_id)
     report.figures = tmp_path
     for name in ("verdict-cpu", "cpu-peaks"):
         report.show_figure(name)

@@ -23,7 +23,7 @@ from runner.present.comparison import compare
 from runner.present.comparison.compare import RunComparison, compare_runs
 from runner.present.look.palette import identities
 from runner.present.notebook import notebooks
-from runner.present.notebook.compare_page import open_comparison
+from runner.present.notebook.pages import open_comparison
 from runner.store import RunFolder, find_run
 
 WORSE = {("axum", "rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
@@ -122,10 +122,10 @@ def test_the_notebook_alone_gives_the_same(in_lab: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"run_a": 1, "run_b": "two"}, "run_a must be text"),
-        ({"run_a": "one", "run_b": "two", "force": "yes"}, "force must be True or False"),
-        ({"run_a": "one", "run_b": "two", "fail_above": "much"}, "fail_above must be None or a percentage"),
-        ({"run_a": "one", "run_b": "two", "fail_above": -1}, "fail_above must be None or a percentage"),
+        ({"run_a": 1, "run_b": "two"}, "run_a must be a valid string"),
+        ({"run_a": "one", "run_b": "two", "force": "yes"}, "force must be a valid boolean"),
+        ({"run_a": "one", "run_b": "two", "fail_above": "much"}, "fail_above must be a valid number"),
+        ({"run_a": "one", "run_b": "two", "fail_above": -1}, "fail_above must be greater than or equal to 0"),
         ({"run_a": "one", "run_b": "nope"}, "There is no run 'nope'"),
     ],
 )

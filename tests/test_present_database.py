@@ -18,7 +18,7 @@ from runner.present.chart import charts
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
-from runner.present.notebook.run_page import open_report
+from runner.present.notebook.pages import open_report
 from runner.present.statistics.stats import window_means
 from runner.store import RunFolder
 

@@ -23,7 +23,7 @@ from runner.present.chart import charts
 from runner.present.notebook import notebooks
 from runner.present.notebook.explore_page import open_tables
 from runner.present.notebook.kernels import Kernels
-from runner.present.notebook.run_page import open_report
+from runner.present.notebook.pages import open_report
 from runner.store import find_run
 
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
@@ -173,10 +173,10 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd: pytest.CaptureF
 
 def test_a_kernel_that_died_is_told_at_once_and_none_is_left(in_lab: Path) -> None:
     with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
-        pids = [kernel.provisioner.pid for kernel in kernels._all]
+        pids = [kernel.provisioner.pid for kernel in kernels._started]
         os.kill(pids[0], signal.SIGKILL)
         begun = time.monotonic()
-        for _ in kernels._all:
+        for _ in kernels._started:
             with kernels.one():
                 pass
     assert time.monotonic() - begun < 20

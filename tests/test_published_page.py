@@ -21,7 +21,8 @@ from runner.present.chart import charts, describe, draw, made
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
 from runner.present.notebook import notebooks
-from runner.present.notebook.published_page import evidence_words, open_published
+from runner.present.notebook.pages import open_report
+from runner.present.notebook.parts import evidence_words
 from runner.present.published import claims, figures, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import METRICS, numbers, read_published
@@ -174,7 +175,7 @@ def test_cells_are_one_line_and_show_every_source() -> None:
 
 def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
     assert plain.folder is not None
-    opened_page = open_published(str(plain.folder.path))
+    opened_page = open_report(str(plain.folder.path))
     with pytest.raises(LabError, match="There is no figure 'nope'"):
         opened_page.show_figure("nope")
     with pytest.raises(LabError, match="No claim has a source with 'nope'"):
@@ -188,11 +189,11 @@ def test_a_claim_without_a_published_source_is_on_the_page(
     sources = set(read_published()["source"])
     known = tuple(claim for claim in read_claims() if claim.source in sources)
     monkeypatch.setattr(claims, "read_claims", lambda: known)
-    open_published(str(plain.folder.path)).show_part("claims")
+    open_report(str(plain.folder.path)).show_part("claims")
     assert capsys.readouterr().out == ""
     own = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
     monkeypatch.setattr(claims, "read_claims", lambda: (*known, own))
-    open_published(str(plain.folder.path)).show_part("claims")
+    open_report(str(plain.folder.path)).show_part("claims")
     said = capsys.readouterr().out
     assert "<h2>Claim by claim: others</h2>" in said and "Mine (does not hold)" in said
     assert said.count("<h3>") == 1

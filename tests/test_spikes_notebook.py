@@ -97,7 +97,7 @@ WRONG = [
     (("-p", "bogus", "1"), "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
     (("-p", "trial", "nope"), "LabError: This run has no trial 'nope'."),
     (("-p", "start_s", "31"), "LabError: start_s and stop_s must be seconds of the load"),
-    (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a number, not 'soon'."),
+    (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a valid number, not 'soon'."),
 ]
 
 

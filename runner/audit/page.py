@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from runner.audit import figures
 from runner.audit.checks import CHECKS, audit
@@ -17,60 +16,46 @@ from runner.audit.formats import NUMBERS, TEXTS, read_all
 from runner.audit.values import Options
 from runner.audit.words import summary, table
 from runner.present.case import given_pct
-from runner.present.chart import describe, draw
+from runner.present.chart import Chart
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import Block, Bullets, Paragraph, TextTable
-from runner.present.notebook.page import NUMBER, TEXT, Page, check_parameters, show
+from runner.present.notebook.page import Page, opener, show
 from runner.store import lab_root, published_csv
 
 HARD = ("Little's law", "percentiles", "counts")
 """The checks whose laws a measured trial must keep."""
 
 
-def open_audit(
-    files: str, format_name: str = "", columns: str = "", connections: float = 0, depth: float = 0
-) -> AuditPage:
+@opener
+def open_audit(files: str, format_name: str = "", columns: str = "", connections: float = 0, depth: float = 0) -> Page:
     """Audit files for a notebook: paths with commas between; relative ones are looked for in the lab's folder, too.
 
     The others are the options of `bench audit`; 0 where the files say it.
     """
-    numbers = {"connections": (connections, NUMBER), "depth": (depth, NUMBER)}
-    check_parameters(files=(files, TEXT), format_name=(format_name, TEXT), columns=(columns, TEXT), **numbers)
     paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
     rows = read_all(
         [path if path.exists() else lab_root() / path for path in paths],
         Options.of(columns, connections, depth),
         format_name,
     )
-    return AuditPage(audit(rows), paths)
+    found = audit(rows)
+    charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
+    return Page(
+        about=captions.plural(len(paths), "file"),
+        figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
+        parts={
+            "answer": lambda: [Bullets(summary(found))],
+            "findings": lambda: [TextTable(table(found), about="Findings")],
+            "checks": checks,
+        },
+        charts={name: partial(_with_data, make, found) for name, make in charts.items()},
+    )
 
 
-class AuditPage(Page):
-    """A page about audited tables."""
-
-    def __init__(self, found: Audit, paths: list[Path]) -> None:
-        self.found = found
-        charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
-        super().__init__(
-            about=captions.plural(len(paths), "file"),
-            figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
-            parts={"answer": self._answer, "findings": self._findings, "checks": checks},
-            drawings={name: partial(self._drawing, name) for name in charts},
-        )
-        self._charts = charts
-
-    def _answer(self) -> Iterator[Block]:
-        """Yield what was found in three sentences."""
-        yield Bullets(summary(self.found))
-
-    def _findings(self) -> Iterator[Block]:
-        """Yield every finding, the gravest first."""
-        yield TextTable(table(self.found), about="Findings")
-
-    def _drawing(self, name: str) -> tuple[Figure, str] | None:
-        chart = self._charts[name](self.found)
-        return None if chart.nothing else (draw(chart), describe(chart))
+def _with_data(make: Callable[[Audit], Chart], found: Audit) -> Chart | None:
+    chart = make(found)
+    return None if chart.nothing else chart
 
 
 def checks() -> Iterator[Block]:

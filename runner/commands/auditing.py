@@ -71,10 +71,13 @@ def audit(
             if any(finding.check == check.name for finding in found.findings):
                 console.note(f"What {check.name} does not prove: {check.proves_not}")
     if html is not None:
-        from runner.present.notebook.notebooks import build_audit
+        from runner.present.look.captions import plural
+        from runner.present.notebook.notebooks import build_page
 
         given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
-        console.note(f"Page:    {build_audit(files, Path(html), given)}")
+        given["files"] = ",".join(str(Path(name).resolve()) for name in files)
+        build_page("audit", given, Path(html), plural(len(files), "audited table"))
+        console.note(f"Page:    {html}")
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
     if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

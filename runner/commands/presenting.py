@@ -11,7 +11,7 @@ import typer
 from runner.commands.options import Force, Html, JsonFlag, Run, emit, opened, page_path, records
 from runner.console import Console
 from runner.model import LabError
-from runner.store import find_run
+from runner.store import find_run, short_name
 
 
 def report(
@@ -83,9 +83,11 @@ def compare(
         for sentence in notes(found):
             console.note(sentence)
     if page is not None:
-        from runner.present.notebook.notebooks import build_comparison
+        from runner.present.notebook.notebooks import build_page
 
-        build_comparison(*folders, page, force=force, fail_above_pct=fail_above)
+        a, b = map(short_name, folders)
+        given = {"run_a": a, "run_b": b, "force": force, "fail_above": fail_above}
+        build_page("compare", given, page, f"{found.run_a} and {found.run_b}")
         console.note(f"Page:    {page}")
     if found.regressions:
         console.error(
@@ -121,9 +123,10 @@ def history(
         for sentence in findings(found):
             console.note(sentence)
     if page is not None:
-        from runner.present.notebook.notebooks import build_history
+        from runner.present.notebook.notebooks import build_page
 
-        build_history(folders, page, force=force, fail_above_pct=fail_above)
+        given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
+        build_page("history", given, page, f"{len(folders)} runs")
         console.note(f"Page:    {page}")
     if fail_above is not None and found.regressions:
         console.error(f"{len(found.regressions)} last changes are for the worse by more than {fail_above:g} %.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,8 +21,8 @@ from runner.present.frames import sealed_trials
 from runner.present.look import scales, style
 from runner.present.look.content import Paragraph, TextTable
 from runner.present.look.palette import identities
-from runner.present.notebook.page import TEXT, check_parameters, has_reader, show
-from runner.present.notebook.run_page import RunPage
+from runner.present.notebook.page import has_reader, opener, show
+from runner.present.notebook.pages import RunPage
 from runner.present.statistics.stats import histogram_quantile
 
 ROWS = {
@@ -32,18 +33,6 @@ ROWS = {
     "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
 """Table -> what a row is, and the columns that are asked for most."""
-
-
-def open_tables(run: str, trial: str = "") -> ExplorePage:
-    """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
-
-    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
-    `run_page.open_report`, and for a trial that was not sealed.
-    """
-    check_parameters(run=(run, TEXT), trial=(trial, TEXT))
-    page = ExplorePage(run, trial)
-    mpl.rcParams.update(style.RC)
-    return page
 
 
 class ExplorePage(RunPage):
@@ -61,6 +50,8 @@ class ExplorePage(RunPage):
     """How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on."""
     resources: pd.DataFrame
     """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
+    load: str
+    """The load by k6 that most trials have, else that of another tool; empty where no trial was sealed."""
     trial: str
     """The trial that the notebook looks at more closely; empty where the run has none."""
     colors: dict[str, str]
@@ -70,24 +61,18 @@ class ExplorePage(RunPage):
         super().__init__(run)
         self.live = has_reader()
         self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
-        places = {server: place for place, server in enumerate(self.colors)}
-        trials = sealed_trials(self.tables.trials.assign(place=self.tables.trials["server"].map(places)))
-        trials = trials.sort_values(["load_order", "place", "trial_order"]).drop(columns="place")
-        self.trials = trials.reset_index(drop=True)
+        sealed = sealed_trials(self.tables.trials)
+        order = sealed.assign(place=sealed["server"].map(list(self.colors).index))
+        order = order.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
+        self.trials = trials = order.drop(columns="place")
         if trial and trial not in set(trials["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
-        order = self.trials.assign(k6=self.trials["tool"] == "k6")
-        order = order.sort_values(["k6", "server_cpu_peak_100ms_pct"], ascending=False)
-        self.trial = trial or next(iter(order["trial_id"]), "")
+        most = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
+        self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
+        highest = most.sort_values("server_cpu_peak_100ms_pct", ascending=False)
+        self.trial = trial or next(iter(highest["trial_id"]), "")
         frames = (self.tables.latency, self.tables.throughput, self.tables.resources)
         self.latency, self.throughput, self.resources = map(self._joined, frames)
-
-    @property
-    def load(self) -> str:
-        """The load by k6 that most trials have, else that of another tool; empty where no trial was sealed."""
-        k6 = self.trials[self.trials["tool"] == "k6"]
-        loads = (self.trials if k6.empty else k6)["load"]
-        return str(loads.value_counts(sort=False).idxmax()) if len(loads) else ""
 
     def requests(self, trial: str = "") -> pd.DataFrame:
         """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
@@ -100,12 +85,11 @@ class ExplorePage(RunPage):
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
         """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
-        names = [f"p{100 * share:g}" for share in shares]
         found = [
-            (*(key if isinstance(key, tuple) else (key,)), name, ms)
+            (*key, f"p{100 * share:g}", ms)
             for key, alike in rows.groupby(list(by))
-            for name, ms in zip(
-                names, histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares), strict=True
+            for share, ms in zip(
+                shares, histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares), strict=True
             )
         ]
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
@@ -138,16 +122,24 @@ class ExplorePage(RunPage):
         show([Paragraph(words)])
 
 
+@opener
+def open_tables(run: str, trial: str = "") -> ExplorePage:
+    """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
+
+    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
+    `RunPage`, and for a trial that was not sealed.
+    """
+    page = ExplorePage(run, trial)
+    mpl.rcParams.update(style.RC)
+    return page
+
+
 def _lay_out(figure: Figure) -> None:
-    """Make a picture as wide as the page, with its legends above the panels, so that it can be read on a phone."""
+    """Make a picture as wide as the page, with its legend above the panels, so that it can be read on a phone."""
     figure.set_figwidth(style.WIDTH_IN)
     figure.set_layout_engine("constrained")
-    for legend in list(figure.legends):
-        names = [text.get_text() for text in legend.get_texts()]
-        title = legend.get_title().get_text()
-        handles = [handle for handle in legend.legend_handles if handle is not None]
-        legend.remove()
-        figure.legend(handles, names, title=title, loc="outside upper left", ncols=4, frameon=False, alignment="left")
+    if figure.legends:
+        sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
     figure.draw_without_rendering()  # ticks need to know how much room there is
     for ax in figure.axes:
         for axis in ("x", "y"):
@@ -163,15 +155,15 @@ def _described(figure: Figure, words: str) -> str:
         parts.append(f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}.")
     for side, axis in (("Across", "x"), ("Up", "y")):
         name = next((label for ax in axes if (label := getattr(ax, f"get_{axis}label")())), "")
-        parts.append(f"{side}: {name}{', ' if name else ''}{_extent(axes, axis)}.")
+        parts.append(f"{side}: {', '.join(filter(None, (name, _labels(axes[0], axis))))}.")
     named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     return " ".join([*parts, f"Legend: {', '.join(named)}."] if named else parts)
 
 
-def _extent(axes: Sequence[Axes], axis: str) -> str:
-    """Return what an axis goes from and to: the words at its ticks, or the numbers of its limits in all panels."""
-    words = [label.get_text() for label in getattr(axes[0], f"{axis}axis").get_ticklabels() if label.get_text()]
-    if words and not any(word.lstrip("−-")[:1].isdigit() or word.startswith("$") for word in words):
-        return f"{words[0]} to {words[-1]}"
-    ends = [end for ax in axes for end in getattr(ax, f"get_{axis}lim")()]
-    return f"{style.number(min(ends))} to {style.number(max(ends))}"
+def _labels(ax: Axes, axis: str) -> str:
+    """Return the first and the last label of an axis, in words; empty where it has none."""
+    shown = getattr(ax, f"{axis}axis")
+    low, high = sorted(shown.get_view_interval())
+    ticks = [tick for tick in shown.get_majorticklocs() if low <= tick <= high]
+    labels = shown.get_major_formatter().format_ticks(ticks)
+    return f"labelled {labels[0]} to {labels[-1]}" if labels else ""

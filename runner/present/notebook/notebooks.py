@@ -38,7 +38,7 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 
 LONGEST = ("report", "published")
 """Notebooks that are begun first, so that the last to end is a short one."""
-Given = Mapping[str, str | float | None]
+Given = Mapping[str, Any]
 """Parameters of a notebook."""
 LONGEST_CELL_S = 900
 """A cell takes seconds, of the largest runs too: one that takes longer hangs."""
@@ -212,45 +212,12 @@ def _make_page(notebook: Path, run: RunFolder, kernels: Kernels) -> list[str]:
     return figures_shown(executed) or []
 
 
-def build_comparison(
-    run_a: RunFolder, run_b: RunFolder, html: Path, *, force: bool = False, fail_above_pct: float | None = None
-) -> Path:
-    """Execute the notebook that compares run B with run A; write its page to `html`, and it beside it as .ipynb.
-
-    Its figure is in figures/<A>--<B>/ too. LabError as of `compare.compare_runs`.
-    """
-    given: Given = {
-        "run_a": short_name(run_a),
-        "run_b": short_name(run_b),
-        "force": force,
-        "fail_above": fail_above_pct,
-    }
-    return _page_of_runs("compare", given, html, f"{run_a.run_id} and {run_b.run_id}")
-
-
-def build_history(
-    runs: Sequence[RunFolder], html: Path, *, force: bool = False, fail_above_pct: float | None = None
-) -> Path:
-    """Execute the notebook that follows cells over runs; write its page to `html`, and it beside it as .ipynb.
-
-    LabError as of `history.history`.
-    """
-    given: Given = {"runs": ",".join(map(short_name, runs)), "force": force, "fail_above": fail_above_pct}
-    return _page_of_runs("history", given, html, captions.plural(len(runs), "run"))
-
-
-def build_audit(files: Sequence[str], html: Path, options: Given) -> Path:
-    """Execute the notebook that audits tables of others; write its page to `html`, and it beside it as .ipynb."""
-    given: Given = {**options, "files": ",".join(str(Path(name).resolve()) for name in files)}
-    return _page_of_runs("audit", given, html, captions.plural(len(files), "audited table"))
-
-
-def _page_of_runs(notebook: str, given: Given, html: Path, title: str) -> Path:
+def build_page(notebook: str, given: Given, html: Path, about: str) -> None:
+    """Execute a notebook that is not about one run; write its page to `html`, and it beside it as .ipynb."""
     executed = html.with_suffix(".ipynb")
     execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed)
     _forget_machine(executed)
-    export_html(executed, html, title)
-    return html
+    export_html(executed, html, about)
 
 
 def _forget_machine(executed: Path) -> None:

@@ -5,27 +5,30 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from IPython.core.getipython import get_ipython
 from IPython.display import Image, display
 from matplotlib.figure import Figure
+from pydantic import ConfigDict, ValidationError, validate_call
 
 from runner.model import LabError
+from runner.present.chart import Chart, charts, describe, draw
 from runner.present.look import captions, markup, style
 from runner.present.look.content import Block
 
 T = TypeVar("T")
+Given = ParamSpec("Given")
 COMPLETE = "lab_complete"
 """Key of the output metadata by which a notebook proves that its last cell ran."""
-Part = Callable[..., Iterable[Block]]
-"""Returns what one cell shows."""
-Drawing = Callable[[], tuple[Figure, str] | None]
-"""Returns a figure and its alternative text; None where the run has nothing for it."""
+PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
+"""Types of variables that may have been meant as parameters."""
 
 
 @dataclass(eq=False)
@@ -36,8 +39,10 @@ class Page:
     """The run, or the runs, in words."""
     figures: Path
     """The folder in which figures are saved."""
-    parts: Mapping[str, Part]
-    drawings: Mapping[str, Drawing]
+    parts: Mapping[str, Callable[..., Iterable[Block]]]
+    """Name -> returns what one cell shows."""
+    charts: Mapping[str, Callable[[], Chart | None]]
+    """Name -> returns a figure; None where the run has nothing for it."""
     shown: list[str] = field(default_factory=list)
     """The figures saved so far."""
     live: bool = False
@@ -45,13 +50,14 @@ class Page:
 
     def show_part(self, name: str, *details: str) -> None:
         """Show the words and tables of a part; LabError for an unknown name."""
-        show(_named(self.parts, name, "part")(*details))
+        show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
         """Draw a figure and show it; nothing where the run has no load of its kind. LabError for an unknown name."""
-        drawn = _named(self.drawings, name, "figure")()
-        if drawn is not None:
-            self.show_picture(name, *drawn)
+        chart = named(self.charts, name, "figure")()
+        if chart is not None:
+            place = charts()[name].place if name in charts() else ""
+            self.show_picture(name, draw(chart), describe(chart) + place)
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
         """Show a figure with its alternative text; unless the page is live, save it as PNG and SVG too."""
@@ -70,7 +76,7 @@ class Page:
         display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
-def _named(known: Mapping[str, T], name: str, noun: str) -> T:
+def named(known: Mapping[str, T], name: str, noun: str) -> T:
     """Return what has a name; LabError with the names that there are."""
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
@@ -97,31 +103,29 @@ def has_reader() -> bool:
     return bool(request.get("content", {}).get("allow_stdin"))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
+    """Make a function the one that a notebook calls with its parameters: they are held against its annotations.
 
-
-TEXT, NUMBER, FLAG, PERCENTAGE = "text", "a number", "True or False", "None or a percentage of at least 0"
-KINDS: dict[str, Callable[[Any], bool]] = {
-    TEXT: lambda value: isinstance(value, str),
-    NUMBER: _is_number,
-    FLAG: lambda value: isinstance(value, bool),
-    PERCENTAGE: lambda value: value is None or (_is_number(value) and value >= 0),
-}
-
-
-def check_parameters(**given: tuple[Any, str]) -> None:
-    """Check a notebook's parameters, name -> (value, kind); from now on a LabError shows as one sentence.
-
-    LabError for a value of another kind, and for a variable that is no parameter, of which papermill only warns.
+    LabError for a value of another type, and for a variable that is no parameter, of which papermill only warns. From
+    then on a LabError shows as one sentence in the notebook.
     """
-    shell = get_ipython()
-    if shell is not None:
-        shell.set_custom_exc((LabError,), _show_sentence)
-        _refuse_unknown(shell, list(given))
-    for name, (value, kind) in given.items():
-        if not KINDS[kind](value):
-            raise LabError(f"The parameter {name} must be {kind}, not {value!r}.")
+    checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
+
+    @wraps(open_page)
+    def opened(*args: Given.args, **kwargs: Given.kwargs) -> T:
+        given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
+        shell = get_ipython()
+        if shell is not None:
+            shell.set_custom_exc((LabError,), _show_sentence)
+            _refuse_unknown(shell.user_ns, shell.user_ns_hidden, list(given))
+        try:
+            return checked(**given)  # type: ignore[call-arg]
+        except ValidationError as error:
+            first = error.errors()[0]
+            kind = first["msg"].removeprefix("Input should be ")
+            raise LabError(f"The parameter {first['loc'][0]} must be {kind}, not {first['input']!r}.") from None
+
+    return opened
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
@@ -129,18 +133,13 @@ def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
-def _refuse_unknown(shell: Any, known: list[str]) -> None:
+def _refuse_unknown(variables: Mapping[str, Any], hidden: Mapping[str, Any], known: list[str]) -> None:
     """Raise LabError for plain values that are not parameters.
 
     Where there is a page already, a cell is run again, and the other variables are the reader's.
     """
-    plain = (str, int, float, bool, list, tuple, dict, type(None))
-    names = {
-        name
-        for name, value in shell.user_ns.items()
-        if not name.startswith("_") and name not in shell.user_ns_hidden and isinstance(value, plain)
-    }
-    unknown = sorted(names - set(known))
-    if unknown and not any(isinstance(value, Page) for value in shell.user_ns.values()):
+    names = {name for name, value in variables.items() if not name.startswith("_") and isinstance(value, PLAIN)}
+    unknown = sorted(names - set(hidden) - set(known))
+    if unknown and not any(isinstance(value, Page) for value in variables.values()):
         has = f"parameter{'s' * (len(known) > 1)} {captions.joined(known)}"
         raise LabError(f"Unknown parameter {', '.join(unknown)}: this notebook has the {has} only.")

@@ -1,31 +1,38 @@
-"""The parts of a run's report and post: each is a list of blocks, computed from the tables."""
+"""The parts of pages and posts: each is a list of blocks, computed from a run's tables, a trial, or two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeAlias, TypeVar
 
 import pandas as pd
 
 from runner.limits import Limit
+from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, summary
 from runner.present.case import Case
 from runner.present.chart import charts
+from runner.present.comparison import compare
+from runner.present.comparison.conditions import word
 from runner.present.figures import objectives, ratios
 from runner.present.figures import rates as rates_figure
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
-from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Paragraph, TextTable
-from runner.present.published import claims, outcomes
-from runner.present.published.counterparts import read_published, repeats
-from runner.present.published.judging import judge_all
-from runner.present.published.published_table import experiments_table, matrix_table
+from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
+from runner.present.published import claims, outcomes, published_table
+from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
+from runner.present.published.judging import SUCH_A_LOAD, Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
 T = TypeVar("T")
+Part: TypeAlias = Callable[..., Iterable[Block]]
 Say: TypeAlias = Callable[[T], str | tuple[str, ...] | pd.DataFrame]
 """Says something of a subject, in words or as a table."""
 ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
+
+# --- a run ------------------------------------------------------------------------------------------------
 
 
 def answer(tables: Tables) -> Iterator[Block]:
@@ -41,25 +48,22 @@ def unknown(tables: Tables) -> Iterator[Block]:
 
 def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
-    by_tool = summary.summarize(tables).groupby("tool", sort=False)
-    sheets = [sheet for tool, rows in by_tool for sheet in _of_tool(str(tool), rows)]
-    yield from sheets
-    yield from _dagger(sheets)
+    sheets = []
+    for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
+        title = f"{{}} with {tool}, median of the trials"
+        if tool == "wrk":
+            rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
+            sheets.append(TextTable(rates, title.format("Requests/s"), name="wrk-requests"))
+            sheets.append(TextTable(cpu, title.format("CPU ms per request"), name="wrk-cpu-per-request"))
+        else:
+            sheets.append(TextTable(summary.printable(rows), title.format("Loads"), name=f"{tool}-loads"))
+    yield from _with_dagger(*sheets)
     yield Bullets(summary.findings(tables))
 
 
-def _of_tool(tool: str, rows: pd.DataFrame) -> list[TextTable]:
-    if tool != "wrk":
-        return [TextTable(summary.printable(rows), f"Loads with {tool}, median of the trials", name=f"{tool}-loads")]
-    rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
-    return [
-        TextTable(rates, f"Requests/s with {tool}, median of the trials", name=f"{tool}-requests"),
-        TextTable(cpu, f"CPU ms per request with {tool}, median of the trials", name=f"{tool}-cpu-per-request"),
-    ]
-
-
-def _dagger(sheets: list[TextTable]) -> Iterator[Block]:
-    """Yield what a dagger means, where a table has one."""
+def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
+    """Yield tables, and what a dagger means where one has it."""
+    yield from sheets
     if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
         yield Paragraph(DAGGER, "note")
 
@@ -82,9 +86,10 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
     if not tables.has_database:
         yield Paragraph(inserts.NO_DATABASE)
         return
+    yield Bullets(summary.warnings_of(tables), warn=True)
+    yield Bullets(inserts.findings(tables))
     sheet = TextTable(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
-    yield from (Bullets(summary.warnings_of(tables), warn=True), Bullets(inserts.findings(tables)), sheet)
-    yield from _dagger([sheet])
+    yield from _with_dagger(sheet)
 
 
 def rates(tables: Tables) -> Iterator[Block]:
@@ -94,49 +99,9 @@ def rates(tables: Tables) -> Iterator[Block]:
         return
     yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(tuple(objectives.findings(tables)))
-    kept = objectives.printable(objectives.answers(tables))
+    kept, knees = objectives.printable(objectives.answers(tables)), rates_figure.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
-    yield TextTable(
-        rates_figure.knee_table(tables), "Response times by offered rate, medians of the trials", name="rates"
-    )
-
-
-def published(tables: Tables) -> Iterator[Block]:
-    """Yield our numbers beside the published ones, where the run has any of those workloads."""
-    known, beside = read_published(), "Beside the published numbers"
-    count = f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]"
-    experiments = f"{beside}: POST /experiments with k6, median of the trials"
-    sheets = [
-        TextTable(matrix_table(tables, known), count, name="published-count"),
-        TextTable(experiments_table(tables, known), experiments, name="published-experiments"),
-    ]
-    if not any(sheets):
-        yield Paragraph("This run has no workload that was published.")
-        return
-    yield from sheets
-    yield from _dagger(sheets)
-    yield Paragraph(ELSEWHERE, "note")
-
-
-def claims_of(tables: Tables) -> Iterator[Block]:
-    """Yield how the published claims came out, and each that this run could judge; nothing without such loads."""
-    if not repeats(tables, FEWEST):
-        return
-    judged = judge_all(tables)
-    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
-    known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
-    rows = [
-        {
-            "claim": each.claim.short,
-            "claimed ratio": each.claim.range_words or "–",
-            "measured": each.measured,
-            "here": each.found.outcome,
-        }
-        for each in sorted(known, key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
-    ]
-    yield TextTable(pd.DataFrame(rows), "Claim by claim", name="claims")
-    sources = "; ".join(dict.fromkeys(each.claim.source for each in known))
-    yield Paragraph(f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note")
+    yield TextTable(knees, "Response times by offered rate, medians of the trials", name="rates")
 
 
 def failures(tables: Tables) -> Iterator[Block]:
@@ -173,7 +138,161 @@ def machine(tables: Tables) -> Iterator[Block]:
     yield TextTable(pd.DataFrame(facts.items(), columns=["what", "value"]), about="Machine and run")
 
 
-OF_A_RUN = {
+# --- a run beside what was published ----------------------------------------------------------------------
+
+
+def published(tables: Tables) -> Iterator[Block]:
+    """Yield our numbers beside the published ones, where the run has any of those workloads."""
+    known, beside = read_published(), "Beside the published numbers"
+    count = f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]"
+    experiments = f"{beside}: POST /experiments with k6, median of the trials"
+    sheets = (
+        TextTable(published_table.matrix_table(tables, known), count, name="published-count"),
+        TextTable(published_table.experiments_table(tables, known), experiments, name="published-experiments"),
+    )
+    if not any(sheets):
+        yield Paragraph("This run has no workload that was published.")
+        return
+    yield from _with_dagger(*sheets)
+    yield Paragraph(ELSEWHERE, "note")
+
+
+def claims_of(tables: Tables) -> Iterator[Block]:
+    """Yield how the published claims came out, and each that this run could judge; nothing without such loads."""
+    if not repeats(tables, FEWEST):
+        return
+    judged = judge_all(tables)
+    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
+    known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
+    rows = [
+        {
+            "claim": each.claim.short,
+            "claimed ratio": each.claim.range_words or "–",
+            "measured": each.measured,
+            "here": each.found.outcome,
+        }
+        for each in sorted(known, key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
+    ]
+    yield TextTable(pd.DataFrame(rows), "Claim by claim", name="claims")
+    sources = "; ".join(dict.fromkeys(each.claim.source for each in known))
+    yield Paragraph(f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note")
+
+
+def claims_answer(tables: Tables) -> Iterator[Block]:
+    """Yield how many claims hold, do not hold, and are not decided, which, and why."""
+    judged, rows = judge_all(tables), published_table.rows(tables, read_published())
+    found, every = {row.number for row in rows if row.n}, {row.number for row in rows}
+    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
+    yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
+    for outcome in outcomes.OUTCOMES:
+        alike = [each for each in judged if each.found.outcome == outcome]
+        reasons = [{"claim": each.claim.says, "why": f"{_reason(each)}."} for each in alike]
+        yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
+    if any(each.remedy == SUCH_A_LOAD for each in judged):
+        yield Paragraph(f"Where nothing else is said, what decides such a claim is {SUCH_A_LOAD}.")
+
+
+def _reason(judged: Judged) -> str:
+    """Return what was measured and claimed, and why a claim comes out so; the usual remedy stands below the table."""
+    if judged.claim.range_words and judged.measured != "–" and judged.found.outcome != outcomes.ABSENT:
+        return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
+    return judged.found.why if judged.remedy == SUCH_A_LOAD else judged.why
+
+
+def numbers(tables: Tables) -> Iterator[Block]:
+    """Yield every published number beside ours, one table per source and scenario."""
+    yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
+    yield Paragraph(WHY_STAND_INS)
+    groups: dict[tuple[str, ...], list[published_table.Row]] = {}
+    for row in published_table.rows(tables, read_published()):
+        groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
+    for alike in groups.values():
+        yield TextTable(published_table.printable(alike), published_table.heading(alike))
+        if remark := published_table.remark_of_all(alike):
+            yield Paragraph(remark)
+
+
+def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
+    """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and found.
+
+    Without `source` the claims whose source has no published number, under a heading. LabError where no source has
+    such a name.
+    """
+    judged = judge_all(tables)
+    if source:
+        found = [each for each in judged if source.lower() in each.claim.source.lower()]
+        if not found:
+            raise LabError(f"No claim has a source with {source!r} in its name.")
+    else:
+        numbered = set(read_published()["source"])
+        found = [each for each in judged if each.claim.source not in numbered]
+        if found:
+            yield Heading("Claim by claim: others")
+    for each in found:
+        yield Heading(f"{each.claim.short} ({each.found.outcome})", rank=3)
+        yield Paragraph(each.claim.says)
+        yield Bullets(tuple(evidence_words(each)))
+
+
+def evidence_words(judged: Judged) -> Iterator[str]:
+    """Yield what there is to say of a claim: what was looked at, the ratio that agrees, what was seen, and why.
+
+    Comparisons in which nothing was seen, for one reason, share a sentence.
+    """
+    words = judged.claim.range_words
+    agrees = f" A ratio {'of ' * words[0].isdigit()}{words} agrees." if words else ""
+    yield f"Looked at: {judged.claim.looks_at}.{agrees}"
+    for (why, nothing), alike in groupby(judged.found.parts, key=lambda part: (part.why, not part.values)):
+        seen = list(alike)
+        if nothing:
+            yield f"{'; '.join(part.words for part in seen)}: {why}."
+        else:
+            yield from (part.sentence for part in seen)
+    yield from judged.found.seen
+    yield f"Why: {judged.why}."
+
+
+# --- two runs ---------------------------------------------------------------------------------------------
+
+
+def comparison(found: compare.RunComparison) -> Iterator[Block]:
+    """Yield how the comparisons came out."""
+    yield Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A.")
+    yield Bullets(tuple(compare.findings(found)))
+
+
+def conditions(found: compare.RunComparison, *manifests: dict[str, Any]) -> Iterator[Block]:
+    """Yield what differs between the runs, what was changed, and both manifests."""
+    rows = [{"differs": each.what, "A": word(each.a), "B": word(each.b)} for each in found.differences]
+    if rows:
+        yield TextTable(pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves")
+    else:
+        yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
+    yield Bullets(tuple(compare.provenance(found)))
+    sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
+    facts = pd.DataFrame(sides).fillna("–").rename_axis("what").reset_index()
+    alike = facts["A"] == facts["B"]
+    yield TextTable(facts[~alike], "Not the same in both runs")
+    yield TextTable(facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs")
+
+
+def compared_loads(found: compare.RunComparison) -> Iterator[Block]:
+    """Yield a table for each load: medians, ratio with interval, what difference was detectable, and verdict."""
+    for load, rows in compare.tables(found).items():
+        yield TextTable(pd.DataFrame(rows), load)
+
+
+def not_compared(found: compare.RunComparison) -> Iterator[Block]:
+    """Yield what could not be compared."""
+    rows = [{"what": cell, "why": why} for why, cells in compare.left_out(found).items() for cell in cells]
+    if not rows:
+        yield Paragraph("Every cell of either run is in the other one, and could be compared.")
+    yield TextTable(pd.DataFrame(rows))
+
+
+# --- by their names ---------------------------------------------------------------------------------------
+
+OF_A_RUN: dict[str, Part] = {
     "answer": answer,
     "unknown": unknown,
     "loads": loads,
@@ -181,6 +300,9 @@ OF_A_RUN = {
     "inserts": inserts_answer,
     "rates": rates,
     "published": published,
+    "claims answer": claims_answer,
+    "claims": claim_by_claim,
+    "numbers": numbers,
     "failures": failures,
     "verdicts": verdicts,
     "machine": machine,
@@ -198,21 +320,16 @@ OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
 """Name of a part about one trial -> what says it, in words and tables."""
 
 
-def of_a_trial(name: str, case: Case | None) -> Iterator[Block]:
-    """Yield a part about a trial, as `part_about` does."""
-    return part_about(case, OF_A_TRIAL, name, evidence.NOTHING)
-
-
-def part_about(subject: T | None, parts: Mapping[str, Sequence[Say[T]]], name: str, nothing: str) -> Iterator[Block]:
-    """Yield a part: words as a paragraph, sentences as a list, a frame as a table.
-
-    Without a subject only the first part has words: `nothing`.
-    """
+def about(subject: T | None, parts: Mapping[str, Sequence[Say[T]]], nothing: str) -> dict[str, Part]:
+    """Return parts that say something of a subject; without one only the first has words: `nothing`."""
     if subject is None:
-        yield from [Paragraph(nothing)] if name == next(iter(parts)) else []
-        return
-    for say in parts[name]:
-        said = say(subject)
+        return {name: partial(list, [] if place else [Paragraph(nothing)]) for place, name in enumerate(parts)}
+    return {name: partial(_said, subject, says) for name, says in parts.items()}
+
+
+def _said(subject: T, says: Sequence[Say[T]]) -> Iterator[Block]:
+    """Yield words as a paragraph, sentences as a list, a frame as a table."""
+    for said in (say(subject) for say in says):
         yield (
             Paragraph(said) if isinstance(said, str) else Bullets(said) if isinstance(said, tuple) else TextTable(said)
         )

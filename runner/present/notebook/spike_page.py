@@ -16,15 +16,14 @@ from matplotlib.figure import Figure
 
 from runner.present.look import captions, scales, style
 from runner.present.look.content import Block, Paragraph, TextTable
-from runner.present.notebook.page import NUMBER, TEXT, check_parameters, has_reader, show
-from runner.present.notebook.parts import Say, part_about
-from runner.present.notebook.run_page import RunPage
-from runner.present.spikes import figures as spike_figures
+from runner.present.notebook import parts
+from runner.present.notebook.page import has_reader, opener, show
+from runner.present.notebook.pages import RunPage
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.view import View, most_pronounced, survey, view
 
 NAMED, CHOSEN = "The parameter trial names it.", "It was chosen from the list."
-PARTS: dict[str, tuple[Say[View], ...]] = {
+PARTS: dict[str, tuple[parts.Say[View], ...]] = {
     "trial": (spike_words.trial_words,),
     "spikes": (spike_words.spike_words, spike_words.spike_table),
     "coincidence": (spike_words.coincidence_words, spike_words.coincidence_table),
@@ -32,17 +31,6 @@ PARTS: dict[str, tuple[Say[View], ...]] = {
 }
 """Name of a part about the trial -> what says it, in words and tables."""
 NO_WIDGETS = "To choose the trial here, install ipywidgets; the parameters trial, start_s and stop_s do the same."
-
-
-def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
-    """Open a run for the notebook about CPU spikes.
-
-    An empty `trial` is the one with the spike that stands out most, or without any spike the highest peak. `start_s` to
-    `stop_s` is the part of its load that is shown; 0 and 0: all of it. LabError as of `run_page.open_report`, and for
-    seconds that are none of the load.
-    """
-    check_parameters(run=(run, TEXT), trial=(trial, TEXT), start_s=(start_s, NUMBER), stop_s=(stop_s, NUMBER))
-    return SpikePage(run, trial, start_s, stop_s)
 
 
 class SpikePage(RunPage):
@@ -59,15 +47,20 @@ class SpikePage(RunPage):
         self.live = has_reader()
         self.survey = survey(self.tables)
         self._places: list[tuple[Any, Callable[[], None]]] = []
-        self.parts = {**self.parts, **{name: partial(self._about, name) for name in PARTS}, "control": self._control}
-        self.drawings = {spike_figures.NAME: self._timeline}
+        self.parts = {**self.parts, **parts.about(None, PARTS, spike_words.NOTHING), "control": self._control}
         chosen = trial or most_pronounced(self.survey)
         if chosen:
             self.choose(chosen, NAMED if trial else spike_words.why(self.survey, chosen), start_s, stop_s)
 
+    @property
+    def subjects(self) -> tuple[Any, ...]:
+        """What figures are made from: the run, and what is shown of the trial."""
+        return *super().subjects, self.view
+
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
         """Take a trial, or a part of its load, and show again what is shown already."""
         self.view = view(self.tables, trial, why, start_s, stop_s)
+        self.parts = {**self.parts, **parts.about(self.view, PARTS, spike_words.NOTHING)}
         for place, render in self._places:
             _fill(place, render)
 
@@ -79,7 +72,11 @@ class SpikePage(RunPage):
         if widgets is None:
             show([Paragraph(NO_WIDGETS)])
             return
-        labels = [(_label(row), row["trial_id"]) for row in self.survey.to_dict("records")]
+        labels = [
+            (f"{row['trial_id']}: {captions.plural(row['spikes'], 'spike')}, peak {style.number(row['peak_pct'])} %",
+             row["trial_id"])
+            for row in self.survey.to_dict("records")
+        ]  # fmt: skip
         wide, now = widgets.Layout(width="98%"), self.view
         trials = widgets.Dropdown(options=labels, value=now.case.trial_id, description="trial", layout=wide)
         part = widgets.FloatRangeSlider(
@@ -88,11 +85,10 @@ class SpikePage(RunPage):
         )  # fmt: skip
 
         def cut(_: object) -> None:
-            assert self.view is not None
-            self.choose(self.view.case.trial_id, self.view.why, *part.value)
+            self.choose(trials.value, CHOSEN, *part.value)
 
-        def change(event: Any) -> None:
-            self.choose(event["new"], CHOSEN)
+        def change(_: object) -> None:
+            self.choose(trials.value, CHOSEN)
             assert self.view is not None
             part.unobserve(cut, "value")
             part.max = self.view.duration_s
@@ -123,17 +119,11 @@ class SpikePage(RunPage):
         self._places.append((place, render))
         _fill(place, render)
 
-    def _about(self, name: str) -> Iterator[Block]:
-        return part_about(self.view, PARTS, name, spike_words.NOTHING)
-
     def _control(self) -> Iterator[Block]:
         """Yield how often each server of the run spikes, and those without a garbage collector under the same load."""
         if self.view is not None:
             yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
             yield TextTable(spike_words.control_table(self.survey), "All sealed trials of the run, by server")
-
-    def _timeline(self) -> tuple[Figure, str] | None:
-        return None if self.view is None else (spike_figures.timeline(self.view), spike_figures.describe(self.view))
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
         """Show a reader the figure as a widget that zooms, with its words below, where ipympl is installed."""
@@ -145,6 +135,17 @@ class SpikePage(RunPage):
         else:
             display(self._canvas)
             show([Paragraph(alt)])
+
+
+@opener
+def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
+    """Open a run for the notebook about CPU spikes.
+
+    An empty `trial` is the one with the spike that stands out most, or without any spike the highest peak. `start_s` to
+    `stop_s` is the part of its load that is shown; 0 and 0: all of it. LabError as of `RunPage`, and for seconds that
+    are none of the load.
+    """
+    return SpikePage(run, trial, start_s, stop_s)
 
 
 def _fill(place: Any, render: Callable[[], None]) -> None:
@@ -182,7 +183,3 @@ def zoomable(figure: Figure) -> Any:
     backend.FigureManager(canvas, 0)
     canvas.header_visible, canvas.resizable = False, False
     return canvas
-
-
-def _label(row: dict[Any, Any]) -> str:
-    return f"{row['trial_id']}: {captions.plural(row['spikes'], 'spike')}, peak {style.number(row['peak_pct'])} %"

@@ -1,0 +1,111 @@
+"""What the notebooks open: a run, two runs compared, or the same loads over many runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from pydantic import NonNegativeFloat
+
+from runner.model import OWN_SCRIPT, LabError
+from runner.present.answers.evidence import NOTHING
+from runner.present.case import Case, choose
+from runner.present.chart import Chart, charts
+from runner.present.comparison import compare
+from runner.present.comparison.history import findings, history, table, timeline
+from runner.present.frames import Tables, read_tables
+from runner.present.look import captions
+from runner.present.look.content import Bullets, TextTable
+from runner.present.look.palette import identities
+from runner.present.notebook import parts
+from runner.present.notebook.page import Page, opener
+from runner.store import figures_folder, find_run
+
+
+class RunPage(Page):
+    """A page about one run, with all parts and figures that notebooks show."""
+
+    tables: Tables
+    """The tables of the run, for a reader who wants to look further."""
+    case: Case | None
+    """The trial that the page is about, if any."""
+
+    def __init__(self, run: str, trial: str | None = None) -> None:
+        """Read a run: an id, a path, `latest` or `sample`; an empty `trial` is chosen as `case.choose` does.
+
+        LabError where there is no such run or trial, and for a trial that cannot be compared with the probe.
+        """
+        folder = find_run(run)
+        self.tables = read_tables(folder)
+        self.case = None if trial is None else choose(self.tables, trial)
+        if self.case is not None and self.case.row["workload"] == OWN_SCRIPT:
+            raise LabError(f"In the trial {trial!r} a script did not send what the probe did: nothing can be compared.")
+        of_run = {name: partial(part, self.tables) for name, part in parts.OF_A_RUN.items()}
+        super().__init__(
+            about=f"run {self.tables.manifest['run_id']}",
+            figures=figures_folder(folder),
+            parts=of_run | parts.about(self.case, parts.OF_A_TRIAL, NOTHING),
+            charts={name: partial(self._chart, name) for name in charts()},
+        )
+
+    def _chart(self, name: str) -> Chart | None:
+        found = charts()[name]
+        subject = next((each for each in self.subjects if isinstance(each, found.subject)), None)
+        is_ready = subject is not None and (found.subject is not Tables or found.needs(self.tables))
+        return found.make(subject) if is_ready else None
+
+    @property
+    def subjects(self) -> tuple[Any, ...]:
+        """What figures are made from: the run and, where the page is about one, the trial."""
+        return self.tables, self.case
+
+
+@opener
+def open_report(run: str, trial: str | None = None) -> RunPage:
+    """Open a run for a notebook, and for a notebook about one trial that `trial` too, as `RunPage` does."""
+    return RunPage(run, trial)
+
+
+@opener
+def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None) -> Page:
+    """Compare run B with run A for a notebook; both are an id, a path, `latest` or `sample`.
+
+    `force` compares runs of different machines, tools or CPUs; `fail_above` is the % from which on worse is a
+    regression. LabError as of `compare.compare_runs`.
+    """
+    folders = find_run(run_a), find_run(run_b)
+    found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
+    tables = [read_tables(folder) for folder in folders]
+    looks = identities(pd.concat([each.trials for each in tables], ignore_index=True))
+    return Page(
+        about=f"runs {found.run_a} and {found.run_b}",
+        figures=figures_folder(folders[1]).with_name("--".join(figures_folder(folder).name for folder in folders)),
+        parts={
+            "answer": partial(parts.comparison, found),
+            "conditions": partial(parts.conditions, found, *(each.manifest for each in tables)),
+            "loads": partial(parts.compared_loads, found),
+            "left out": partial(parts.not_compared, found),
+        },
+        charts={"compare-ratios": partial(compare.ratios, found, looks)},
+    )
+
+
+@opener
+def open_history(runs: str, force: bool = False, fail_above: NonNegativeFloat | None = None) -> Page:
+    """Follow the cells of runs for a notebook; `runs` are ids, paths, `latest` or `sample`, with commas between.
+
+    LabError as of `history.history`.
+    """
+    folders = [find_run(name.strip()) for name in runs.split(",") if name.strip()]
+    found = history(folders, force=force, fail_above_pct=fail_above)
+    first, last = figures_folder(folders[0]), figures_folder(folders[-1])
+    return Page(
+        about=captions.plural(len(folders), "run"),
+        figures=last.with_name(f"history-{first.name}--{last.name}"),
+        parts={
+            "answer": lambda: [Bullets(tuple(findings(found)))],
+            "courses": lambda: [TextTable(table(found), about="Medians by run")],
+        },
+        charts={"history": partial(timeline, found)},
+    )
