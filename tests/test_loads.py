@@ -7,11 +7,13 @@ import pytest
 
 from runner.digest import reconcile
 from runner.measure import generators
+from runner.measure.engine import Running
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import plan_trials
 from runner.store import OF_GENERATORS
 
+SERVER = Running(1, 8080, lambda: None, lambda: None)
 HEAD = """title = "t"
 servers = ["gin", "axum", "nginx"]
 """
@@ -58,7 +60,7 @@ def test_scaling_shortens_the_steps_and_keeps_the_rates(campaign):
 def test_k6_is_told_to_hold_each_rate(campaign):
     (cell, *_) = cells(campaign(HEAD + RAMP))
     workload = load_workload(cell.workload)
-    shot = generators.Shot.of(workload, Path("k6"), 8080, "load")
+    shot = generators.shot_of(workload, Path("k6"), SERVER, "load")
     command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
     scenario = json.loads(command.env["SCENARIO"])
     assert scenario["executor"] == "ramping-arrival-rate"
@@ -72,7 +74,7 @@ def test_k6_is_told_to_hold_each_rate(campaign):
 def test_wrk_sends_the_workloads_body(campaign):
     text = HEAD + '[[load]]\nworkload = "devices-insert"\nconnections = 8\nduration_s = 1\npool_sizes = 4\n'
     (cell, *_) = cells(campaign(text))
-    shot = generators.Shot.of(load_workload(cell.workload), Path("wrk"), 8080, "tagged")
+    shot = generators.shot_of(load_workload(cell.workload), Path("wrk"), SERVER, "tagged")
     command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
     assert command.env["WRK_METHOD"] == "POST"
     assert json.loads(command.env["WRK_BODY"])["firmware"] == "tagged"

@@ -216,7 +216,8 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
     with ledger() as book:
         assert dead_ledgers() == []
         copy = book.path.with_name(f"{os.getpid()}-1.jsonl")
-        copy.write_text(book.path.read_text())
+        started = start_ticks(os.getpid())
+        copy.write_text(book.path.read_text().replace(f":{started}", f":{started - 1}"))
         assert dead_ledgers() == [copy]
         assert reap(copy) == []
 
@@ -241,7 +242,7 @@ def test_what_cannot_be_told_to_be_dead_is_left(root, tmp_path, monkeypatch):
     assert not lives(f"another-boot:{namespace}:{ended.pid}:{started}")
     with ledger() as book:
         copy = book.path.with_name(f"{ended.pid}-{started}.jsonl")
-        copy.write_text(book.path.read_text().replace(str(namespace), str(namespace + 1)))
+        copy.write_text(book.path.read_text().replace(f":{namespace}:", f":{namespace + 1}:"))
         assert dead_ledgers() == []
     copy.unlink()
     mine = f"bench-{namespace}-{os.getpid()}-{start_ticks(os.getpid())}-x"

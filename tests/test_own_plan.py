@@ -21,7 +21,7 @@ from runner.measure import attached
 from runner.measure.attached import leaders
 from runner.measure.engine import Running
 from runner.measure.generators import fence, read_script
-from runner.measure.machine import Moment, hazards
+from runner.measure.machine import examine
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_tool
 from runner.measurement import Placement
@@ -324,12 +324,8 @@ def test_the_generator_gets_what_the_server_may_not_use(server):
 
 
 def test_shared_cpus_are_a_hazard_with_its_remedy():
-    facts = {
-        "smt_siblings": [], "governor": None, "turbo": None, "cpus": 2, "open_files": 9999, "somaxconn": 4096,
-        "ephemeral_ports": (32768, 60999), "tcp_tw_reuse": 2, "nf_conntrack_max": None,
-    }  # fmt: skip
-    found = hazards(facts, Moment(0, 0, 0, True), Placement((0, 1), (1,)), 10, 10)
-    (hazard,) = [each for each in found if not each.harmless]
+    (hazard,) = [each for each in examine(Placement((0, 1), (1,)), 10) if each.subject == "cpus"]
+    assert not hazard.harmless
     assert "may run on CPU 0, 1" in hazard.text
     assert "taskset -c 0" in hazard.text
 

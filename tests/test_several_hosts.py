@@ -26,7 +26,7 @@ from runner.limits import Limit
 from runner.measure.generators import Command
 from runner.measure.sites import Load
 from runner.measure.station import Station, answer
-from runner.measure.station_client import Station as Remote
+from runner.measure.station_client import StationClient
 from runner.measurement import Between, Counters, Measurement, Part, Placement
 from runner.model import Cell, LabError, Share
 from runner.planning.hosts import read_hosts
@@ -274,15 +274,20 @@ def test_an_offered_rate_is_kept_over_a_long_way():
 # --- the station ------------------------------------------------------------------------------------------
 
 
+def asked(station, what, **more):
+    return json.loads(answer(station, json.dumps({"do": what, **more})))
+
+
 def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(tmp_path):
     station = Station(tmp_path)
     try:
-        assert answer(station, '{"do": "clock"}')["done"] > 0
-        assert answer(station, '{"do": "hello"}')["done"]["cpus"]
-        assert "error" in answer(station, '{"do": "nothing"}')
-        assert "error" in answer(station, '{"do": "kills"}')
-        asked = '{"id": 3, "do": "ask", "name": "sampler", "command": {}}'
-        assert answer(station, asked) == {"id": 3, "error": "The sampler does not run."}
+        assert asked(station, "now")["done"] > 0
+        assert asked(station, "hello")["done"]["cpus"]
+        assert "error" in asked(station, "nothing")
+        assert "error" in asked(station, "_generate")
+        assert "error" in asked(station, "kills")
+        said = asked(station, "tell", id=3, name="sampler", command={})
+        assert said == {"id": 3, "error": "The sampler does not run."}
     finally:
         station.close()
 
@@ -290,9 +295,9 @@ def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(tmp_path):
 def test_a_transfer_is_taken_from_its_peer_only(tmp_path):
     station = Station(tmp_path)
     try:
-        port = station.do_listen("127.0.0.1")
+        port = station.listen("127.0.0.1")
         with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):
-            station.do_receive("10.0.0.9")
+            station.receive("10.0.0.9")
     finally:
         station.close()
 
@@ -351,7 +356,7 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
     for name, ahead_s in (("a", 8), ("b", -3)):
         folder = tmp_path / name
         folder.mkdir()
-        stations.append(Remote(name, Folder(folder), Pipe(folder, ahead_s * 10**9), "127.0.0.1"))
+        stations.append(StationClient(name, Folder(folder), Pipe(folder, ahead_s * 10**9), "127.0.0.1"))
         stations[-1].look_at_clock()
         assert abs(stations[-1].clock.offset_ns - ahead_s * 10**9) <= stations[-1].clock.error_ns < 20_000_000
     try:

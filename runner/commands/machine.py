@@ -101,7 +101,10 @@ def check(
             if inspection.error:
                 console.error(inspection.error)
             console.note(inspection.summary)
-            for word, checks in (("broken", inspection.broken), ("known deviation", inspection.deviating)):
+            for word, checks in (
+                ("broken", inspection.failed(known=False)),
+                ("known deviation", inspection.failed(known=True)),
+            ):
                 if checks:
                     console.table(inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks])
     if not all(inspection.ok for inspection in inspections):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,6 +24,9 @@ from runner.model import LabError, Server, UserApi
 INIT = 1
 _LISTEN = "0A"
 """TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal."""
+FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
+"""Programs that listen for another one, whose CPU time is then not theirs."""
+NO_DATABASE = "A server that the lab did not start gets no database from it."
 
 
 def leaders(address: str, port: int) -> list[int]:
@@ -44,15 +47,14 @@ def leaders(address: str, port: int) -> list[int]:
 
 def _is_here(address: str) -> bool:
     """Return whether an address is one of this machine's: another one's sockets are not in this kernel's tables."""
-    own = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return ip_address(address).is_loopback or address in own
+    ours = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return ip_address(address).is_loopback or address in ours
 
 
 def _parent(pid: int) -> int | None:
-    try:
+    with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).ppid()
-    except psutil.Error:
-        return None
+    return None
 
 
 def _sockets(address: str, port: int) -> set[str]:
@@ -65,7 +67,11 @@ def _sockets(address: str, port: int) -> set[str]:
                 host, _, number = local.partition(":")
                 if state == _LISTEN and int(number, 16) == port:
                     found.setdefault(_address(host), set()).add(rest[5])
-    return next((found[name] for name in _names(address) if name in found), set())
+    # What a socket that accepts connections to `address` can be bound to, the most exact first.
+    names = [address, "::"]
+    if ip_address(address).version == 4:
+        names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104 - what others listen at
+    return next((found[name] for name in names if name in found), set())
 
 
 def _address(words: str) -> str:
@@ -74,15 +80,6 @@ def _address(words: str) -> str:
     if sys.byteorder == "little":
         data = b"".join(data[at : at + 4][::-1] for at in range(0, len(data), 4))
     return str(ip_address(data))
-
-
-def _names(address: str) -> Iterator[str]:
-    """Yield what a socket that accepts connections to `address` can be bound to, the most exact first."""
-    yield address
-    if ip_address(address).version == 4:
-        yield str(ip_address(f"::ffff:{address}"))
-        yield "0.0.0.0"  # noqa: S104 - what others listen at
-    yield "::"
 
 
 def _holders(sockets: set[str]) -> set[int]:
@@ -103,13 +100,8 @@ def _open(pid: int) -> set[str]:
     return found
 
 
-FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
-"""Programs that listen for another one, whose CPU time is then not theirs."""
-NO_DATABASE = "A server that the lab did not start gets no database from it."
-
-
 @dataclass(frozen=True)
-class Found:
+class Listener:
     """The process that listens at an address, or why it is not known."""
 
     pid: int
@@ -121,22 +113,22 @@ class Found:
         return f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
 
 
-def find(own: UserApi) -> Found:
-    """Return the process that leads those that listen at the address of `own`."""
-    leading = leaders(own.address, _port(own))
+def find(api: UserApi) -> Listener:
+    """Return the process that leads those that listen at the address of `api`."""
+    leading = leaders(api.address, _port(api))
     if not leading:
-        return Found(UNKNOWN_PID, "no process of this machine that this user may look at listens there")
+        return Listener(UNKNOWN_PID, "no process of this machine that this user may look at listens there")
     if len(leading) > 1:
-        return Found(UNKNOWN_PID, f"{len(leading)} processes that have no parent in common listen there")
+        return Listener(UNKNOWN_PID, f"{len(leading)} processes that have no parent in common listen there")
     name = psutil.Process(leading[0]).name()
     if name in FORWARDERS:
-        return Found(UNKNOWN_PID, f"{name} listens there for another program: let the server itself listen there")
-    return Found(leading[0], "")
+        return Listener(UNKNOWN_PID, f"{name} listens there for another program: let the server itself listen there")
+    return Listener(leading[0], "")
 
 
-def _port(own: UserApi) -> int:
-    assert own.port is not None  # it goes with a URL
-    return own.port
+def _port(api: UserApi) -> int:
+    assert api.port is not None  # it goes with a URL
+    return api.port
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
@@ -150,13 +142,13 @@ def cpus_of(pid: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def place(owns: Sequence[UserApi]) -> Placement:
+def place(apis: Sequence[UserApi]) -> Placement:
     """Return the CPUs that the servers were seen to use, and for the generator all others.
 
     Where none is left, it gets all but the first. A server that was not found has none; of none found it gets all.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    pids = [found.pid for own in owns if (found := find(own)).pid != UNKNOWN_PID]
+    pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
     if not pids:
         return Placement((), cpus)
     server = tuple(sorted({cpu for pid in pids for cpu in cpus_of(pid)}))
@@ -164,60 +156,49 @@ def place(owns: Sequence[UserApi]) -> Placement:
     return Placement(server, others or cpus[1:] or cpus)
 
 
-def remarks(own: UserApi) -> list[str]:
+def remarks(api: UserApi) -> list[str]:
     """Say what a reader must know of numbers of a server that the lab did not start."""
     said = [
-        f"The server at {own.url} was running before, and is the same in every trial: what one leaves behind, the next "
+        f"The server at {api.url} was running before, and is the same in every trial: what one leaves behind, the next "
         "one finds."
     ]
-    found = find(own)
+    found = find(api)
     if found.pid == UNKNOWN_PID:
-        said.append(f"The CPU time of the server at {own.url} is not known, and so no verdict: {found.why}.")
+        said.append(f"The CPU time of the server at {api.url} is not known, and so no verdict: {found.why}.")
     return said
 
 
-def target(own: UserApi, found: Found) -> Running:
-    """Return the server of `own` as one that runs, whose end is not the lab's to ask for."""
-    pid = found.pid
-    known = pid != UNKNOWN_PID
-    assert own.url is not None
+def target(api: UserApi, found: Listener) -> Running:
+    """Return the server of `api` as one that runs, whose end is not the lab's to ask for."""
+    pid, known = found.pid, found.pid != UNKNOWN_PID
+    process = psutil.Process(pid) if known else None
+    group = cgroups.of_process(pid) if known else None
+
+    def exit_code() -> int | None:
+        """Of a server whose process is not known, only a refused connection says that it has ended."""
+        try:
+            if process is None:
+                ask(running, api.probe_path, timeout_s=2.0)
+            elif not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                return NO_EXIT_CODE
+        except (ConnectionRefusedError, psutil.NoSuchProcess):
+            return NO_EXIT_CODE
+        except OSError:
+            pass
+        return None
+
     running = Running(
         pid,
-        _port(own),
-        exit_code=_process_end(psutil.Process(pid)) if known else lambda: _answer_end(running, own.probe_path),
+        _port(api),
+        exit_code,
         stop=lambda: None,
-        address=own.address,
-        host=urlsplit(own.url).netloc,
-        alone=known and _alone(pid),
-        cpus=(lambda: cpus_of(pid)) if known else lambda: (),
+        address=api.address,
+        host=urlsplit(str(api.url)).netloc,
+        # Whether the control group of the process holds nothing but it and its descendants.
+        alone=group is not None and set(cgroups.members(group.folder)) <= set(descendants(pid)),
+        cpus=lambda: cpus_of(pid) if known else (),
     )
     return running
-
-
-def _alone(pid: int) -> bool:
-    """Return whether the control group of a process holds nothing but the process and its descendants."""
-    group = cgroups.of_process(pid)
-    return group is not None and set(cgroups.members(group.folder)) <= set(descendants(pid))
-
-
-def _process_end(process: psutil.Process) -> Callable[[], int | None]:
-    def code() -> int | None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                return None
-        return NO_EXIT_CODE
-
-    return code
-
-
-def _answer_end(running: Running, path: str) -> int | None:
-    try:
-        ask(running, path, timeout_s=2.0)
-    except ConnectionRefusedError:
-        return NO_EXIT_CODE
-    except OSError:
-        return None
-    return None
 
 
 class AttachedEngine:
@@ -225,9 +206,9 @@ class AttachedEngine:
 
     name = "attached"
 
-    def __init__(self, owns: Sequence[UserApi]) -> None:
-        self.reason = f"{' and '.join(str(own.url) for own in owns)} answered before the run"
-        self._owns = {own.name: own for own in owns}
+    def __init__(self, apis: Sequence[UserApi]) -> None:
+        self.reason = f"{' and '.join(str(api.url) for api in apis)} answered before the run"
+        self._apis = {api.name: api for api in apis}
 
     def prepare(self, server: Server) -> str | None:
         """Check that the server is there; there is no image."""
@@ -237,14 +218,14 @@ class AttachedEngine:
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
         """Yield the server as it is, which must be the process that the run began with; nothing is handed to it."""
-        yield target(self._owns[server.name], self._find(server.name))
+        yield target(self._apis[server.name], self._find(server.name))
 
-    def _find(self, name: str) -> Found:
-        own = self._owns[name]
-        found = find(own)
-        if found.identity != own.process:
+    def _find(self, name: str) -> Listener:
+        api = self._apis[name]
+        found = find(api)
+        if found.identity != api.process:
             raise LabError(
-                f"At {own.url} is not the process of {name} that the run began with: it was started anew or "
+                f"At {api.url} is not the process of {name} that the run began with: it was started anew or "
                 "ended. Start a new run.",
                 exit_code=1,
             )

@@ -30,7 +30,6 @@ NO_QUOTA = (
     "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, or with containers "
     "(--engine docker)."
 )
-_COUNTERS = {1: "cpuacct.usage", 2: "cpu.stat"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Cgroup:
     @property
     def counter(self) -> str:
         """The name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in version 2."""
-        return _COUNTERS[self.version]
+        return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -85,17 +84,12 @@ def of_process(pid: int) -> Cgroup | None:
     return None
 
 
-def memory_of(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's."""
-    folder = memory_group(pid)
-    return None if folder == memory_group(os.getpid()) else folder
-
-
 def memory_group(pid: int) -> Path | None:
     """Return the folder of the control group that limits the memory of `pid`; None where it is in none."""
     paths = _paths(pid)
-    kind = "memory" if "memory" in paths else ""
-    return (_v1_mount("memory") if kind else ROOT) / paths[kind] if kind in paths else None
+    if "memory" in paths:
+        return _v1_mount("memory") / paths["memory"]
+    return ROOT / paths[""] if "" in paths else None
 
 
 def _paths(pid: int) -> dict[str, str]:
@@ -104,37 +98,37 @@ def _paths(pid: int) -> dict[str, str]:
         lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return {}
-    paths = {}
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            paths[controller] = path.lstrip("/")
-    return paths
+    parts = [line.split(":", 2) for line in lines]
+    return {name: path.lstrip("/") for _, controllers, path in parts for name in controllers.split(",")}
 
 
 def _v1_mount(controller: str) -> Path:
-    for name in (controller, "cpu,cpuacct"):
-        if (ROOT / name).is_dir():
-            return ROOT / name
-    return ROOT / controller
+    return next((ROOT / name for name in (controller, "cpu,cpuacct") if (ROOT / name).is_dir()), ROOT / controller)
 
 
-def create(name: str, note: Note) -> Cgroup | None:
-    """Make an empty group below this process's; None where that is not permitted.
+@contextlib.contextmanager
+def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
+    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
+    group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
+    try:
+        yield group
+    finally:
+        for folder in group.folders if group is not None else ():
+            remove(folder)
 
-    It has a `quota` where this user may limit CPU time.
-    """
-    own = of_process(os.getpid())
-    if own is None:
+
+def _created(name: str, note: Note) -> Cgroup | None:
+    """Make an empty group below this process's; it has a `quota` where this user may limit CPU time."""
+    ours = of_process(os.getpid())
+    if ours is None:
         return None
-    name = f"bench-{name}-{os.urandom(4).hex()}"
-    folder = (_limiting_parent(own.folder) if own.version == 2 else own.folder) / name
+    folder = (_limiting_parent(ours.folder) if ours.version == 2 else ours.folder) / name
     if not _made(folder, note):
         return None
-    if not (folder / own.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
+    if not (folder / ours.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
         folder.rmdir()
         return None
-    if own.version == 2:
+    if ours.version == 2:
         return Cgroup(2, folder, folder / "cpu.stat", folder if (folder / "cpu.max").exists() else None)
     quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
     limits = (quota.exists() or _made(quota, note)) and (quota / "cpu.cfs_quota_us").exists()
@@ -150,48 +144,52 @@ def _made(folder: Path, note: Note) -> bool:
     return True
 
 
-def _limiting_parent(own: Path) -> Path:
+def _limiting_parent(ours: Path) -> Path:
     """Return the group of version 2 below which a new one can limit CPU time: this process's, or the root.
 
     A group that holds processes cannot give controllers to groups below it, unless it is the root. Where neither can,
     this process's group at least counts CPU time.
     """
-    for parent in (own, ROOT):
+    for parent in (ours, ROOT):
         control = parent / "cgroup.subtree_control"
         with contextlib.suppress(OSError):
             if "cpu" not in control.read_text().split():
                 control.write_text("+cpu")
             if os.access(parent, os.W_OK):
                 return parent
-    return own
+    return ours
 
 
-@contextlib.contextmanager
-def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
-    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
-    group = create(name, note)
-    try:
-        yield group
-    finally:
-        for folder in group.folders if group is not None else ():
-            remove(folder)
-
-
-def remove(folder: Path, within_s: float = 5.0) -> list[int]:
+def remove(folder: Path) -> list[int]:
     """Kill the processes of a group that the lab made, remove it, and return their pids.
 
     PostgreSQL's processes each lead a session: only the group holds them together.
     """
+
+    def left() -> list[int]:
+        with contextlib.suppress(OSError):
+            return members(folder)
+        return []
+
+    killed = kill_all(left)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return killed
+
+
+def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
+    """Kill processes until none is left, as one may fork while it is being killed; return their pids.
+
+    A process that cannot be killed (it waits for a device) is given up after `within_s`.
+    """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s
-    with contextlib.suppress(OSError):
-        while (pids := members(folder)) and time.monotonic() < deadline:
-            for pid in pids:
-                killed[pid] = None
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
-        folder.rmdir()
+    while (pids := living()) and time.monotonic() < deadline:
+        for pid in pids:
+            killed[pid] = None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
     return list(killed)
 
 

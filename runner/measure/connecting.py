@@ -20,7 +20,7 @@ class _Secured(docker.APIClient):
     trust_env = property(lambda _: False, lambda _, __: None)
 
 
-def connect(engine: str = "", certificates: str = "", timeout_s: int = 60) -> DockerClient:
+def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
     """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
 
     `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's

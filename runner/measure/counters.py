@@ -20,12 +20,23 @@ SETTLE_S = 3.0
 """How long a server may take to drain the warm-up."""
 
 
-def passive_opens() -> int | None:
-    """Return how many TCP connections this network namespace has accepted since boot (TcpPassiveOpens, RFC 4022)."""
-    lines = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
-    if len(lines) != 2:
-        return None
-    return int(dict(zip(lines[0][1:], lines[1][1:], strict=True))["PassiveOpens"])
+def _tcp() -> dict[str, int]:
+    """Return what this network namespace has counted of TCP since boot (RFC 4022), by the kernel's names."""
+    lines = [line.split()[1:] for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+    return dict(zip(lines[0], map(int, lines[1]), strict=True))
+
+
+def network_bytes() -> dict[str, int]:
+    """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
+    lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
+    numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
+    tcp = _tcp()
+    return {
+        "received": sum(int(each[0]) for each in numbers),
+        "sent": sum(int(each[8]) for each in numbers),
+        "segments": tcp["OutSegs"],
+        "retransmitted": tcp["RetransSegs"],
+    }
 
 
 def settle(running: Running, counted: Callable[[], Counters]) -> Counters:
@@ -49,7 +60,7 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
     Any server is asked: one that keeps no counter answers something without it.
     """
-    stats = get_json(running.port, "/stats", timeout_s=10.0, address=running.address) or {}
+    stats = get_json(running, "/stats", timeout_s=10.0) or {}
     requests, connections = stats.get("requests"), stats.get("connections")
     return replace(
         counted(),
@@ -60,7 +71,7 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 def host_counters() -> Counters:
     """Read what the kernel alone counts: of a server that may not be asked, or cannot be any more."""
-    return Counters(None, None, passive_opens(), dropped_packets())
+    return Counters(None, None, _tcp()["PassiveOpens"], dropped_packets())
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")

@@ -25,14 +25,8 @@ READY_WITHIN_S = 30.0
 ITERATIONS = 4096
 """PostgreSQL's default: a server pays for it at each connection that it opens, as its users do."""
 SETTINGS = (
-    "fsync",
-    "synchronous_commit",
-    "full_page_writes",
-    "wal_level",
-    "shared_buffers",
-    "max_connections",
-    "max_wal_size",
-    "checkpoint_timeout",
+    *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
+    *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),
 )
 """What the manifest says of the configuration: durability first."""
 
@@ -59,9 +53,11 @@ class Database:
 
     def handed_to(self, server: Server) -> Handed:
         """Return by what a server under test finds it."""
-        if server.secrets_by_file:
-            return Handed({}, {"DATABASE_URL_FILE": self.url})
-        return Handed({"DATABASE_URL": self.url}, {})
+        return (
+            Handed({}, {"DATABASE_URL_FILE": self.url})
+            if server.secrets_by_file
+            else Handed({"DATABASE_URL": self.url})
+        )
 
     def counters(self, tag: str) -> DatabaseCounters:
         """Return the rows with `tag` as firmware, and the statistics; LabError where the database does not answer."""
@@ -93,8 +89,7 @@ class Database:
     def restart(self) -> None:
         """Kill it hard and start it again on the same data; returns when it answers."""
         self.running.restart()
-        with _connected(self.running, self.password):
-            pass
+        _connected(self.running, self.password).close()
 
     def _ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         try:
@@ -156,16 +151,12 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
     )
 
 
-@contextlib.contextmanager
-def _connected(
-    running: RunningDatabase, password: str, log: Path | None = None
-) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Wait until the database answers, or LabError at its death or the deadline."""
+def _connected(running: RunningDatabase, password: str, log: Path | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+    """Return a connection once the database answers, or LabError at its death or the deadline."""
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
-            connection = _connect(running, password)
-            break
+            return _connect(running, password)
         except psycopg.OperationalError as error:
             reason = _sentence(error)
         code = running.exit_code()
@@ -175,8 +166,6 @@ def _connected(
         if time.monotonic() > deadline:
             raise LabError(f"PostgreSQL was not ready within {READY_WITHIN_S:g} s ({reason}).", exit_code=1)
         time.sleep(0.02)
-    with connection:
-        yield connection
 
 
 def _sentence(error: psycopg.Error) -> str:

@@ -11,8 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
@@ -21,7 +20,7 @@ from requests.exceptions import RequestException
 
 from runner.measure.cgroups import PERIOD_US
 from runner.measure.engine import LOOPBACK, Handed, Running, RunningDatabase, free_port
-from runner.measure.leftovers import Ledger, identity, lives, scratch, write_secrets
+from runner.measure.leftovers import Ledger, identity, lives
 from runner.measure.tools import find_program
 from runner.model import POSTGRES, CannotGoOnError, LabError, Server
 
@@ -43,25 +42,31 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     toolchain is missing, the last stage builds from source in the toolchain's official image.
     """
     binary = server.artifact is None or (server.folder / server.artifact).is_file()
-    with contextlib.nullcontext() if binary else _placeholder(server):
+    # The classic builder runs the stage `prebuilt` in any case: an empty file stands in for a missing binary.
+    with contextlib.nullcontext() if binary else _placeholder(server.folder / (server.artifact or "server")):
         return build_image(
             client,
             server.name,
-            context=_shared_context(server) if server.shared else _context(server.folder, ()),
+            _shared_context(server) if server.shared else _context(server.folder),
+            arguments={"BASE": debian_base(client)} if server.base == "debian" else {},
             dockerfile=f"{server.implementation}/Dockerfile" if server.shared else "Dockerfile",
             target="prebuilt" if server.artifact and binary else "",
-            arguments={"BASE": debian_base(client)} if server.base == "debian" else {},
         )
 
 
 def ensure_database_image(client: DockerClient) -> str:
     """Build PostgreSQL's image, on the official one or, where that cannot be had, a Debian base; return its id."""
     official = {} if _pulled(client, OFFICIAL_POSTGRES) else {"BASE": debian_base(client)}
-    return build_image(client, DATABASE, _context(POSTGRES, ()), "Dockerfile", "", official)
+    return build_image(client, DATABASE, _context(POSTGRES), official)
 
 
 def build_image(
-    client: DockerClient, name: str, context: IO[bytes], dockerfile: str, target: str, arguments: dict[str, str]
+    client: DockerClient,
+    name: str,
+    context: IO[bytes],
+    arguments: dict[str, str],
+    dockerfile: str = "Dockerfile",
+    target: str = "",
 ) -> str:
     """Build an image of a packed context (Docker's cache makes an unchanged one cheap) and return its id."""
     try:
@@ -82,7 +87,7 @@ def build_image(
     return str(image.id)
 
 
-def _context(folder: Path, others: Sequence[str]) -> IO[bytes]:
+def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
     """Return a folder as a tar for Docker, without `others` and what its .dockerignore names."""
     ignore = folder / ".dockerignore"
     lines = [line.strip() for line in ignore.read_text(encoding="utf-8").splitlines()] if ignore.is_file() else []
@@ -98,9 +103,7 @@ def _shared_context(server: Server) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def _placeholder(server: Server) -> Iterator[None]:
-    """Stand an empty file in for the missing binary: the classic builder runs the stage `prebuilt` in any case."""
-    path = server.folder / (server.artifact or "server")
+def _placeholder(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     try:
@@ -109,7 +112,7 @@ def _placeholder(server: Server) -> Iterator[None]:
         path.unlink()
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: Exception | str) -> str:
     return (str(error).strip().splitlines() or ["no reason given"])[-1].rstrip(".")
 
 
@@ -144,21 +147,15 @@ def _make_base(client: DockerClient, refused: str) -> None:
             "install it with `apt-get install mmdebstrap`.",
             exit_code=1,
         )
-    apt = Path("/etc/apt")
-    listed = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
-    sources = [path for path in listed if path.is_file()]
+    listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
+    argv = [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-"]
+    argv += [str(path) for path in listed if path.is_file()]
     try:
-        done = subprocess.run(
-            [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-", *map(str, sources)],
-            capture_output=True,
-            timeout=300,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise LabError("mmdebstrap did not make a Debian base within 300 s.", exit_code=1) from None
-    if done.returncode != 0:
-        reason = _last_line(RuntimeError(done.stderr.decode(errors="replace")))
-        raise LabError(f"mmdebstrap could not make a Debian base: {reason}.", exit_code=1)
+        done = subprocess.run(argv, capture_output=True, timeout=300, check=True)
+    except subprocess.SubprocessError as error:
+        said = getattr(error, "stderr", None) or b""
+        reason = _last_line(said.decode(errors="replace") or str(error))
+        raise LabError(f"mmdebstrap could not make a Debian base: {reason}.", exit_code=1) from None
     repository, _, tag = BASE_TAG.partition(":")
     client.api.import_image_from_data(done.stdout, repository=repository, tag=tag)
 
@@ -187,170 +184,124 @@ def sweep(client: DockerClient) -> list[str]:
     return removed
 
 
-class Remote(Protocol):
-    """Another host, as the engine there needs it."""
+class DockerHost:
+    """A machine whose Docker engine runs containers: this one. fleet.Place is another."""
 
-    role: str
-    engine: tuple[str, str]
-    """How the engine is reached, and the folder of its certificates, for who cleans up."""
-    address: str
-    clients: tuple[str, ...]
+    role = ""
+    address = LOOPBACK
+    reached: tuple[str, str] | None = None
+    """How the engine of another host is reached, and the folder of its certificates, for who cleans up."""
+    clients: tuple[str, ...] = ()
     """Addresses that may connect to a database, as networks of one: `10.0.0.1/32`."""
 
-    open_files: int
-    """As many as a container may have there."""
+    def __init__(self, client: DockerClient) -> None:
+        self.client = client
+
+    @property
+    def open_files(self) -> int:
+        """As many as a container may have: an engine started like this runner cannot give more than the runner has."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def free_port(self) -> int:
         """Return a port of the address that was free a moment ago."""
+        return free_port()
 
-    def load(self, make: Callable[[DockerClient], str]) -> str:
-        """Have an image made where images are made, and return its id once it is there."""
+    def image(self, make: Callable[[DockerClient], str]) -> str:
+        """Make an image and return its id once it is there."""
+        return make(self.client)
 
     def watch(self, pid: int) -> None:
-        """Have a container's process ended there if this runner is gone."""
+        """Have a container's process ended if this runner is gone: here its watchdog does so."""
 
 
 class DockerEngine:
-    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy."""
+    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy.
+
+    Servers and databases may have a host each.
+    """
 
     name = "docker"
 
-    def __init__(self, client: DockerClient, ledger: Ledger, reason: str, remote: Remote | None = None) -> None:
+    def __init__(self, server: DockerHost, database: DockerHost, ledger: Ledger, reason: str) -> None:
         self.reason = reason
-        self._client = client
+        self._server, self._database = server, database
         self._ledger = ledger
-        self._remote = remote
-        self._address = remote.address if remote else LOOPBACK
         self._images: dict[str, str] = {}
 
     def prepare(self, server: Server) -> str | None:
         """Build the server's image; return its id (a sha256 digest)."""
-        return self._made(server.name, lambda client: ensure_image(client, server))
-
-    def _made(self, name: str, make: Callable[[DockerClient], str]) -> str:
-        self._images[name] = make(self._client) if self._remote is None else self._remote.load(make)
-        return self._images[name]
-
-    def _port(self) -> int:
-        return free_port() if self._remote is None else self._remote.free_port()
+        self._images[server.name] = self._server.image(lambda client: ensure_image(client, server))
+        return self._images[server.name]
 
     @contextlib.contextmanager
     def started(self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path) -> Iterator[Running]:
         """Run the server's image read-only, without capabilities or privileges, as nobody, on `cpus`."""
-        port = self._port()
-        image = self._images[server.name]
-        env = {**handed.environment, "ADDR": f"{self._address}:{port}"}
+        port = self._server.free_port()
+        env = {**handed.environment, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
-        with self._container(server.name, image, cpus, env, log, handed.secrets) as container:
-            yield Running(
-                int(container.attrs["State"]["Pid"]),
-                port,
-                lambda: _logged_exit(container, log),
-                lambda: _stop(container),
-                limit=lambda cores: _limit(container, cores),
-                address=self._address,
-            )
+        with self._container(self._server, server.name, cpus, env, log, handed.secrets) as container:
+            yield Running(**_facts(self._server, container, port, log))
 
     def prepare_database(self) -> str | None:
         """Build PostgreSQL's image; return its id (a sha256 digest)."""
-        return self._made(DATABASE, ensure_database_image)
+        self._images[DATABASE] = self._database.image(ensure_database_image)
+        return self._images[DATABASE]
 
     @contextlib.contextmanager
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
         """Run PostgreSQL's image like a server's; its cluster lies in a volume that goes with the container."""
-        port = self._port()
+        host = self._database
+        port = host.free_port()
         env = {"PGPORT": str(port), "LAB_VERIFIER": verifier}
-        if self._remote is not None:
-            env |= {"LAB_ADDRESS": self._address, "LAB_CLIENTS": " ".join(self._remote.clients)}
-        with self._container(DATABASE, self._images[DATABASE], cpus, env, log) as container:
+        if host.clients:
+            env |= {"LAB_ADDRESS": host.address, "LAB_CLIENTS": " ".join(host.clients)}
+        with self._container(host, DATABASE, cpus, env, log, {}) as container:
 
             def restart() -> None:
                 container.kill()
                 container.wait(timeout=30)
                 container.start()
 
-            yield RunningDatabase(
-                int(container.attrs["State"]["Pid"]),
-                port,
-                lambda: _exit_code(container),
-                lambda: _stop(container),
-                container.pause,
-                container.unpause,
-                restart,
-                limit=lambda cores: _limit(container, cores),
-                address=self._address,
-            )
+            facts = _facts(host, container, port, log)
+            yield RunningDatabase(**facts, pause=container.pause, resume=container.unpause, restart=restart)
 
     @contextlib.contextmanager
     def _container(
         self,
+        host: DockerHost,
         name: str,
-        image: str,
         cpus: tuple[int, ...],
         env: dict[str, str],
-        log: Path,
-        secrets: Mapping[str, str] = MappingProxyType({}),
-    ) -> Iterator[Container]:
-        inside = {variable: f"{SECRETS}/{variable}" for variable in secrets}
-        with contextlib.ExitStack() as stack:
-            mounts = []
-            if secrets and self._remote is None:
-                paths = write_secrets(stack.enter_context(scratch(self._ledger)), secrets, NOBODY)
-                mounts = [
-                    docker.types.Mount(inside[variable], str(path), type="bind", read_only=True)
-                    for variable, path in paths.items()
-                ]
-            elif secrets:  # a volume that goes with the container: no file of this machine is there
-                mounts = [docker.types.Mount(SECRETS, None, type="volume")]
-            yield from self._run(name, image, cpus, {**env, **inside}, mounts, log, secrets)
-
-    def _run(
-        self,
-        name: str,
-        image: str,
-        cpus: tuple[int, ...],
-        env: dict[str, str],
-        mounts: list[docker.types.Mount],
         log: Path,
         secrets: Mapping[str, str],
     ) -> Iterator[Container]:
+        """Run a container of an image; its secrets are files in a volume that goes with it."""
+        env |= {variable: f"{SECRETS}/{variable}" for variable in secrets}
+        mounts = [docker.types.Mount(SECRETS, None, type="volume")] if secrets else []
         try:
-            container = self._create(name, image, cpus, env, mounts)
+            container = self._create(host, name, cpus, env, mounts)
         except TROUBLE as error:
-            raise self._failure(f"Docker could not create a container of {name}", error) from None
+            raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:
-            if secrets and self._remote is not None:
+            if secrets:
                 container.put_archive(SECRETS, _packed(secrets))
             container.start()
             container.reload()
-            if self._remote is not None:
-                self._remote.watch(int(container.attrs["State"]["Pid"]))
+            host.watch(_pid(container))
             yield container
         except TROUBLE as error:
-            raise self._failure(f"The Docker engine failed with {name}", error) from None
+            raise _failure(host, f"The Docker engine failed with {name}", error) from None
         finally:
             _write_log(container, log)
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
 
-    def _failure(self, what: str, error: Exception) -> LabError:
-        """Return the error of one container, or that there is no engine any more."""
-        try:
-            self._client.ping()
-        except TROUBLE:
-            whose = f" of the {self._remote.role}" if self._remote else ""
-            return CannotGoOnError(f"The Docker engine{whose} has gone: start it again.")
-        reason = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
-        return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
-
     def _create(
-        self, name: str, image: str, cpus: tuple[int, ...], env: dict[str, str], mounts: list[docker.types.Mount]
+        self, host: DockerHost, name: str, cpus: tuple[int, ...], env: dict[str, str], mounts: list[docker.types.Mount]
     ) -> Container:
-        # An engine that was started like this runner cannot give more than the runner itself may have.
-        here = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        files = min(OPEN_FILES, self._remote.open_files if self._remote else here)
-        container = self._client.containers.create(
-            image,
+        files = min(OPEN_FILES, host.open_files)
+        container = host.client.containers.create(
+            self._images[name],
             name=f"bench-{name}-{token_hex(4)}",
             environment=env,
             mounts=mounts,
@@ -369,8 +320,18 @@ class DockerEngine:
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
             detach=True,
         )
-        self._ledger.add("container", id=container.id, **({"engine": self._remote.engine} if self._remote else {}))
+        self._ledger.add("container", id=container.id, **({"engine": host.reached} if host.reached else {}))
         return container
+
+
+def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
+    """Return the error of one container, or that there is no engine any more."""
+    try:
+        host.client.ping()
+    except TROUBLE:
+        return CannotGoOnError(f"The Docker engine{host.role and f' of the {host.role}'} has gone: start it again.")
+    reason = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
+    return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
 
 
 def _packed(secrets: Mapping[str, str]) -> bytes:
@@ -384,22 +345,30 @@ def _packed(secrets: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-def _limit(container: Container, cores: float) -> None:
-    container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US))
+def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
+    """Return what a started container is as a Running."""
+    return {
+        "pid": _pid(container),
+        "port": port,
+        "exit_code": lambda: _exit_code(container, log),
+        "stop": lambda: _stop(container),
+        "limit": lambda cores: container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US)),
+        "address": host.address,
+    }
 
 
-def _exit_code(container: Container) -> int | None:
+def _pid(container: Container) -> int:
+    return int(container.attrs["State"]["Pid"])
+
+
+def _exit_code(container: Container, log: Path) -> int | None:
+    """Return the exit code of a container that has ended; what it said last then stands in its log."""
     container.reload()
     state = container.attrs["State"]
-    return None if state["Status"] in ("created", "running") else int(state["ExitCode"])
-
-
-def _logged_exit(container: Container, log: Path) -> int | None:
-    """Return the exit code as `_exit_code` does; what an ended server said last then stands in its log."""
-    code = _exit_code(container)
-    if code is not None:
-        _write_log(container, log)
-    return code
+    if state["Running"]:
+        return None
+    _write_log(container, log)
+    return int(state["ExitCode"])
 
 
 def _write_log(container: Container, log: Path) -> None:

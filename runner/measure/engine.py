@@ -28,7 +28,7 @@ UNKNOWN_PID = 0
 
 @dataclass(frozen=True)
 class Running:
-    """A started server: where it listens, whose counters are its own, and how to ask whether it still lives."""
+    """A started server: where it listens, which process it is, and how to ask whether it still lives."""
 
     pid: int
     port: int
@@ -120,48 +120,28 @@ def free_port(address: str = LOOPBACK) -> int:
 DEADLINE_S = 15.0
 
 
-def get_json(port: int, path: str, timeout_s: float = 2.0, *, address: str = LOOPBACK) -> dict[str, object] | None:
-    """GET a path over a fresh connection; None unless it answers 200 with a JSON object in time."""
-    try:
-        with socket.create_connection((address, port), timeout=timeout_s) as channel:
-            response = _get(channel, path, f"{address}:{port}")
-        value = json.loads(response.body) if response.status == 200 else None
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+def ask(running: Running, path: str, timeout_s: float = 10.0, *, whole: bool = False) -> Response | None:
+    """GET a path over a fresh connection, following no redirection; None where no HTTP came back.
 
-
-def ask(running: Running, path: str, timeout_s: float = 10.0) -> Response | None:
-    """GET a path over a fresh connection, without the body, following no redirection; None where no HTTP came back.
-
-    OSError where no connection could be made.
+    The body is read only where the `whole` response is asked for. OSError where no connection could be made.
     """
+    host = running.origin.partition("//")[2]
     with socket.create_connection((running.address, running.port), timeout=timeout_s) as channel:
         try:
-            return _get(channel, path, running.origin.partition("//")[2], head_only=True)
+            channel.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            return read_response(channel, ResponseReader(), head_only=not whole)
         except (OSError, ValueError):
             return None
 
 
-def _get(channel: socket.socket, path: str, host: str, *, head_only: bool = False) -> Response:
-    channel.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    return read_response(channel, ResponseReader(), head_only=head_only)
-
-
-def wait_answer(name: str, running: Running, path: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
-    """Return when a server without contract answers HTTP at `path`, with any status; LabError as of wait_ready."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if ask(running, path, timeout_s=max(0.1, deadline - time.monotonic())) is not None:
-                return
-        _require_running(name, running, log)
-        time.sleep(0.01)
-    raise LabError(
-        f"{name} did not answer HTTP at {running.origin}{path} within {deadline_s:g} s{last_line(log)}; a container "
-        "must listen at $ADDR, or on $PORT.",
-        exit_code=1,
-    )
+def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
+    """GET a path; None unless it answers 200 with a JSON object in time."""
+    try:
+        response = ask(running, path, timeout_s, whole=True)
+        value = json.loads(response.body) if response is not None and response.status == 200 else None
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def require_answer(name: str, running: Running, path: str) -> None:
@@ -170,23 +150,31 @@ def require_answer(name: str, running: Running, path: str) -> None:
     try:
         reply = ask(running, path)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise LabError(f"Nothing answers at {url} ({reason}): start {name} first.") from None
+        raise LabError(f"Nothing answers at {url} ({error.strerror or error}): start {name} first.") from None
     if reply is None:
         raise LabError(f"What listens at {url} does not answer HTTP: give the address of an HTTP server.")
-    if 300 <= reply.status < 400:
-        raise LabError(
-            f"{url} answers {reply.status} and leads to {reply.headers.get('location')}: the lab follows no "
-            "redirection; give an address, or a --probe-path, that answers 200."
-        )
     if not 200 <= reply.status < 300:
-        raise LabError(f"{url} answers {reply.status}: give an address, or a --probe-path, that answers 200.")
+        away = f" and leads to {reply.headers.get('location')}: the lab follows no redirection;"
+        raise LabError(
+            f"{url} answers {reply.status}{away if reply.status in range(300, 400) else ':'} give an address, or a "
+            "--probe-path, that answers 200."
+        )
 
 
-def _require_running(name: str, running: Running, log: Path) -> None:
-    code = running.exit_code()
-    if code is not None:
-        raise LabError(f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1)
+def wait_answer(name: str, running: Running, path: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
+    """Return when a server without contract answers HTTP at `path`, with any status; LabError as of wait_ready."""
+
+    def answered(left_s: float) -> bool:
+        with contextlib.suppress(OSError):
+            return ask(running, path, timeout_s=max(0.1, left_s)) is not None
+        return False
+
+    if not _waited(answered, name, running, log, deadline_s):
+        raise LabError(
+            f"{name} did not answer HTTP at {running.origin}{path} within {deadline_s:g} s{last_line(log)}; a "
+            "container must listen at $ADDR, or on $PORT.",
+            exit_code=1,
+        )
 
 
 def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
@@ -194,16 +182,30 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
 
     A TCP connect proves nothing: another program may have taken the port.
     """
-    deadline = time.monotonic() + deadline_s
     answer: dict[str, object] | None = None
-    while time.monotonic() < deadline:
-        answer = get_json(running.port, "/health", address=running.address)
-        if answer is not None and answer.get("nonce") == nonce:
-            return
-        _require_running(name, running, log)
-        time.sleep(0.01)
+
+    def answered(_left_s: float) -> bool:
+        nonlocal answer
+        answer = get_json(running, "/health")
+        return answer is not None and answer.get("nonce") == nonce
+
+    if _waited(answered, name, running, log, deadline_s):
+        return
     if answer is not None:
         raise LabError(f"Another program than {name} answers on port {running.port}: its nonce is wrong.", exit_code=1)
     why = memory.want(running.pid)
     said = f"{name} did not answer /health within {deadline_s:g} s"
     raise LabError(f"{said}{f', {why}' if why else ''}{last_line(log)}.", exit_code=1)
+
+
+def _waited(answered: Callable[[float], bool], name: str, running: Running, log: Path, deadline_s: float) -> bool:
+    """Return whether a server answers within the deadline; LabError where it ends."""
+    deadline = time.monotonic() + deadline_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        if answered(left_s):
+            return True
+        code = running.exit_code()
+        if code is not None:
+            raise LabError(f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1)
+        time.sleep(0.01)
+    return False

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path, PurePosixPath
@@ -21,12 +21,9 @@ from runner.store import RunFolder, sha256
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
-_GIB = 2**30
-K6_MEMORY_BYTES = 4 * _GIB
+K6_MEMORY_BYTES = 4 * 2**30
 """k6 at thousands of virtual users is bound by its garbage collector. Where there is memory for it, that runs only when
 k6 has used this much; else at four times the live heap rather than two."""
-_BYTES_A_USER = 200_000
-_BYTES_AN_ITERATION = 14_000
 WRK_TIMEOUT_S = 10
 WHOLE = Share()
 SLOWEST_RPS = 500
@@ -79,12 +76,19 @@ class Shot:
     more: Mapping[str, str] = field(default_factory=dict)
     """What the script finds in its environment besides."""
 
-    @classmethod
-    def of(cls, workload: Workload, tool: Path, port: int, tag: str, address: str = "127.0.0.1") -> Shot:
-        """Return the workload's request to a server, with `tag` in its body's place for it."""
-        url = f"http://{address}:{port}{workload.path}"
-        body = workload.body.replace("{tag}", tag)
-        return cls(tool, workload.script, url, workload.method, workload.path, body, address)
+
+def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
+    """Return what a load sends to a server, with `tag` in its body's place for it, or what the probe beside it does."""
+    is_own = workload.name in OWN
+    path = workload.probe_path if is_own and probing and workload.probe_path is not None else workload.path
+    body, url = workload.body.replace("{tag}", tag), f"{running.origin}{path}"
+    shot = Shot(tool, workload.script, url, workload.method, path, body, running.address)
+    if not is_own:
+        return shot
+    more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
+    if workload.name == OWN_SCRIPT:
+        more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
+    return replace(shot, host=running.origin.partition("//")[2], more=more)
 
 
 def measured(
@@ -94,54 +98,60 @@ def measured(
 
     Its raw files go to `files`, by the names in OF_GENERATORS. `output` is for k6 only.
     """
-    if cell.tool == "k6":
-        command = _k6_measured(cell, shot, files, output)
-        return replace(command, argv=(*command.argv[:-1], *_segment(share), command.argv[-1]))
-    cell = share.of(cell)
     if cell.tool == "vegeta":
-        return _vegeta(cell, shot, files)
-    return _wrk(cell, shot, files["wrk.json"], cell.duration_s or 1.0)
+        return _vegeta(share.of(cell), shot, files)
+    if cell.tool == "wrk":
+        return _wrk(share.of(cell), shot, files["wrk.json"], cell.duration_s or 1.0)
+    scenario, limit_s = _scenario(cell)
+    options = [f"--summary-export={files['k6-summary.json']}"]
+    if output != "stock":
+        options += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
+    if output == "samples":
+        options += [f"--out=json={files['k6.json.gz']}"]
+    if share.count > 1:
+        ends = ["0", *(f"{number}/{share.count}" for number in range(1, share.count)), "1"]
+        options += [f"--execution-segment={ends[share.number - 1]}:{ends[share.number]}"]
+        options += [f"--execution-segment-sequence={','.join(ends)}"]
+    collector = {} if output == "stock" else _garbage_collector()
+    return _k6(cell, shot, scenario, files["k6.json.gz"].parent, limit_s + 90, collector, options)
 
 
 def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
     """Return the command of the warm-up, a closed load; what it writes goes to `folder`, which is thrown away."""
-    if cell.tool == "k6":
-        scenario = {
-            "executor": "constant-vus",
-            "vus": min(cell.vus or 1, 100),
-            "duration": f"{cell.warmup_s:g}s",
-            "gracefulStop": "5s",
-        }
-        argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", str(shot.script))
-        return Command(argv, _k6_environment(cell, shot, scenario, folder), cell.warmup_s + 60)
     if cell.tool == "vegeta":
         return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
-    return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
+    if cell.tool == "wrk":
+        return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
+    scenario = {
+        "executor": "constant-vus",
+        "vus": min(cell.vus or 1, 100),
+        "duration": f"{cell.warmup_s:g}s",
+        "gracefulStop": "5s",
+    }
+    return _k6(cell, shot, scenario, folder, cell.warmup_s + 60, _garbage_collector())
 
 
-def _segment(share: Share) -> tuple[str, ...]:
-    """Return k6's options for one generator's share."""
-    if share.count == 1:
-        return ()
-    ends = ["0", *(f"{number}/{share.count}" for number in range(1, share.count)), "1"]
-    whole = ",".join(ends)
-    return (
-        f"--execution-segment={ends[share.number - 1]}:{ends[share.number]}",
-        f"--execution-segment-sequence={whole}",
-    )
-
-
-def _k6_environment(cell: Cell, shot: Shot, scenario: dict[str, object], folder: Path) -> dict[str, str]:
-    return {
+def _k6(
+    cell: Cell,
+    shot: Shot,
+    scenario: Mapping[str, object],
+    folder: Path,
+    timeout_s: float,
+    collector: Mapping[str, str],
+    options: Sequence[str] = (),
+) -> Command:
+    argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", *options, str(shot.script))
+    env = {
         "TARGET_URL": shot.url,
         "METHOD": shot.method,
         "BODY": shot.body,
         "MODE": cell.mode,
         "SCENARIO": json.dumps(scenario),
         **shot.more,
-        **_garbage_collector(),
+        **collector,
         "HOME": str(folder),  # k6 reads its configuration from there: none, on every machine
     }
+    return Command(argv, env, timeout_s)
 
 
 def _garbage_collector() -> dict[str, str]:
@@ -163,56 +173,31 @@ def k6_bytes(cell: Cell) -> int:
 
     Seen: 0.2 MiB a virtual user, and what its samples leave for the garbage collector, 14 kB an iteration.
     """
-    live = 64 * 2**20 + _BYTES_A_USER * (cell.vus or 0)
-    iterations = k6_iterations(cell)
-    garbage = min(4 * live, _BYTES_AN_ITERATION * iterations)
-    if "GOMEMLIMIT" in _garbage_collector():
-        garbage = min(max(0, K6_MEMORY_BYTES - live), _BYTES_AN_ITERATION * iterations)
-    return live + garbage
-
-
-def _k6_measured(cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output) -> Command:
-    scenario, limit_s = _scenario(cell)
-    env = _k6_environment(cell, shot, scenario, files["k6.json.gz"].parent)
-    argv = [str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr"]
-    argv += [f"--summary-export={files['k6-summary.json']}"]
-    if output == "stock":
-        env = {name: value for name, value in env.items() if name not in _garbage_collector()}
-    else:
-        argv += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
-    if output == "samples":
-        argv += [f"--out=json={files['k6.json.gz']}"]
-    return Command((*argv, str(shot.script)), env, limit_s + 90)
+    live = 64 * 2**20 + 200_000 * (cell.vus or 0)
+    limit = max(0, K6_MEMORY_BYTES - live) if "GOMEMLIMIT" in _garbage_collector() else 4 * live
+    return live + min(limit, 14_000 * k6_iterations(cell))
 
 
 def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
     """Return k6's scenario of the measured load and the most seconds that it may take."""
+    users: dict[str, object] = {"gracefulStop": f"{OPEN_GRACE_S}s"}
     if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
         rates, step = [round(rate) for rate in cell.rates_rps], f"{round(1000 * cell.step_s)}ms"
+        users |= {"timeUnit": "1s", "preAllocatedVUs": cell.vus}
         limit_s = len(rates) * cell.step_s + OPEN_GRACE_S
-        users = {"timeUnit": "1s", "preAllocatedVUs": cell.vus, "gracefulStop": f"{OPEN_GRACE_S}s"}
         if len(rates) == 1:
             return {"executor": "constant-arrival-rate", "rate": rates[0], "duration": step, **users}, limit_s
         # k6 ramps linearly within a stage: one of no length makes the step.
         stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
         return {"executor": "ramping-arrival-rate", "startRate": rates[0], "stages": stages, **users}, limit_s
     if cell.vus is not None and cell.iterations is None and cell.duration_s is not None:
-        return {
-            "executor": "constant-vus",
-            "vus": cell.vus,
-            "duration": f"{round(1000 * cell.duration_s)}ms",
-            "gracefulStop": f"{OPEN_GRACE_S}s",
-        }, cell.duration_s + OPEN_GRACE_S
+        lasting = {"executor": "constant-vus", "vus": cell.vus, "duration": f"{round(1000 * cell.duration_s)}ms"}
+        return lasting | users, cell.duration_s + OPEN_GRACE_S
     if cell.vus is None or cell.iterations is None:
         raise LabError(f"Cell {cell.cell_id} lacks virtual users, iterations, a duration or arrival rates.")
     limit_s = 60 + cell.iterations // (SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS)
-    return {
-        "executor": "shared-iterations",
-        "vus": cell.vus,
-        "iterations": cell.iterations,
-        # k6's default of 10 min would silently drop the rest of a long run.
-        "maxDuration": f"{limit_s}s",
-    }, limit_s
+    counted = {"executor": "shared-iterations", "vus": cell.vus, "iterations": cell.iterations}
+    return counted | {"maxDuration": f"{limit_s}s"}, limit_s  # k6's default of 10 min would drop the rest of a long run
 
 
 def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
@@ -253,41 +238,17 @@ def _attack(shot: Shot, rate_rps: float, duration_s: float, connections: int, re
     target.write_text(json.dumps(sent) + "\n", encoding="utf-8")
     argv = [str(shot.tool), "attack", f"-targets={target}", "-format=json", f"-output={results}"]
     argv += [f"-rate={rate_rps:.0f}/s", f"-duration={round(1000 * duration_s)}ms", f"-timeout={OPEN_GRACE_S}s"]
-    argv += [
-        f"-max-workers={connections}",
-        f"-connections={connections}",
-        "-http2=false",
-        "-max-body=0",
-        "-redirects=-1",
-    ]
+    argv += [f"-max-workers={connections}", f"-connections={connections}"]
+    argv += ["-http2=false", "-max-body=0", "-redirects=-1"]
     return Command(tuple(argv), _garbage_collector(), duration_s + OPEN_GRACE_S + 30)
+
+
+# --- a user's server and script ---------------------------------------------------------------------------
 
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
 """No k6 other than the one that is installed: by itself it would have one built for a script that imports k6/x."""
-
 ALL_4, ALL_6 = IPv4Network("0.0.0.0/0"), IPv6Network("::/0")
-
-
-def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
-    """Return what a load sends to a server, or, with `probing`, what the probe beside it does."""
-    if workload.name not in OWN:
-        return Shot.of(workload, tool, running.port, tag, running.address)
-    path = workload.probe_path if probing and workload.probe_path is not None else workload.path
-    more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
-    if workload.name == OWN_SCRIPT:
-        more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
-    return Shot(
-        tool,
-        workload.script,
-        f"{running.origin}{path}",
-        workload.method,
-        path,
-        workload.body,
-        address=running.address,
-        host=running.origin.partition("//")[2],
-        more=more,
-    )
 
 
 def fence(running: Running) -> dict[str, object]:
@@ -302,25 +263,14 @@ def fence(running: Running) -> dict[str, object]:
         others = [*sorted(ALL_4.address_exclude(IPv4Network(allowed))), ALL_6]
     else:
         others = [ALL_4, *sorted(ALL_6.address_exclude(IPv6Network(allowed)))]
-    return {
-        "maxRedirects": 0,
-        "blacklistIPs": [str(network) for network in others],
-        **({} if _is_address(name := _name(running)) else {"hosts": {name: running.address}}),
-    }
-
-
-def _name(running: Running) -> str:
-    """Return the host of the server's URL, without its port."""
+    options: dict[str, object] = {"maxRedirects": 0, "blacklistIPs": [str(network) for network in others]}
     host = running.origin.partition("//")[2]
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-
-
-def _is_address(name: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     try:
         ip_address(name)
     except ValueError:
-        return False
-    return True
+        options["hosts"] = {name: running.address}
+    return options
 
 
 SCRIPT_TIMEOUT_S = 30
@@ -368,7 +318,7 @@ def _wrap(wrapper: Path, to: Path, script: str) -> None:
 def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     """Have k6 put a script into an archive; return what was logged. LabError with k6's reason where it cannot."""
     env = {
-        **{name: os.environ[name] for name in ("PATH",) if name in os.environ},
+        "PATH": os.environ.get("PATH", os.defpath),
         **FENCE,
         "HOME": str(outer.parent),
         "OPTIONS": "{}",
@@ -378,9 +328,10 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
         "INSPECT": "1",
     }
     argv = [str(k6), "archive", "--include-system-env-vars", "--exclude-env-vars", "--log-format=json"]
+    argv += [f"--archive-out={archive}", str(outer)]
     try:
         done = subprocess.run(
-            [*argv, f"--archive-out={archive}", str(outer)],
+            argv,
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -389,13 +340,12 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LabError(
-            f"{path} took k6 more than {SCRIPT_TIMEOUT_S} s to load: what takes long belongs elsewhere."
-        ) from None
-    said = list(_messages(done.stderr))
+        said = f"{path} took k6 more than {SCRIPT_TIMEOUT_S} s to load: what takes long belongs elsewhere."
+        raise LabError(said) from None
+    messages = list(_messages(done.stderr))
     if done.returncode != 0:
-        raise LabError(f"The lab cannot run {path}: {_reason(said, outer).rstrip('.')}.")
-    return said
+        raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
+    return messages
 
 
 def _messages(log: str) -> Iterator[str]:
@@ -428,9 +378,7 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[str, bytes]:
                 extracted = tar.extractfile(member)
                 files[f"/{name}"] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
-        raise LabError(
-            f"{path} and what it opens are more than {MOST_BYTES:,} bytes: the lab copies them into each run."
-        )
+        raise LabError(f"{path} and what it opens are over {MOST_BYTES:,} bytes: the lab copies them into each run.")
     return files
 
 

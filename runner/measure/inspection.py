@@ -34,27 +34,21 @@ class Inspection:
     deviations: tuple[str, ...] = ()
     """Names of checks that the framework is known to break."""
 
-    @property
-    def broken(self) -> tuple[Check, ...]:
-        """The checks that failed and were not known to."""
-        return tuple(check for check in self.checks if not check.ok and check.name not in self.deviations)
-
-    @property
-    def deviating(self) -> tuple[Check, ...]:
-        """The checks that failed, as server.toml says."""
-        return tuple(check for check in self.checks if not check.ok and check.name in self.deviations)
+    def failed(self, *, known: bool) -> tuple[Check, ...]:
+        """Return the checks that failed, as server.toml says (`known`), or although it does not."""
+        return tuple(check for check in self.checks if not check.ok and (check.name in self.deviations) == known)
 
     @property
     def ok(self) -> bool:
         """Whether the server keeps the contract, but for what server.toml admits."""
-        return self.error is None and not self.broken
+        return self.error is None and not self.failed(known=False)
 
     @property
     def summary(self) -> str:
         """One line: how many checks were kept, broken, and known to be."""
-        known = f", {len(self.deviating)} known deviations" if self.deviating else ""
-        kept = len(self.checks) - len(self.broken) - len(self.deviating)
-        return f"{self.server}: {kept} checks kept, {len(self.broken)} broken{known}"
+        broken, deviating = len(self.failed(known=False)), len(self.failed(known=True))
+        known = f", {deviating} known deviations" if deviating else ""
+        return f"{self.server}: {len(self.checks) - broken - deviating} checks kept, {broken} broken{known}"
 
 
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:

@@ -33,11 +33,10 @@ def started(name: str, hz: float, cpus: Sequence[int], ledger: Ledger) -> Iterat
         start_new_session=True,
     )
     ledger.add_process(process.pid)
+    assert process.stdin is not None and process.stdout is not None
     try:
         yield lambda command: _ask(name, process, command)
     finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         try:
@@ -49,16 +48,14 @@ def started(name: str, hz: float, cpus: Sequence[int], ledger: Ledger) -> Iterat
 
 
 def _ask(name: str, process: subprocess.Popen[str], command: Mapping[str, Any]) -> str:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    assert process.stdin is not None and process.stdout is not None
+    answer = ""
+    with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(command) + "\n")
         process.stdin.flush()
         if not select.select([process.stdout], [], [], PATIENCE_S)[0]:
             raise LabError(f"The {name} did not answer within {PATIENCE_S:.0f} s.", exit_code=1)
         answer = process.stdout.readline()
-    except BrokenPipeError:
-        answer = ""
     if not answer:
         raise LabError(f"The {name} ended before its time.", exit_code=1)
     return answer.strip()
@@ -89,18 +86,3 @@ class Sampler:
     def stop(self) -> dict[str, list[Any]]:
         """Have a last row taken; return all rows of all subjects by the columns of resources.parquet."""
         return dict(json.loads(self._ask({"stop": True})))
-
-
-class Probe:
-    """A running probe."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def begin(self, request: Mapping[str, Any]) -> None:
-        """Send the first request to a server, and from now on one after the other; as probe.py has them."""
-        self._ask(request)
-
-    def pause(self) -> dict[str, Any]:
-        """Send no more, once the answers are there; return the samples by column and what they cost."""
-        return dict(json.loads(self._ask({"pause": True})))

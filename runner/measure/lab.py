@@ -26,6 +26,8 @@ from runner.store import lab_root, public
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
+# docker-py takes 0.2 s to import, which a run of plain processes need not wait for: hence the imports in functions.
+
 ONE_A_MACHINE = "\0web-bench-lab"
 
 
@@ -36,7 +38,6 @@ class Lab:
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
-    here: Sites
     reaped: tuple[str, ...]
     """What was left by runs that died, and is now gone."""
     warnings: tuple[str, ...]
@@ -47,38 +48,33 @@ class Lab:
     @property
     def sites(self) -> Sites:
         """Who is where."""
-        return self.fleet.sites if self.fleet else self.here
-
-
-def _say_nothing(_: str) -> None:
-    """Say nothing."""
+        return self.fleet.sites if self.fleet else Sites.here(self.ledger)
 
 
 @contextlib.contextmanager
 def open_lab(
     choice: EngineChoice,
-    owns: Sequence[UserApi] = (),
+    apis: Sequence[UserApi] = (),
     hosts: Hosts | None = None,
-    say: Callable[[str], None] = _say_nothing,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
     """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
 
-    Servers of `owns` that run already need no engine of `choice`, and are left running; with `hosts` their engines are
+    Servers of `apis` that run already need no engine of `choice`, and are left running; with `hosts` their engines are
     used. SIGTERM and SIGHUP end it as Ctrl-C does. A second lab in one checkout is refused: two would measure each
     other.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
-        with ledger() as book, watching(book):
+        with ledger() as book, watching(book), contextlib.ExitStack() as stack:
             if hosts is not None:
-                from runner.measure.fleet import FleetIdle, open_fleet  # noqa: PLC0415 - docker-py is slow to import
+                from runner.measure.fleet import open_fleet  # noqa: PLC0415
 
-                with open_fleet(hosts, book, say) as fleet:
-                    awake = FleetIdle([place.station for place in fleet.places.values()])
-                    yield Lab(fleet, book, awake, Sites.here(book), tuple(reaped), warnings, fleet)
+                fleet = stack.enter_context(open_fleet(hosts, book, say))
+                yield Lab(fleet.engine, book, fleet.idle, tuple(reaped), warnings, fleet)
                 return
-            with _engine(choice, book, owns, reaped) as engine, idle_cpus() as idle:
-                yield Lab(engine, book, idle, Sites.here(book), tuple(reaped), warnings)
+            engine = stack.enter_context(_engine(choice, book, apis, reaped))
+            yield Lab(engine, book, stack.enter_context(idle_cpus()), tuple(reaped), warnings)
 
 
 @contextlib.contextmanager
@@ -137,19 +133,18 @@ def _signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[UserApi], reaped: list[str]) -> Iterator[Engine]:
+def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped: list[str]) -> Iterator[Engine]:
     """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
-    if any(own.url is not None for own in owns):
-        yield AttachedEngine(owns)
+    if any(api.url is not None for api in apis):
+        yield AttachedEngine(apis)
         return
     if choice == "process":
         yield ProcessEngine(book, "asked for with --engine process")
         return
-    # docker-py takes 0.2 s to import, which a run of plain processes need not wait for.
     from docker.errors import DockerException  # noqa: PLC0415
 
     from runner.measure.connecting import connect  # noqa: PLC0415
-    from runner.measure.docker_engine import DockerEngine, sweep  # noqa: PLC0415
+    from runner.measure.docker_engine import DockerEngine, DockerHost, sweep  # noqa: PLC0415
 
     try:
         client = connect()
@@ -159,12 +154,11 @@ def _engine(choice: EngineChoice, book: Ledger, owns: Sequence[UserApi], reaped:
             raise LabError(f"No Docker engine answers ({reason}): start one, or use --engine process.") from None
         yield ProcessEngine(book, f"no Docker engine answers ({reason}); servers run as plain processes")
         return
-    try:
-        asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
+    with contextlib.closing(client):
         reaped += sweep(client)
-        yield DockerEngine(client, book, asked)
-    finally:
-        client.close()
+        host = DockerHost(client)
+        asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
+        yield DockerEngine(host, host, book, asked)
 
 
 def _reason(error: Exception) -> str:
@@ -188,12 +182,8 @@ def clean_up_all(hosts: Hosts | None = None) -> list[str]:
     from runner.measure.docker_engine import sweep  # noqa: PLC0415
 
     removed = clean_up()
-    with contextlib.suppress(DockerException):
-        client = connect()
-        try:
-            removed += sweep(client)
-        finally:
-            client.close()
+    with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:
+        removed += sweep(client)
     if hosts is not None:
         from runner.measure.fleet import reap_fleet  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
 """What a run that dies may leave: the ledger, temporary folders, and who removes what a dead run left.
 
-Each runner writes one ledger file under data/.live/. An entry names a thing so that nothing else can be taken for it: a
-process by boot id, pid and start time, a container by its full id. The ledger's name carries the runner's pid and start
-time; a ledger whose runner is alive is never touched. A temporary folder says in its name which process made it:
-`bench-NUMBERING-PID-START-…`, as in `identity`.
+Each runner writes one ledger file under data/.live/, which begins with the runner's `identity`: a ledger whose runner
+is alive is never touched. An entry names a thing so that nothing else can be taken for it: a process by pid and start
+time, a container by its full id. A temporary folder says in its name which process made it:
+`bench-NUMBERING-PID-START-…`.
 
 `python -m runner.measure.leftovers watchdog LEDGER` outlives the runner by a moment. It holds the read end of a pipe
 whose write end only the runner has: however the runner ends, SIGKILL included, the kernel closes the pipe, and the
@@ -21,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,7 @@ def lives(whose: str) -> bool:
 
     One with another numbering cannot be checked; it may live.
     """
-    boot, _, rest = whose.partition(":")
-    numbering, _, process = rest.partition(":")
-    pid = process.partition(":")[0]
+    boot, numbering, pid, *_ = (*whose.split(":"), "", "", "")
     if boot == boot_id() and numbering != str(pid_namespace()):
         return True
     return pid.isdigit() and identity(int(pid)) == whose
@@ -80,8 +77,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries: list[dict[str, Any]] = [{"kind": "boot", "id": boot_id(), "numbering": pid_namespace()}]
-        _write(path, self._entries)
+        self._entries: list[dict[str, Any]] = [{"kind": "runner", "id": identity(os.getpid())}]
+        self.restore()
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
@@ -108,14 +105,13 @@ class Ledger:
 @contextlib.contextmanager
 def ledger() -> Iterator[Ledger]:
     """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
-    own = os.getpid()
-    path = lab_root() / "data" / ".live" / f"{own}-{start_ticks(own)}.jsonl"
-    own_ledger = Ledger(path)
+    pid = os.getpid()
+    book = Ledger(lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl")
     try:
-        yield own_ledger
+        yield book
     finally:
-        own_ledger.restore()
-        reap(path)
+        book.restore()
+        reap(book.path)
 
 
 def _write(path: Path, entries: list[dict[str, Any]]) -> None:
@@ -123,18 +119,21 @@ def _write(path: Path, entries: list[dict[str, Any]]) -> None:
         temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
 
+def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """Return the identity of a ledger's runner, empty where it cannot be read, and what the ledger lists."""
+    entries = []
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError):  # a line torn by the runner's death
+            entries.append(json.loads(line))
+    entries = [entry for entry in entries if isinstance(entry, dict)]
+    if entries and entries[0].get("kind") == "runner":
+        return str(entries[0].get("id")), entries[1:]
+    return "", entries
+
+
 def dead_ledgers() -> list[Path]:
     """Return the ledgers whose runner is gone."""
-    found = []
-    for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl")):
-        pid, _, start = path.stem.partition("-")
-        entries = _entries(path)
-        same_boot = bool(entries) and entries[0].get("id") == boot_id()
-        if same_boot and entries[0].get("numbering", pid_namespace()) != pid_namespace():
-            continue  # it may live
-        if not (same_boot and pid.isdigit() and str(start_ticks(int(pid))) == start):
-            found.append(path)
-    return found
+    return [path for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl")) if not lives(_entries(path)[0])]
 
 
 def reap(path: Path) -> list[str]:
@@ -144,20 +143,19 @@ def reap(path: Path) -> list[str]:
     """
     if not path.exists():
         return []
-    entries = _entries(path)
-    boot = entries[:1] if entries and entries[0].get("kind") == "boot" else []
-    same_boot = bool(boot) and boot[0].get("id") == boot_id()
+    runner, entries = _entries(path)
+    same_boot = runner.partition(":")[0] == boot_id()
     removed: list[str] = []
     kept: list[dict[str, Any]] = []
     # Last started, first removed: the generator before the server, a cgroup after its processes.
-    for entry in reversed(entries[len(boot) :]):
+    for entry in reversed(entries):
         gone = _remove(entry, same_boot)
         if gone is None:
-            kept.append(entry)
+            kept.insert(0, entry)
         else:
             removed += gone
     if kept:
-        _write(path, [*boot, *reversed(kept)])
+        _write(path, [{"kind": "runner", "id": runner}, *kept])
     else:
         path.unlink(missing_ok=True)
     return removed
@@ -165,7 +163,7 @@ def reap(path: Path) -> list[str]:
 
 def left_over() -> list[str]:
     """Return what dead runs have left and nobody could remove, in words."""
-    listed = (entry for path in dead_ledgers() for entry in _entries(path) if entry.get("kind") != "boot")
+    listed = (entry for path in dead_ledgers() for entry in _entries(path)[1])
     return [f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}" for entry in listed]
 
 
@@ -184,14 +182,6 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
     return []
 
 
-def _entries(path: Path) -> list[dict[str, Any]]:
-    entries = []
-    for line in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError):  # a line torn by the runner's death
-            entries.append(json.loads(line))
-    return [entry for entry in entries if isinstance(entry, dict)]
-
-
 def session_members(leader: int, started: int | None) -> list[int]:
     """Return the living processes of the session that `leader` opened at `started` (clock ticks since boot).
 
@@ -208,20 +198,9 @@ def session_members(leader: int, started: int | None) -> list[int]:
     return members
 
 
-def kill_session(leader: int, started: int | None, within_s: float = 5.0) -> list[int]:
-    """Kill a session until none of its processes is left, as one may fork while it is being killed; return their pids.
-
-    A process that cannot be killed (it waits for a device) is given up after `within_s`.
-    """
-    killed: dict[int, None] = {}
-    deadline = time.monotonic() + within_s
-    while (members := session_members(leader, started)) and time.monotonic() < deadline:
-        for pid in members:
-            killed[pid] = None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
-    return list(killed)
+def kill_session(leader: int, started: int | None) -> list[int]:
+    """Kill a session until none of its processes is left; return their pids."""
+    return cgroups.kill_all(lambda: session_members(leader, started))
 
 
 def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
@@ -232,12 +211,8 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     from runner.measure.connecting import connect  # noqa: PLC0415
 
     try:
-        url, certificates = engine or ("", "")
-        client = connect(url, certificates, timeout_s=5 if engine else 20)
-        try:
+        with contextlib.closing(connect(*(engine or ("", "")), timeout_s=5 if engine else 20)) as client:
             client.containers.get(container_id).remove(force=True, v=True)
-        finally:
-            client.close()
     except NotFound:
         return []
     except (DockerException, RequestException):
@@ -245,14 +220,13 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     return [f"container {container_id[:12]}"]
 
 
-_NAME = re.compile(rf"{PREFIX}(?P<numbering>\d+)-(?P<pid>\d+)-(?P<start>\d+)-\w+")
+_NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-(\d+)-\w+")
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
     """Yield a temporary folder that only this user can enter."""
-    own = os.getpid()
-    prefix = f"{PREFIX}{pid_namespace()}-{own}-{start_ticks(own)}-"
+    prefix = f"{PREFIX}{pid_namespace()}-{os.getpid()}-{start_ticks(os.getpid())}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
@@ -270,7 +244,7 @@ def sweep_temporary() -> list[str]:
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         by = _NAME.fullmatch(folder.name)
-        if by is None or by["numbering"] != str(pid_namespace()) or str(start_ticks(int(by["pid"]))) == by["start"]:
+        if by is None or lives(":".join([boot_id(), *by.groups()])):
             continue
         with contextlib.suppress(OSError):
             if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == os.geteuid():
@@ -279,22 +253,13 @@ def sweep_temporary() -> list[str]:
     return removed
 
 
-def write_secrets(folder: Path, secrets: Mapping[str, str], owner: int | None = None) -> dict[str, Path]:
-    """Write each secret to a file of its name in `folder`, which its user alone can read; return the paths by name.
-
-    The files go to the user with the id `owner`, where that is given and this user may give them away. Where it may
-    not, all may read the file, and only the mode of `folder` keeps them from it.
-    """
+def write_secrets(folder: Path, secrets: Mapping[str, str]) -> dict[str, Path]:
+    """Write each secret to a file of its name in `folder`, which this user alone can read; return the paths by name."""
     paths = {}
     for name, value in secrets.items():
         paths[name] = folder / name
-        handle = os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(value)
-        if owner is not None and os.geteuid() == 0:
-            os.chown(paths[name], owner, owner)
-        elif owner is not None:
-            paths[name].chmod(0o444)
     return paths
 
 

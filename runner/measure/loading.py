@@ -6,10 +6,11 @@ What sampler and probe saw is written here: they themselves do not import pyarro
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from runner.measure import generators
 from runner.measure.engine import Engine, Running
 from runner.measure.generators import Shot
 from runner.measure.idle import IdleCpus
-from runner.measure.instruments import Probe, Sampler
+from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger
 from runner.measure.sites import Clock, Load, Loaded, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Placement
@@ -30,9 +31,6 @@ from runner.store import replacing
 
 _TYPES = {"subject": pa.string(), "source": pa.string(), "gc_pause_total_ms": pa.float64(), "gc_cpu_s": pa.float64()}
 """Column types; whole numbers where nothing is said."""
-
-
-HERE = Clock()
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
 """What a sampler returned, by column; the names that its subjects are to have; and its host's clock."""
 
@@ -45,12 +43,11 @@ def write_rows(parts: Sequence[Sampled], out: Path) -> None:
         columns["subject"] = [names.get(subject) for subject in sampled["subject"]]
         rows = pa.table({name: pa.array(values, _TYPES.get(name, pa.int64())) for name, values in columns.items()})
         tables.append(rows.filter(rows["subject"].is_valid()))
-    with replacing(out) as temporary:
-        pq.write_table(pa.concat_tables(tables), temporary, compression="zstd")
+    _write(pa.concat_tables(tables), out)
 
 
-def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock = HERE) -> None:
-    """Write what one or more `pause` returned to `out` (probe.parquet); the probe's CPU time is its metadata.
+def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock) -> None:
+    """Write what the probe answered of one or more series to `out` (probe.parquet); its CPU time is the metadata.
 
     `series` counts the answers from 0. Times of the probe's `clock` become times of this machine's.
     """
@@ -61,8 +58,12 @@ def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock = H
         for name in ("scheduled_ns", "sent_ns", "received_ns"):
             samples[name] = [at - clock.offset_ns for at in samples[name]]
         tables.append(pa.table({name: pa.array(values, pa.int64()) for name, values in samples.items()}))
+    _write(pa.concat_tables(tables).replace_schema_metadata(cost), out)
+
+
+def _write(table: pa.Table, out: Path) -> None:
     with replacing(out) as temporary:
-        pq.write_table(pa.concat_tables(tables).replace_schema_metadata(cost), temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Bench:
 class Watchers:
     """A sampler in each place, and the probe, beside the loads of one or more servers; each may be left out."""
 
-    def __init__(self, samplers: Mapping[Site, Sampler], probe: Probe | None) -> None:
+    def __init__(self, samplers: Mapping[Site, Sampler], probe: Ask | None) -> None:
         self.samplers = samplers
         self._probe = probe
         self._polling: Sampler | None = None
@@ -124,11 +125,11 @@ class Watchers:
             self._polling.poll(subject, running.address, running.port)
         if self._probe is not None:
             request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
-            self._probe.begin({**request, "port": running.port, "address": shot.address})
+            self._probe({**request, "port": running.port, "address": shot.address})
 
     def end(self) -> dict[str, Any] | None:
-        """Leave the server alone again; return what the probe saw."""
-        seen = None if self._probe is None else self._probe.pause()
+        """Leave the server alone again; return what the probe saw, once its answers are there."""
+        seen = None if self._probe is None else dict(json.loads(self._probe({"pause": True})))
         if self._polling is not None:
             self._polling.pause()
             self._polling = None
@@ -140,25 +141,26 @@ def watching(bench: Bench) -> Iterator[Watchers]:
     """Start the observers that `bench` asks for, each on the CPUs that the lab's instruments have in its place."""
     observers, sites, hz = bench.observers, bench.sites, bench.sample_hz
     with contextlib.ExitStack() as stack:
-        samplers = {}
-        for site in sites.all if observers.sampler else ():
-            samplers[site] = Sampler(stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site))))
+        samplers = {
+            site: Sampler(stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site))))
+            for site in (sites.all if observers.sampler else ())
+        }
         probe = None
         if observers.probe:
-            cpus = bench.cpus_of(sites.probe)
-            probe = Probe(stack.enter_context(sites.probe.instrument("probe", PROBE_HZ, cpus)))
+            probe = stack.enter_context(sites.probe.instrument("probe", PROBE_HZ, bench.cpus_of(sites.probe)))
         yield Watchers(samplers, probe)
 
 
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
     """Run a load that leaves nothing but its log, from every generator."""
     with contextlib.ExitStack() as stack:
-        commands = []
+        loads = []
         for share, site in zip(bench.shares, bench.sites.generators, strict=True):
             folder = stack.enter_context(site.folder())
-            commands.append(generators.warmup(share.of(cell), site.shot(shot), folder))
-        loads, _ = generate(bench, commands, [{}] * len(commands), [log] * len(commands), None)
-    if any(each.generator_exit == -signal.SIGKILL for each in loads):
+            command = generators.warmup(share.of(cell), site.shot(shot), folder)
+            loads.append(Load(command, bench.cpus_of(site), {}, log))
+        done, _ = generate(bench, loads, None)
+    if any(each.generator_exit == -signal.SIGKILL for each in done):
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
 
 
@@ -167,31 +169,36 @@ AHEAD_S = 0.5
 
 
 def generate(
-    bench: Bench,
-    commands: Sequence[generators.Command],
-    files: Sequence[Mapping[str, Path]],
-    logs: Sequence[Path],
-    watchers: Watchers | None,
+    bench: Bench, loads: Sequence[Load], watchers: Watchers | None
 ) -> tuple[tuple[Loaded, ...], Between | None]:
-    """Run every generator's command to its end, all from the same instant on; `files` says where its files go here.
+    """Run every generator's load to its end, all from the same instant on; return them, and what was between the hosts.
 
-    Return each one's load, and what was between the hosts.
+    Where one fails, its error is raised when none is under way any more.
     """
     sites = bench.sites
     for site in sites.all:
         site.look_at_clock()
     networks = {site: site.network() for site in sites.all} if sites.transfer else {}
-    begin = None if len(commands) == 1 else time.monotonic_ns() + round(1e9 * AHEAD_S)
-    waits = []
-    for site, command, wanted, log in zip(sites.generators, commands, files, logs, strict=True):
-        sampler = None if watchers is None else watchers.samplers.get(site)
-        waits.append(site.load(Load(command, bench.cpus_of(site), wanted, log, begin), sampler))
-    loads = _all(waits)
+    begin = None if len(loads) == 1 else time.monotonic_ns() + round(1e9 * AHEAD_S)
+    samplers = {} if watchers is None else watchers.samplers
+    waits = [
+        site.load(replace(load, begin_mono_ns=begin), samplers.get(site))
+        for site, load in zip(sites.generators, loads, strict=True)
+    ]
+    done: list[Loaded] = []
+    errors = []
+    for wait in waits:
+        try:
+            done.append(wait())
+        except LabError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
     if sites.transfer is None:
-        return loads, None
+        return tuple(done), None
     rose = [{name: value - before[name] for name, value in site.network().items()} for site, before in networks.items()]
     moved = max(site.look_at_clock() for site in sites.all)
-    return loads, Between(
+    return tuple(done), Between(
         clock_error_ns=max(site.clock.error_ns for site in sites.all),
         clock_moved_ns=moved,
         received_bytes=rose[0]["received"],
@@ -202,16 +209,3 @@ def generate(
         generators=sites.generator_hosts,
         round_trip_ns=sites.transfer.round_trip_ns,
     )
-
-
-def _all(waits: Sequence[Callable[[], Loaded]]) -> tuple[Loaded, ...]:
-    """Wait for every load, also where one has failed: its error is raised when none is under way any more."""
-    loads, errors = [], []
-    for wait in waits:
-        try:
-            loads.append(wait())
-        except LabError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    return tuple(loads)

@@ -6,10 +6,10 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runner.measure.procfs import number_after
 from runner.measurement import Placement
@@ -18,48 +18,32 @@ from runner.model import LabError
 ROOT = Path("/")
 """Where /proc, /sys and /etc are."""
 STEAL_OVER_S = 0.5
+STEAL_PCT = 1.0
+"""A trial that loses more than this of its CPUs' time is slower by more than servers often differ."""
+PORTS_A_SECOND = 28_000
+"""The kernel's range has 28,232 ports: enough for a second of a close-mode load, and then they are used again."""
+OTHER_FILES = 200
+"""Open files of a generator beside its connections."""
 _CPU = "sys/devices/system/cpu"
 
 
-def _read(path: str) -> str | None:
+def _read(path: str) -> str:
+    """Return the text of a file, empty where it cannot be read."""
     try:
         return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return None
+        return ""
 
 
 def _number(path: str) -> int | None:
     text = _read(path)
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text.isdigit() else None
 
 
-def cpu_model() -> str:
-    """Return the CPU's name as the kernel gives it."""
-    return _cpuinfo("model name") or platform.machine()
-
-
-def _cpuinfo(key: str) -> str | None:
-    """Return what /proc/cpuinfo says of the first CPU."""
-    for line in (_read("proc/cpuinfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return None
-
-
-def os_name() -> str:
-    """Return the distribution's name, such as `Debian GNU/Linux 12 (bookworm)`."""
-    for line in (_read("etc/os-release") or "").splitlines():
-        if line.startswith("PRETTY_NAME="):
-            return line.partition("=")[2].strip('"')
-    return platform.system()
-
-
-def cgroup_version() -> int | None:
-    """Return 2 where the unified hierarchy counts CPU, 1 where cpuacct does, None where neither is mounted."""
-    if (ROOT / "sys/fs/cgroup/cgroup.controllers").exists():
-        return 2
-    return 1 if (ROOT / "sys/fs/cgroup/cpuacct").is_dir() else None
+def _entry(path: str, key: str, mark: str = ":") -> str | None:
+    """Return what stands behind the first `key` and `mark` in a file."""
+    lines = (line.partition(mark) for line in _read(path).splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == key), None)
 
 
 def ephemeral_ports() -> tuple[int, int]:
@@ -68,10 +52,17 @@ def ephemeral_ports() -> tuple[int, int]:
     return int(low), int(high)
 
 
+def _cgroup_version() -> int | None:
+    """Return 2 where the unified hierarchy counts CPU, 1 where cpuacct does, None where neither is mounted."""
+    if (ROOT / "sys/fs/cgroup/cgroup.controllers").exists():
+        return 2
+    return 1 if (ROOT / "sys/fs/cgroup/cpuacct").is_dir() else None
+
+
 def _governor(cpus: list[int]) -> str | None:
     """Return the governor of the CPUs, or all of them where they differ."""
-    found = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {None}
-    return ", ".join(sorted(map(str, found))) or None
+    found = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
+    return ", ".join(sorted(found)) or None
 
 
 def _turbo() -> bool | None:
@@ -86,20 +77,16 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     """Return those of the CPUs that are hardware threads of one core, core by core."""
     cores = set()
     for cpu in cpus:
-        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
-        cores.add(tuple(sorted(_expand(listed) & set(cpus))))
+        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)  # as `0-1,8`
+        ends = [part.partition("-") for part in listed.split(",")]
+        threads = {each for first, _, last in ends for each in range(int(first), int(last or first) + 1)}
+        cores.add(tuple(sorted(threads & set(cpus))))
     return [list(core) for core in sorted(cores) if len(core) > 1]
-
-
-def _expand(listed: str) -> set[int]:
-    """Return the CPUs of a list as the kernel writes it: `0-1,8`."""
-    ends = [part.partition("-") for part in listed.split(",")]
-    return {cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)}
 
 
 def _hypervisor() -> bool | None:
     """Return whether this is a virtual machine; None where the CPU does not say (only x86 does)."""
-    flags = _cpuinfo("flags")
+    flags = _entry("proc/cpuinfo", "flags")
     if (ROOT / "sys/hypervisor/type").exists():
         return True
     return None if flags is None else "hypervisor" in flags.split()
@@ -108,19 +95,19 @@ def _hypervisor() -> bool | None:
 def facts() -> dict[str, Any]:
     """Describe the machine for the manifest: an allow-list, never the environment or a user's name."""
     cpus = sorted(os.sched_getaffinity(0))
-    memory_kib = number_after(b"MemTotal:", (_read("proc/meminfo") or "").encode())
+    memory_kib = number_after(b"MemTotal:", _read("proc/meminfo").encode())
     return {
-        "cpu_model": cpu_model(),
+        "cpu_model": _entry("proc/cpuinfo", "model name") or platform.machine(),
         "cpus": len(cpus),
         "smt_siblings": _smt_siblings(cpus),
         "memory_bytes": None if memory_kib is None else 1024 * memory_kib,
         "kernel": _read("proc/sys/kernel/osrelease") or platform.release(),
-        "os": os_name(),
+        "os": (_entry("etc/os-release", "PRETTY_NAME", "=") or platform.system()).strip('"'),
         "hypervisor": _hypervisor(),
         "governor": _governor(cpus),
         "turbo": _turbo(),
-        "cgroup_version": cgroup_version(),
-        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "cgroup_version": _cgroup_version(),
+        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource") or None,
         "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
         "ephemeral_ports": ephemeral_ports(),
         "tcp_tw_reuse": _number("proc/sys/net/ipv4/tcp_tw_reuse"),
@@ -135,51 +122,157 @@ def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     Where no CPU would be left for the generator, the database shares the generator's: disturbing the server would look
     like a slower server. With one CPU all share it. Asking for as many server CPUs as there are is a LabError.
     """
-    cpus = sorted(os.sched_getaffinity(0))
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
-        return Placement((cpus[0],), (cpus[0],), (cpus[0],) if database_cpus else ())
+        return Placement(cpus, cpus, cpus[:database_cpus])
     if server_cpus >= len(cpus):
         raise LabError(
             f"The campaign gives the server {server_cpus} CPUs, but of {len(cpus)} at least one must be left "
             "for the load generator: lower server_cpus."
         )
-    server, rest = tuple(cpus[:server_cpus]), tuple(cpus[server_cpus:])
-    if database_cpus == 0:
-        return Placement(server, rest)
+    server, rest = cpus[:server_cpus], cpus[server_cpus:]
     if database_cpus >= len(rest):
         return Placement(server, rest, rest)
     return Placement(server, rest[database_cpus:], rest[:database_cpus])
 
 
-def raise_open_files() -> int:
-    """Raise this process's limit of open files to what is allowed, for its children too; return the limit."""
+def raise_open_files() -> None:
+    """Raise this process's limit of open files to what is allowed, for its children too."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
 
 
-def examine(placement: Placement, connections: int, opened: int = 0) -> list[Hazard]:
-    """Return what can spoil the numbers of a campaign with up to `connections` sockets; takes half a second.
+# --- what can spoil numbers -------------------------------------------------------------------------------
 
-    `opened` is how many connections one trial opens at most (conntrack.connections_of): in close mode, one a request.
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One thing that was looked at; `text` is its value where it is `ok`, else a sentence with the remedy.
+
+    A campaign cannot run with what is `missing`.
     """
-    return hazards(facts(), _moment(), placement, connections, opened)
+
+    subject: str
+    level: Literal["ok", "warning", "missing"]
+    text: str
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it spoils no number."""
+        return self.level == "ok"
+
+
+def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis:
+    """Return a value that is harmless, or a sentence about one that is not."""
+    return Diagnosis(subject, "ok", value) if harmless else Diagnosis(subject, "warning", sentence)
 
 
 def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
     """Say what on this machine will spoil the numbers of such a campaign, and what to do about it."""
-    return [hazard.text for hazard in examine(placement, connections, opened) if not hazard.harmless]
+    return [found.text for found in examine(placement, connections, opened) if not found.harmless]
 
 
-def _moment() -> Moment:
+def examine(placement: Placement, connections: int, opened: int = 0) -> list[Diagnosis]:
+    """Return everything that was looked at, harmless or not; takes half a second.
+
+    A campaign asks for at most so many `connections` at once, and one of its trials opens at most `opened`
+    (counters.connections_of): in close mode, one for each request.
+    """
+    found = facts()
+    return [
+        _placement(placement),
+        _siblings(found["smt_siblings"], placement),
+        *_of_cpus(found),
+        *_of_connections(found, connections, opened),
+    ]
+
+
+def cpu_list(cpus: Sequence[int]) -> str:
+    """Return CPUs as a reader sees them: `CPU 0, 1`."""
+    return f"CPU {', '.join(map(str, cpus))}"
+
+
+def _placement(placement: Placement) -> Diagnosis:
+    both = {*placement.server, *placement.generator}
+    if not placement.disjoint and len(both) > 1:
+        alone = min(both - set(placement.generator), default=min(both))
+        text = (
+            f"The server may run on {cpu_list(placement.server)}, and the generator does on "
+            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; start the server under "
+            f"`taskset -c {alone}`, or move it there while it runs, `taskset -a -c -p {alone} PID`."
+        )
+    elif not placement.disjoint:
+        text = (
+            "There is one CPU only: server and generator share it, so no rate is the server's; use a machine "
+            "(or `taskset`) with two or more."
+        )
+    else:
+        text = "The database shares the generator's CPUs, as there are too few: with three or more it gets one."
+    parts = {"server": placement.server, "generator": placement.generator, "database": placement.database}
+    value = ", ".join(f"{who} on {cpu_list(cpus)}" for who, cpus in parts.items() if cpus)
+    return judged("cpus", placement.disjoint and not placement.database_shared, value, text)
+
+
+def _siblings(groups: Sequence[Sequence[int]], placement: Placement) -> Diagnosis:
+    others = {*placement.generator, *placement.database} - set(placement.server)
+    for group in groups:
+        ours, theirs = set(group) & set(placement.server), set(group) & others
+        if ours and theirs:
+            text = (
+                f"The server's {cpu_list(sorted(ours))} and the load's {cpu_list(sorted(theirs))} are hyper-threads of "
+                "one core, and each slows the other: `echo off | sudo tee /sys/devices/system/cpu/smt/control`, or run "
+                "the lab under `taskset -c` with one CPU of each core."
+            )
+            return Diagnosis("hyper-threads", "warning", text)
+    return Diagnosis("hyper-threads", "ok", "the server shares no core with its load")
+
+
+def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
+    """Judge the CPUs' speed, who else takes their time, and whether the instruments get it when they need it."""
     before = _cpu_times()
     time.sleep(STEAL_OVER_S)
     after = _cpu_times()
-    passed = [b - a for a, b in zip(before, after, strict=True)]
-    load = (_read("proc/loadavg") or "0").split()[0]
-    stolen = _stolen_pct(after), _stolen_pct(passed)
-    waiting = number_after(b" tw ", (_read("proc/net/sockstat") or "").encode()) or 0
-    return Moment(*stolen, float(load), _real_time_permitted(), waiting)
+    stolen = _stolen_pct(after), _stolen_pct([b - a for a, b in zip(before, after, strict=True)])
+    took = f"{stolen[0]:.1f} % since boot, {stolen[1]:.1f} % now"
+    governor, turbo, cpus = facts["governor"], facts["turbo"], facts["cpus"]
+    load = float((_read("proc/loadavg") or "0").split()[0])
+    unseen = "none that this system can see"
+    return [
+        judged(
+            "governor",
+            governor in (None, "performance"),
+            governor or unseen,
+            f"The CPU governor is {governor}, and changes clock speed: `sudo cpupower frequency-set -g performance`.",
+        ),
+        judged(
+            "turbo",
+            not turbo,
+            unseen if turbo is None else "off",
+            "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 to "
+            f"/{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost.",
+        ),
+        judged(
+            "steal",
+            max(stolen) <= STEAL_PCT,
+            f"the hypervisor took {took}",
+            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with CPUs of "
+            "its own, or one that is less busy.",
+        ),
+        judged(
+            "load",
+            load <= 0.5 * cpus,
+            f"load average {load:.1f} on {cpus} CPUs",
+            f"The machine was busy before the run: load average {load:.1f} on {cpus} CPUs; wait for it, or end what "
+            "else runs (`top`).",
+        ),
+        judged(
+            "priority",
+            _real_time_permitted(),
+            "sampler and probe run ahead of the generator",
+            "Sampler and probe may not take real-time priority, and wait for the generator's CPU at times: allow "
+            "`rtprio 1` in /etc/security/limits.conf, or give a container `--cap-add SYS_NICE`.",
+        ),
+    ]
 
 
 def _cpu_times() -> list[int]:
@@ -203,189 +296,55 @@ def _real_time_permitted() -> bool:
     return True
 
 
-STEAL_PCT = 1.0
-"""A trial that loses more than this of its CPUs' time is slower by more than servers often differ."""
-PORTS_A_SECOND = 28_000
-"""The kernel's range has 28,232 ports: enough for a second of a close-mode load, and then they are used again."""
-OTHER_FILES = 200
-"""Open files of a generator beside its connections."""
-
-
-@dataclass(frozen=True)
-class Hazard:
-    """One thing that was looked at; `text` is its value where it is `harmless`, else a sentence with the remedy."""
-
-    subject: str
-    harmless: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What changes by the minute: CPU time that the hypervisor took (in percent, of all CPUs), load average, rights."""
-
-    steal_since_boot_pct: float
-    steal_now_pct: float
-    load_average: float
-    real_time: bool
-    """Whether the instruments may take real-time priority."""
-    time_wait: int = 0
-    """Connections that are closed and keep their port still."""
-
-
-def hazards(
-    facts: Mapping[str, Any], moment: Moment, placement: Placement, connections: int, opened: int
-) -> list[Hazard]:
-    """Return everything that was looked at, harmless or not; `facts` as machine.facts returns them.
-
-    A campaign asks for at most so many `connections` at once, and one of its trials opens at most `opened`.
-    """
+def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
+    """Judge whether the kernel lets a generator have its connections."""
+    files, backlog, tracked = facts["open_files"], facts["somaxconn"], facts["nf_conntrack_max"]
+    needed = connections + OTHER_FILES
     return [
-        _placement(placement),
-        _siblings(facts["smt_siblings"], placement),
-        _governor_hazard(facts["governor"]),
-        _turbo_hazard(facts["turbo"]),
-        _steal(moment),
-        _load(moment.load_average, facts["cpus"]),
-        _real_time(moment.real_time),
-        _open_files(facts["open_files"], connections),
-        _backlog(facts["somaxconn"], connections),
-        _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], moment.time_wait, connections, opened),
-        _tracking(facts["nf_conntrack_max"], opened),
+        judged(
+            "open files",
+            files >= needed,
+            f"up to {files} ({connections} connections need {needed})",
+            f"`ulimit -Hn` allows {files} open files, and {connections} connections need {needed}: as root, "
+            f"`ulimit -n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
+        ),
+        judged(
+            "somaxconn",
+            backlog >= connections,
+            f"{backlog} connections can wait to be accepted",
+            f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
+            f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`.",
+        ),
+        _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], connections, opened),
+        judged(
+            "tracking",
+            tracked is None or tracked >= opened,
+            "the firewall, if any, tracks no connections"
+            if tracked is None
+            else f"{tracked} connections can be tracked (a trial opens up to {opened})",
+            f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which are tracked for two "
+            "minutes: the kernel drops packets where the table is full; "
+            f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`.",
+        ),
     ]
 
 
-def _hazard(subject: str, harmless: bool, value: str, sentence: str) -> Hazard:
-    return Hazard(subject, harmless, value if harmless else sentence)
-
-
-def cpu_list(cpus: Sequence[int]) -> str:
-    """Return CPUs as a reader sees them: `CPU 0, 1`."""
-    return f"CPU {', '.join(map(str, cpus))}"
-
-
-def _placement(placement: Placement) -> Hazard:
-    both = {*placement.server, *placement.generator}
-    if not placement.disjoint and len(both) > 1:
-        own = min(both - set(placement.generator), default=min(both))
-        text = (
-            f"The server may run on {cpu_list(placement.server)}, and the generator does on "
-            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; start the server under "
-            f"`taskset -c {own}`, or move it there while it runs, `taskset -a -c -p {own} PID`."
-        )
-    elif not placement.disjoint:
-        text = (
-            "There is one CPU only: server and generator share it, so no rate is the server's; use a machine "
-            "(or `taskset`) with two or more."
-        )
-    elif placement.database_shared:
-        text = (
-            "The database shares the generator's CPUs, as there are too few for one of its own: with three or more it "
-            "gets one."
-        )
-    else:
-        parts = {"server": placement.server, "generator": placement.generator, "database": placement.database}
-        return Hazard("cpus", True, ", ".join(f"{who} on {cpu_list(cpus)}" for who, cpus in parts.items() if cpus))
-    return Hazard("cpus", False, text)
-
-
-def _siblings(groups: Sequence[Sequence[int]], placement: Placement) -> Hazard:
-    others = set(placement.generator) | set(placement.database)
-    for group in groups:
-        ours, theirs = set(group) & set(placement.server), set(group) & others - set(placement.server)
-        if ours and theirs:
-            text = (
-                f"The server's {cpu_list(sorted(ours))} and the load's {cpu_list(sorted(theirs))} are hyper-threads of "
-                "one core, and each slows the other: `echo off | sudo tee /sys/devices/system/cpu/smt/control`, or run "
-                "the lab under `taskset -c` with one CPU of each core."
-            )
-            return Hazard("hyper-threads", False, text)
-    return Hazard("hyper-threads", True, "the server shares no core with its load")
-
-
-def _governor_hazard(governor: str | None) -> Hazard:
-    if governor in (None, "performance"):
-        return Hazard("governor", True, governor or "none that this system can see")
-    text = f"The CPU governor is {governor}, and changes clock speed: `sudo cpupower frequency-set -g performance`."
-    return Hazard("governor", False, text)
-
-
-def _turbo_hazard(turbo: bool | None) -> Hazard:
-    return _hazard(
-        "turbo",
-        not turbo,
-        "none that this system can see" if turbo is None else "off",
-        "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 to "
-        "/sys/devices/system/cpu/intel_pstate/no_turbo, or 0 to /sys/devices/system/cpu/cpufreq/boost.",
-    )
-
-
-def _steal(moment: Moment) -> Hazard:
-    took = f"{moment.steal_since_boot_pct:.1f} % since boot, {moment.steal_now_pct:.1f} % now"
-    return _hazard(
-        "steal",
-        max(moment.steal_since_boot_pct, moment.steal_now_pct) <= STEAL_PCT,
-        f"the hypervisor took {took}",
-        f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with CPUs of its "
-        "own, or one that is less busy.",
-    )
-
-
-def _load(average: float, cpus: int) -> Hazard:
-    return _hazard(
-        "load",
-        average <= 0.5 * cpus,
-        f"load average {average:.1f} on {cpus} CPUs",
-        f"The machine was busy before the run: load average {average:.1f} on {cpus} CPUs; wait for it, or end what "
-        "else runs (`top`).",
-    )
-
-
-def _real_time(permitted: bool) -> Hazard:
-    return _hazard(
-        "priority",
-        permitted,
-        "sampler and probe run ahead of the generator",
-        "Sampler and probe may not take real-time priority, and wait for the generator's CPU at times: allow "
-        "`rtprio 1` in /etc/security/limits.conf, or give a container `--cap-add SYS_NICE`.",
-    )
-
-
-def _open_files(allowed: int, connections: int) -> Hazard:
-    needed = connections + OTHER_FILES
-    return _hazard(
-        "open files",
-        allowed >= needed,
-        f"up to {allowed} ({connections} connections need {needed})",
-        f"`ulimit -Hn` allows {allowed} open files, and {connections} connections need {needed}: as root, "
-        f"`ulimit -n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
-    )
-
-
-def _backlog(somaxconn: int, connections: int) -> Hazard:
-    return _hazard(
-        "somaxconn",
-        somaxconn >= connections,
-        f"{somaxconn} connections can wait to be accepted",
-        f"net.core.somaxconn is {somaxconn}: bursts of {connections} connections overflow it; "
-        f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`.",
-    )
-
-
-def _ports(ends: Sequence[int], reuse: int | None, waiting: int, connections: int, opened: int) -> Hazard:
+def _ports(ends: Sequence[int], reuse: int | None, connections: int, opened: int) -> Diagnosis:
     """Judge the ports of outgoing connections, each held for a minute (TIME-WAIT, RFC 9293) by the side that closes.
 
     With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new connection after a second;
-    else the `waiting` ones are in the way now.
+    else the waiting ones are in the way now.
     """
+    waiting = number_after(b" tw ", _read("proc/net/sockstat").encode()) or 0
     first, last = ends
-    ports = last - first + 1
+    ports, needed = last - first + 1, max(2 * connections, min(opened, PORTS_A_SECOND))
+    text = ""
     if reuse == 0 and ports - waiting < 2 * connections <= ports:
         text = (
             f"{waiting} of {ports} ports are held by connections that were closed within the last minute: wait for it, "
             "or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
-    elif ports < (needed := max(2 * connections, min(opened, PORTS_A_SECOND))):
+    elif ports < needed:
         text = (
             f"There are {ports} ports for outgoing connections ({first} to {last}), and {needed} are needed: "
             "`sudo sysctl -w net.ipv4.ip_local_port_range='16384 65535'`."
@@ -395,19 +354,4 @@ def _ports(ends: Sequence[int], reuse: int | None, waiting: int, connections: in
             f"net.ipv4.tcp_tw_reuse is 0: a closed connection keeps one of {ports} ports for a minute, and a trial "
             f"opens up to {opened}; `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
-    else:
-        return Hazard("ports", True, f"{ports} for outgoing connections ({first} to {last})")
-    return Hazard("ports", False, text)
-
-
-def _tracking(most: int | None, opened: int) -> Hazard:
-    if most is None:
-        return Hazard("tracking", True, "the firewall, if any, tracks no connections")
-    return _hazard(
-        "tracking",
-        most >= opened,
-        f"{most} connections can be tracked (a trial opens up to {opened})",
-        f"nf_conntrack_max is {most}, and a trial opens up to {opened} connections, which are tracked for two minutes: "
-        "the kernel drops packets where the table is full; "
-        f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`.",
-    )
+    return judged("ports", not text, f"{ports} for outgoing connections ({first} to {last})", text)

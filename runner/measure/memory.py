@@ -35,20 +35,19 @@ def _groups() -> list[tuple[int, int]]:
     found = []
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
-        limit = _number(folder, "memory.max", "memory.limit_in_bytes")
-        used = _number(folder, "memory.current", "memory.usage_in_bytes")
-        if limit is not None and used is not None:
+        if (limited := _limit_and_use(folder)) is not None:
             # What was read from files and may go counts as used, and is not in the way.
-            found.append((limit, used - (_counted(b"inactive_file ", folder / "memory.stat") or 0)))
+            idle = _counted(b"inactive_file ", folder / "memory.stat") or 0
+            found.append((limited[0], limited[1] - idle))
         folder = folder.parent
     return [*found, (_machine(b"MemTotal:"), 0)]
 
 
-def _number(folder: Path, *names: str) -> int | None:
-    for name in names:
-        with contextlib.suppress(OSError):
-            text = (folder / name).read_text().strip()
-            return int(text) if text.isdigit() else None  # version 2 says `max` where there is no limit
+def _limit_and_use(folder: Path) -> tuple[int, int] | None:
+    """Return a group's limit and its use, of either version; None where it has no limit (version 2 says `max`)."""
+    for limit, use in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):
+            return int((folder / limit).read_text()), int((folder / use).read_text())
     return None
 
 
@@ -70,7 +69,7 @@ class Kills:
 
 def kills(pid: int) -> Kills:
     """Read the counters for the server that `pid` leads."""
-    folder = cgroups.memory_of(pid)
+    folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
     group = _counted(b"oom_kill ", *files)
     return Kills(group, _counted(b"oom_kill ", Path("/proc/vmstat")))
@@ -81,14 +80,17 @@ def want(pid: int) -> str:
 
     Near its limit a kernel may take a program's pages away again and again rather than kill it.
     """
-    folder = cgroups.memory_of(pid)
-    if folder is None:
+    folder = _group_of(pid)
+    found = _limit_and_use(folder) if folder is not None else None
+    if found is None or found[1] < FULL * found[0]:
         return ""
-    limit = _number(folder, "memory.max", "memory.limit_in_bytes")
-    used = _number(folder, "memory.current", "memory.usage_in_bytes")
-    if limit is None or used is None or used < FULL * limit:
-        return ""
-    return f"for want of memory: it used all of its {limit / 2**20:,.0f} MiB"
+    return f"for want of memory: it used all of its {found[0] / 2**20:,.0f} MiB"
+
+
+def _group_of(pid: int) -> Path | None:
+    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's."""
+    folder = cgroups.memory_group(pid)
+    return None if folder == cgroups.memory_group(os.getpid()) else folder
 
 
 def _counted(key: bytes, *files: Path) -> int | None:

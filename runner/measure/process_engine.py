@@ -27,6 +27,7 @@ _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
 )
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Pinned:
     popen: subprocess.Popen[bytes]
     group: cgroups.Cgroup | None
     started: int | None
+    grace_s: float
+    asking: signal.Signals
 
     @property
     def pid(self) -> int:
@@ -55,15 +58,15 @@ class Pinned:
             self.popen.stdin.write(b"go\n")
             self.popen.stdin.close()
 
-    def end(self, grace_s: float, asking: signal.Signals = signal.SIGTERM) -> int:
-        """Ask the program to end by a signal, kill its whole session after `grace_s`; return its exit code."""
+    def end(self) -> int:
+        """Ask the program to end by its signal, kill its whole session after its grace; return its exit code."""
         if self.popen.poll() is None:
-            self.popen.send_signal(asking)
+            self.popen.send_signal(self.asking)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.popen.wait(timeout=grace_s)
+                self.popen.wait(timeout=self.grace_s)
         kill_session(self.pid, self.started)
         try:
-            return self.popen.wait(timeout=grace_s + 10)
+            return self.popen.wait(timeout=self.grace_s + 10)
         except subprocess.TimeoutExpired:
             raise LabError(f"Process {self.pid} cannot be killed: it waits for a device.", exit_code=1) from None
 
@@ -86,16 +89,9 @@ def pinned(
     The program waits until `release` is called; at the end it is asked by the signal `asking` to end within `grace_s`.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
+        folders = " ".join(map(str, group.folders)) if group else ""
         popen = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                _LAUNCHER,
-                "sh",
-                " ".join(map(str, group.folders)) if group else "",
-                ",".join(map(str, cpus)),
-                *argv,
-            ],
+            ["sh", "-c", _LAUNCHER, "sh", folders, ",".join(map(str, cpus)), *argv],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -104,17 +100,14 @@ def pinned(
             start_new_session=True,
         )
         ledger.add_process(popen.pid)
-        process = Pinned(popen, group, start_ticks(popen.pid))
+        process = Pinned(popen, group, start_ticks(popen.pid), grace_s, asking)
         try:
             yield process
         finally:
-            process.end(grace_s, asking)
-            if popen.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    popen.stdin.close()
-
-
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            process.end()
+            assert popen.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                popen.stdin.close()
 
 
 class ProcessEngine:
@@ -145,7 +138,7 @@ class ProcessEngine:
         argv = [part.replace("{artifact}", artifact) for part in server.run_command]
         port = free_port()
         with scratch(self._ledger) as temporary:
-            whole = {
+            env = {
                 **handed.environment,
                 **{name: str(path) for name, path in write_secrets(temporary, handed.secrets).items()},
                 "ADDR": f"127.0.0.1:{port}",
@@ -153,10 +146,10 @@ class ProcessEngine:
                 "TMPDIR": str(temporary),
             }
             with pinned(
-                "server", argv, cpus=cpus, env=whole, folder=server.folder, log=log, ledger=self._ledger
+                "server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger
             ) as process:
                 process.release()
-                yield Running(process.pid, port, process.popen.poll, lambda: process.end(2.0), limit=process.limit)
+                yield Running(process.pid, port, process.popen.poll, process.end, limit=process.limit)
 
     def prepare_database(self) -> str | None:
         """Check that PostgreSQL is there; there is no image."""
@@ -165,7 +158,11 @@ class ProcessEngine:
 
     @contextlib.contextmanager
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
-        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root."""
+        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root.
+
+        Its end is asked for by SIGQUIT, the immediate shutdown: no checkpoint, as nobody will read the data again, but
+        its children are ended and waited for. SIGTERM would wait for the clients.
+        """
         port = free_port()
         with scratch(self._ledger) as folder, contextlib.ExitStack() as stack:
             for name in ("start.sh", "postgresql.conf"):
@@ -196,53 +193,47 @@ class ProcessEngine:
                 process.release()
                 return process
 
-            running, end = _controlled(start, port)
+            running = _controlled(start, port)
             try:
                 yield running
             finally:
-                end()
+                running.stop()
 
 
-def _controlled(start: Callable[[], Pinned], port: int) -> tuple[RunningDatabase, Callable[[], int]]:
-    """Start a database; return it with the means to pause and restart it, and what ends it as it then is.
+def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
+    """Start a database; return it with the means to pause, restart and stop it as it then is."""
+    starts = [start()]
 
-    The end is asked for by SIGQUIT, PostgreSQL's immediate shutdown: no checkpoint, as nobody will read the data again,
-    but its children are ended and waited for. SIGTERM would wait for the clients.
-    """
-    current = [start()]
-
-    def end() -> int:
-        tree = _tree(current[0])
+    def stop() -> int:
+        tree = _tree(starts[-1])
         _signal(tree, signal.SIGCONT)
-        code = current[0].end(5.0, signal.SIGQUIT)
+        code = starts[-1].end()
         _signal(tree, signal.SIGKILL)
         return code
 
     def restart() -> None:
-        _signal(_tree(current[0]), signal.SIGKILL)
-        current[0].popen.wait()
-        current[0] = start()
+        _signal(_tree(starts[-1]), signal.SIGKILL)
+        starts[-1].popen.wait()
+        starts.append(start())
 
-    running = RunningDatabase(
-        current[0].pid,
+    return RunningDatabase(
+        starts[0].pid,
         port,
-        lambda: current[0].popen.poll(),  # noqa: PLW0108 - a restart changes it
-        end,
-        lambda: _signal(_tree(current[0]), signal.SIGSTOP),
-        lambda: _signal(_tree(current[0]), signal.SIGCONT),
-        restart,
-        limit=lambda cores: current[0].limit(cores),  # noqa: PLW0108 - a restart changes it
+        exit_code=lambda: starts[-1].popen.poll(),  # noqa: PLW0108 - a restart changes it
+        stop=stop,
+        pause=lambda: _signal(_tree(starts[-1]), signal.SIGSTOP),
+        resume=lambda: _signal(_tree(starts[-1]), signal.SIGCONT),
+        restart=restart,
+        limit=lambda cores: starts[-1].limit(cores),  # noqa: PLW0108 - a restart changes it
     )
-    return running, end
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
     """Return a living database's processes; each leads a session of its own, and does not notice much while stopped."""
-    if process.popen.poll() is not None:
-        return []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        leader = psutil.Process(process.pid)
-        return [leader, *leader.children(recursive=True)]
+    if process.popen.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(process.pid)
+            return [leader, *leader.children(recursive=True)]
     return []
 
 

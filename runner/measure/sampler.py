@@ -85,31 +85,16 @@ def _figures(body: bytes) -> dict[str, float]:
     with contextlib.suppress(ValueError):
         stats = json.loads(body)
     found: dict[str, float] = {}
-    if isinstance(stats, dict):
-        for name in STATS_COLUMNS:
-            group, _, key = name.partition("_")
-            value = stats.get(group)
-            if key:
-                value = value.get(key) if isinstance(value, dict) else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                found[name] = value
+    for name in STATS_COLUMNS:
+        value = stats
+        for key in filter(None, name.partition("_")[::2]):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = value
     return found
 
 
-COLUMNS = (
-    "tick",
-    "mono_ns",
-    "wall_ns",
-    "cpu_ns",
-    "rss_bytes",
-    "threads",
-    "throttled_ns",
-    "switches",
-    "steal_ns",
-    "interrupts_ns",
-    "ran_ns",
-    "foreign_cpus",
-)
+COLUMNS = ("tick", *Reading._fields, "foreign_cpus")
 MISSING = -1
 MEMORY_NS = 240_000_000
 """Memory and threads are looked at four times a second: every fifth tick of 50 ms, which may be a little early."""
@@ -136,9 +121,8 @@ class _Rows:
         """Return all columns as one JSON object on one line."""
         columns = {name: self._numbers[at :: len(COLUMNS)] for at, name in enumerate(COLUMNS)}
         numbers = {name: [None if v == MISSING else v for v in values] for name, values in columns.items()}
-        stats = {
-            name: [self.stats.get(row, {}).get(name) for row in range(len(self.subjects))] for name in STATS_COLUMNS
-        }
+        rows = [self.stats.get(row, {}) for row in range(len(self.subjects))]
+        stats = {name: [row.get(name) for row in rows] for name in STATS_COLUMNS}
         return json.dumps({"subject": self.subjects, "source": self.sources, **numbers, **stats})
 
 
@@ -187,12 +171,12 @@ class _Watch:
             self.rows.add(tick, subject, source.name, reading, self._foreign_cpus(subject))
 
     def _foreign_cpus(self, subject: str) -> int | None:
-        """Return how many CPUs a subject may use beside its own; None where it was given none, or has ended."""
+        """Return how many CPUs a subject may use beside those given to it; None where none were, or it has ended."""
         if subject not in self._held:
             return None
-        pid, own = self._held[subject]
+        pid, given = self._held[subject]
         try:
-            return len(os.sched_getaffinity(pid) - own)
+            return len(os.sched_getaffinity(pid) - given)
         except OSError:
             return None
 

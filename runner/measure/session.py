@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,18 @@ from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Handed, Running, requir
 from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
-from runner.measure.sites import Loaded, Site, Sites
-from runner.measurement import Counters, DatabaseCounters, DatabaseUse, Measurement, Part, Placement, Slice, ended
+from runner.measure.sites import Load, Loaded, Site, Sites
+from runner.measurement import (
+    Counters,
+    DatabaseCounters,
+    DatabaseUse,
+    LoadFacts,
+    Measurement,
+    Part,
+    Placement,
+    Slice,
+    ended,
+)
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
@@ -83,6 +93,16 @@ class _Live:
         """Whether it may be loaded once more."""
         return self.error is None and self.died is None
 
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note an error that is about this server only, so that the session goes on with the others."""
+        try:
+            yield
+        except CannotGoOnError:
+            raise
+        except LabError as error:
+            self.error = error
+
 
 def measure(
     bench: Bench,
@@ -110,24 +130,13 @@ def measure(
                 failed[member.trial_id] = error
         for live in lives.values():
             on_step("warm up")
-            with _noting(live):
+            with live.noting():
                 _make_ready(bench, live)
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
         for live in lives.values():
             _stop(bench, live)
     return failed | {name: live.error or _measurement(bench, live, loads) for name, live in lives.items()}
-
-
-@contextlib.contextmanager
-def _noting(live: _Live) -> Iterator[None]:
-    """Note an error that is about one server only, so that the session goes on with the others."""
-    try:
-        yield
-    except CannotGoOnError:
-        raise
-    except LabError as error:
-        live.error = error
 
 
 @contextlib.contextmanager
@@ -170,7 +179,7 @@ def _load_in_turn(
                 continue
             live = lives[trial_id]
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
-            with _noting(live):
+            with live.noting():
                 done.append((trial_id, _load_slice(bench, watchers, live, place, position)))
         sampled = {site: sampler.stop() for site, sampler in watchers.samplers.items()}
         for live in lives.values() if sampled else ():
@@ -181,15 +190,14 @@ def _load_in_turn(
 def _write_sampled(sites: Sites, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live) -> None:
     """Write what was sampled of a server and of all that took part in its load; of other hosts a file each besides."""
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
-    names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
     parts = []
     for site, rows in sampled.items():
+        names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
         if site is sites.server:
-            parts.append((rows, {**names, **common}, site.clock))
+            names |= common
         elif site is sites.generators[0]:
-            parts.append((rows, {**names, "generator": "generator"}, site.clock))
-        else:
-            parts.append((rows, names, site.clock))
+            names["generator"] = "generator"
+        parts.append((rows, names, site.clock))
     write_rows(parts, live.member.folder / "resources.parquet")
     for number, site in enumerate(sites.generators, start=1):
         if site in sampled and site is not sites.server:
@@ -201,8 +209,8 @@ def _watch(bench: Bench, watchers: Watchers, live: _Live) -> None:
     """Sample a server, and the database behind it, from now on."""
     running = live.running
     if running.pid != UNKNOWN_PID:
-        own = bench.placement.server if running.cpus is None else None  # a server of the user's own stays where it is
-        watchers.add(bench.sites.server, live.subject, running, own)
+        cpus = bench.placement.server if running.cpus is None else None  # a user's server stays where it is
+        watchers.add(bench.sites.server, live.subject, running, cpus)
     if live.database is not None:
         subject = f"database {live.member.trial_id}"
         watchers.add(bench.sites.database, subject, live.database.running, bench.placement.database)
@@ -210,82 +218,81 @@ def _watch(bench: Bench, watchers: Watchers, live: _Live) -> None:
 
 def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
     """Load a server once, note what was seen, and return when it was."""
-    member, running, server = live.member, live.running, live.member.ready.server
+    member, running, server, sites = live.member, live.running, live.member.ready.server, bench.sites
     number = place if member.cell.slices else None
     tag = TAG if number is None else f"{TAG}-{number}"
     tool = bench.tools[member.cell.tool]
-    shot = shot_of(live.workload, tool, running, tag)
-    cell = _alone(member.cell) if number is None else member.cell.slice(place)
-    commands, files = _commands(bench, cell, shot, member.folder, number)
-    site = bench.sites.server
-    before = settle(running, site.counters) if server.contract else site.counters()
+    planned = _loads(bench, live, shot_of(live.workload, tool, running, tag), number)
+    count = sites.server.counters
+    before = settle(running, count) if server.contract else count()
     _require_alive(bench, live, "in the warm-up" if not live.slices else "between two slices")
     if live.database is not None:
         live.stored.append((tag, live.database.counters(tag)))
-    probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
-    logs = [member.folder / raw_name("generator.log", None, each.number) for each in bench.shares]
-    watchers.begin(site, live.subject, server, running, probe)
+    watchers.begin(
+        sites.server, live.subject, server, running, shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
+    )
     try:
-        loads, between = generate(bench, commands, files, logs, watchers)
+        loads, between = generate(bench, planned, watchers)
     finally:
         probed = watchers.end()
     live.probed += [probed] if probed is not None else []
     live.died = running.exit_code()
     live.placement = _seen(live.placement, running, live.placement.server)
-    counters_after = _counters(bench, live)
-    for where in bench.sites.generators if live.died is None else ():
-        where.reach(running.address, running.port)
+    if live.died is not None:
+        after = Counters(None, None, count().passive_opens)
+    else:
+        after = read_counters(running, count) if server.contract else count()
+        for site in sites.generators if sites.transfer else ():
+            site.reach(running.address, running.port)
+    facts = [_facts(load, done, member.folder, running) for load, done in zip(planned, loads, strict=True)]
     live.slices.append(
         Slice(
             place=place,
             position=position,
-            **_facts(commands[0], loads[0], member.folder, running),
+            **facts[0],
             counters_before=before,
-            counters_after=counters_after,
+            counters_after=after,
             between=between,
-            parts=tuple(
-                Part(number=each.number, **_facts(command, load, member.folder, running))
-                for each, command, load in zip(bench.shares[1:], commands[1:], loads[1:], strict=True)
-            ),
+            parts=tuple(Part(number=share.number, **part) for share, part in zip(bench.shares, facts, strict=True))[1:],
         )
     )
     return loads[0]
 
 
-def _commands(
-    bench: Bench, cell: Cell, shot: Shot, folder: Path, number: int | None
-) -> tuple[list[generators.Command], list[dict[str, Path]]]:
-    """Return each generator's command for its part of a load, and where its raw files go in a trial's folder."""
-    commands, files = [], []
+def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Load]:
+    """Return each generator's part of a load, its raw files and its log in the trial's folder."""
+    cell, folder, loads = live.member.cell, live.member.folder, []
+    if number is not None:
+        cell = cell.slice(number)
+    elif cell.tool == "wrk" and cell.duration_s:  # wrk takes whole seconds, and the lab no shorter ones but in slices
+        cell = replace(cell, duration_s=max(1.0, cell.duration_s))
     for share, site in zip(bench.shares, bench.sites.generators, strict=True):
-        wanted = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
-        there = site.paths(wanted)
-        commands.append(generators.measured(cell, site.shot(shot), there, bench.observers.output, share))
-        files.append(wanted)
-    return commands, files
+        files = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
+        command = generators.measured(cell, site.shot(shot), site.paths(files), bench.observers.output, share)
+        log = folder / raw_name("generator.log", None, share.number)
+        loads.append(Load(command, bench.cpus_of(site), files, log))
+    return loads
 
 
-def _facts(command: generators.Command, loaded: Loaded, folder: Path, running: Running) -> dict[str, Any]:
-    """Return a generator's part of LoadFacts, without the address of a host of the fleet."""
+def _facts(load: Load, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
+    """Return a generator's part of LoadFacts, without paths of this machine and addresses of the fleet's hosts."""
 
-    def public_part(text: str) -> str:
-        shown = _public(text, folder)
-        return shown if running.host or running.address == LOOPBACK else shown.replace(running.address, "SERVER")
+    def shown(text: str) -> str:
+        for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
+            text = text.replace(str(path), name)
+        if not running.host and running.address != LOOPBACK:
+            text = text.replace(running.address, "SERVER")
+        return public(text)
 
-    env = tuple(sorted((key, public_part(value)) for key, value in command.env.items()))
-    return {"argv": tuple(map(public_part, command.argv)), "generator_env": env, **vars(loaded)}
-
-
-def _alone(cell: Cell) -> Cell:
-    """Return the load of a trial of its own: wrk takes whole seconds, and the lab no shorter ones but in slices."""
-    return replace(cell, duration_s=max(1.0, cell.duration_s)) if cell.tool == "wrk" and cell.duration_s else cell
+    env = tuple(sorted((key, shown(value)) for key, value in load.command.env.items()))
+    return {"argv": tuple(map(shown, load.command.argv)), "generator_env": env, **vars(done)}
 
 
 def _stop(bench: Bench, live: _Live) -> None:
     """Stop a server, count what it stored (no statement is under way then), and write the probe's samples."""
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.exit_code = live.running.stop()
-    with _noting(live):
+    with live.noting():
         if live.database is not None and live.error is None:
             version = live.database.version
             uses = [DatabaseUse(tag, version, then, live.database.counters(tag)) for tag, then in live.stored]
@@ -301,31 +308,27 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
     slices = tuple(live.slices)
     first, last, cell = slices[0], slices[-1], live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
+    facts = {each.name: getattr(first, each.name) for each in fields(LoadFacts)} | {
+        "generator_exit": max((each.generator_exit for each in slices), key=abs),
+        "load_ended_wall_ns": last.load_ended_wall_ns,
+        "load_ended_mono_ns": last.load_ended_mono_ns,
+        "counters_after": last.counters_after,
+        "database": _whole_use(slices),
+    }
     return Measurement(
+        **facts,
         engine=bench.engine.name,
         placement=live.placement,
         port=live.running.port,
-        argv=first.argv,
-        generator_env=first.generator_env,
-        generator_exit=max((each.generator_exit for each in slices), key=abs),
-        load_started_wall_ns=first.load_started_wall_ns,
-        load_started_mono_ns=first.load_started_mono_ns,
-        load_ended_wall_ns=last.load_ended_wall_ns,
-        load_ended_mono_ns=last.load_ended_mono_ns,
-        counters_before=first.counters_before,
-        counters_after=last.counters_after,
         sample_hz=bench.sample_hz,
         server_exit=live.exit_code,
         server_image=live.member.ready.image,
         server_sha256=live.member.ready.binary,
         died=live.died,
-        database=_whole_use(slices),
         generator_ceiling_rps=ceiling.rps_max if ceiling else None,
         host_cpus=bench.host_cpus,
         oom_kills=live.oom_kills,
         idle=bench.idle.state,
-        parts=first.parts,
-        between=first.between,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
@@ -343,13 +346,6 @@ def _whole_use(slices: Sequence[Slice]) -> DatabaseUse | None:
     return DatabaseUse(TAG, uses[0].version, before, replace(after, rows=before.rows + rows))
 
 
-def _public(text: str, folder: Path) -> str:
-    """Return an argument as it may be published: no path of this machine above the trial's folder or the lab."""
-    for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
-        text = text.replace(str(path), name)
-    return public(text)
-
-
 def _handed(bench: Bench, server: Server, cell: Cell, nonce: str, database: Database | None) -> Handed:
     sized = BY_AFFINITY if cell.share < 1 else {}
     handed = Handed({**sized, **bench.environment.get(server.name, {}), "LAB_NONCE": nonce})
@@ -357,13 +353,6 @@ def _handed(bench: Bench, server: Server, cell: Cell, nonce: str, database: Data
         return handed
     pool = {} if cell.pool_size is None else {"DB_POOL_SIZE": str(cell.pool_size)}
     return handed | database.handed_to(server) | Handed(pool)
-
-
-def _counters(bench: Bench, live: _Live) -> Counters:
-    site = bench.sites.server
-    if live.died is not None:
-        return Counters(None, None, site.counters().passive_opens)
-    return read_counters(live.running, site.counters) if live.member.ready.server.contract else site.counters()
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:

@@ -1,4 +1,4 @@
-"""Where the parts of a trial run: on this machine, or on another host (runner/measure/fleet.py), by the same calls."""
+"""Where the parts of a trial run: on this machine, or on another host (station_client.py), by the same calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -13,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from runner.measure import instruments, memory
-from runner.measure.counters import host_counters
+from runner.measure.counters import host_counters, network_bytes
 from runner.measure.generators import Command, Shot
 from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger, scratch
@@ -25,6 +25,8 @@ from runner.measure.process_engine import pinned
 from runner.measurement import Counters, GeneratorHost
 from runner.model import LabError
 from runner.store import replacing
+
+REACH_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -66,129 +68,91 @@ class Load:
     """When it is to begin, by this machine's clock; at once where that is None."""
 
 
-class Site(Protocol):
-    """A place where servers, generators or instruments run."""
-
-    name: str
-    """What it is for, as a reader sees it; empty for this machine."""
-    clock: Clock
-
-    def counters(self) -> Counters:
-        """Return what the kernel there counts."""
-
-    def kills(self, pid: int) -> Kills:
-        """Return how many processes were killed there for want of memory."""
-
-    def look_at_clock(self) -> int:
-        """Measure the clock anew; return by how much it has moved since, in nanoseconds."""
-
-    def reach(self, address: str, port: int) -> None:
-        """Raise LabError where the server cannot be reached from there."""
-
-    def network(self) -> dict[str, int]:
-        """Return bytes received and sent, and TCP's segments sent and retransmitted, so far; nothing here."""
-
-    def room(self) -> int | None:
-        """Return how many bytes are free for loads' files there; None on this machine, whose disk is the run's."""
-
-    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
-        """Run an instrument there, as instruments.started does."""
-
-    def shot(self, shot: Shot) -> Shot:
-        """Return what a generator sends with the paths that its tool and script have there."""
-
-    def folder(self) -> AbstractContextManager[Path]:
-        """Return a folder there for what is thrown away."""
-
-    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return where a generator there has to write the files that are to be here."""
-
-    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
-        """Start a load; the call that is returned waits for its end and brings its files.
-
-        `sampler`, which runs in the same place, watches the generator from before its first instruction on.
-        """
-
-
-class Here:
-    """This machine."""
+class Site:
+    """A place where servers, generators or instruments run: this machine."""
 
     name = ""
+    """What it is for, as a reader sees it; empty for this machine."""
     clock = Clock()
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def counters(self) -> Counters:
-        """Return what the kernel counts."""
+        """Return what the kernel there counts."""
         return host_counters()
 
     def kills(self, pid: int) -> Kills:
-        """Return how many processes were killed for want of memory."""
+        """Return how many processes were killed there for want of memory."""
         return memory.kills(pid)
 
-    def look_at_clock(self) -> int:
-        """Return 0: it is the runner's own."""
-        return 0
+    def network(self) -> dict[str, int]:
+        """Return bytes received and sent, and TCP's segments sent and retransmitted, so far."""
+        return network_bytes()
 
     def reach(self, address: str, port: int) -> None:
-        """Do nothing: no network is between server and generator."""
+        """Connect to a server once; LabError where that cannot be done within REACH_S."""
+        try:
+            socket.create_connection((address, port), timeout=REACH_S).close()
+        except OSError as error:
+            raise LabError(f"the server cannot be reached any more ({error.strerror or error}).", exit_code=1) from None
 
-    def network(self) -> dict[str, int]:
-        """Return nothing: no network is between server and generator."""
-        return {}
+    def look_at_clock(self) -> int:
+        """Measure the clock anew; return by how much it has moved since, in nanoseconds."""
+        return 0
 
     def room(self) -> int | None:
-        """Return None: the disk is looked at as the run's."""
+        """Return how many bytes are free for loads' files there; None on this machine, whose disk is the run's."""
         return None
 
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
-        """Run an instrument."""
+        """Run an instrument there, as instruments.started does."""
         return instruments.started(name, hz, cpus, self._ledger)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return it as it is."""
+        """Return what a generator sends with the paths that its tool and script have there."""
         return shot
 
     def folder(self) -> AbstractContextManager[Path]:
-        """Return a temporary folder."""
+        """Return a folder there for what is thrown away."""
         return scratch(self._ledger)
 
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the files' own places."""
+        """Return where a generator there has to write the files that are to be here."""
         return files
 
     def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
-        """Return the call that runs the load from its beginning to its end."""
-        return lambda: generate(load, self._ledger, sampler)
+        """Start a load, at the latest by the call that is returned, which waits for its end and brings its files.
 
+        `sampler`, which runs in the same place, watches the generator from before its first instruction on.
+        """
+        return lambda: self._generate(load, sampler)
 
-def generate(load: Load, ledger: Ledger, sampler: Sampler | None) -> Loaded:
-    """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
-    command = load.command
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
-    folder = Path(tempfile.gettempdir())
-    with pinned("load", command.argv, cpus=load.cpus, env=env, folder=folder, log=load.log, ledger=ledger) as process:
-        if sampler is not None:
-            sampler.add("generator", process.pid, cpus=load.cpus)
-        if load.begin_mono_ns is not None:
-            time.sleep(max(0.0, (load.begin_mono_ns - time.monotonic_ns()) / 1e9))
-        started = time.time_ns(), time.monotonic_ns()
-        process.release()
-        try:
-            if command.interrupt_after_s is not None:
-                time.sleep(command.interrupt_after_s)
-                process.popen.send_signal(signal.SIGINT)
-            code = process.popen.wait(timeout=command.timeout_s)
-        except subprocess.TimeoutExpired:
-            name = Path(command.argv[0]).name
-            raise LabError(
-                f"{name} did not end within {command.timeout_s:.0f} s and was killed.", exit_code=1
-            ) from None
-        loaded = Loaded(code, *started, time.time_ns(), time.monotonic_ns())
-    if code == 0:
-        _write_out(command)
-    return loaded
+    def _generate(self, load: Load, sampler: Sampler | None) -> Loaded:
+        """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
+        command, folder = load.command, Path(tempfile.gettempdir())
+        env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
+        with pinned(
+            "load", command.argv, cpus=load.cpus, env=env, folder=folder, log=load.log, ledger=self._ledger
+        ) as process:
+            if sampler is not None:
+                sampler.add("generator", process.pid, cpus=load.cpus)
+            if load.begin_mono_ns is not None:
+                time.sleep(max(0.0, (load.begin_mono_ns - time.monotonic_ns()) / 1e9))
+            started = time.time_ns(), time.monotonic_ns()
+            process.release()
+            try:
+                if command.interrupt_after_s is not None:
+                    time.sleep(command.interrupt_after_s)
+                    process.popen.send_signal(signal.SIGINT)
+                code = process.popen.wait(timeout=command.timeout_s)
+            except subprocess.TimeoutExpired:
+                said = f"{Path(command.argv[0]).name} did not end within {command.timeout_s:.0f} s and was killed."
+                raise LabError(said, exit_code=1) from None
+            loaded = Loaded(code, *started, time.time_ns(), time.monotonic_ns())
+        if code == 0:
+            _write_out(command)
+        return loaded
 
 
 def _write_out(command: Command) -> None:
@@ -231,10 +195,10 @@ class Sites:
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:
         """Return this machine in all roles."""
-        site = Here(ledger)
+        site = Site(ledger)
         return cls(site, (site,), site, site)
 
     @property
     def all(self) -> tuple[Site, ...]:
         """Each place once, the server's first."""
-        return tuple({id(site): site for site in (self.server, *self.generators, self.database, self.probe)}.values())
+        return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))

@@ -17,140 +17,108 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.measure import instruments, machine, memory
-from runner.measure.counters import host_counters
+from runner.measure import machine, memory
 from runner.measure.engine import free_port
 from runner.measure.generators import Command
 from runner.measure.idle import IdleCpus
 from runner.measure.instruments import Ask, Sampler
-from runner.measure.leftovers import Ledger, start_ticks
-from runner.measure.sites import Load, generate
+from runner.measure.leftovers import Ledger, boot_id, start_ticks
+from runner.measure.machine import Diagnosis
+from runner.measure.sites import Load, Site
 from runner.measurement import Placement
-from runner.model import LabError
+from runner.model import Idle, LabError
 
 WORK = Path("/work")
 """Where a station has the files of its loads."""
-REACH_S = 2.0
 TRANSFER_BYTES = 1 << 18
 WAYS = 10
 TRANSFER_LIMIT_S = 5.0
 """How long a transfer waits for its other side."""
+ALIVE_S = 3.0
+"""How often a station says that it is there: what it is asked for may take as long as a load."""
 
 
-class Station:
-    """What was started on this host, and what the runner may ask for."""
+class Station(Site):
+    """What was started on this host; the runner may ask for every public method."""
 
     def __init__(self, work: Path) -> None:
+        super().__init__(Ledger(work / "ledger.jsonl"))
         self._work = work
-        self._ledger = Ledger(work / "ledger.jsonl")
         self._instruments: dict[str, tuple[contextlib.ExitStack, Ask]] = {}
         self._idle = IdleCpus()
         self._watched: dict[int, int | None] = {}
         self._listening: socket.socket | None = None
-        self.does: dict[str, Callable[..., Any]] = {
-            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
-        }
 
-    def do_hello(self) -> dict[str, Any]:
+    def hello(self) -> dict[str, Any]:
         """Return what this host is."""
         machine.raise_open_files()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        available = memory.available_bytes()
-        return {"facts": machine.facts(), "cpus": sorted(os.sched_getaffinity(0)), "boot": boot, "memory": available}
+        cpus, available = sorted(os.sched_getaffinity(0)), memory.available_bytes()
+        return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
-    def do_clock(self) -> int:
-        """Return the monotonic clock: the runner measures how far it is ahead of its own."""
+    def now(self) -> int:
+        """Return the monotonic clock: the runner measures how far it is ahead of the runner's."""
         return time.monotonic_ns()
 
-    def do_room(self) -> int:
+    def room(self) -> int:
         """Return how many bytes are free on the disk of the loads' files."""
         return shutil.disk_usage(self._work).free
 
-    def do_hazards(self, server: list[int], others: list[int], connections: int, opened: int) -> list[dict[str, Any]]:
+    def hazards(self, server: list[int], others: list[int], connections: int, opened: int) -> list[Diagnosis]:
         """Return what can spoil the numbers here, where these CPUs are the server's and the other parts'."""
         placement = Placement(tuple(server or others), tuple(others or server), hosts=("server", "others", "others"))
-        return [vars(hazard) for hazard in machine.examine(placement, connections, opened) if hazard.subject != "cpus"]
+        return [found for found in machine.examine(placement, connections, opened) if found.subject != "cpus"]
 
-    def do_counters(self) -> dict[str, Any]:
-        """Return what the kernel counts."""
-        return asdict(host_counters())
-
-    def do_kills(self, pid: int) -> dict[str, Any]:
-        """Return how many processes were killed for want of memory."""
-        return asdict(memory.kills(pid))
-
-    def do_port(self, address: str) -> int:
+    def free_port(self, address: str) -> int:
         """Return a port of an address that was free a moment ago."""
         return free_port(address)
 
-    def do_idle(self, state: str) -> dict[str, Any]:
+    def idle(self, state: Idle) -> dict[str, Any]:
         """Have idle CPUs poll, or sleep as the system lets them."""
-        self._idle.ask("polling" if state == "polling" else "system")
+        self._idle.ask(state)
         return {"state": self._idle.state, "problem": self._idle.problem}
 
-    def do_start(self, name: str, hz: float, cpus: list[int]) -> None:
+    def start(self, name: str, hz: float, cpus: list[int]) -> None:
         """Start an instrument; one of the same name is ended."""
-        self.do_end(name)
+        self.end(name)
         stack = contextlib.ExitStack()
-        self._instruments[name] = stack, stack.enter_context(instruments.started(name, hz, cpus, self._ledger))
+        self._instruments[name] = stack, stack.enter_context(self.instrument(name, hz, cpus))
 
-    def do_ask(self, name: str, command: Mapping[str, Any]) -> str:
-        """Hand a command to an instrument."""
+    def tell(self, name: str, command: Mapping[str, Any]) -> str:
+        """Hand a command to an instrument, and return its answer."""
         if name not in self._instruments:
             raise LabError(f"The {name} does not run.", exit_code=1)
         return self._instruments[name][1](command)
 
-    def do_end(self, name: str) -> None:
+    def end(self, name: str) -> None:
         """End an instrument."""
         if name in self._instruments:
             self._instruments.pop(name)[0].close()
 
-    def do_folder(self, name: str) -> None:
+    def new_folder(self, name: str) -> None:
         """Make a new folder for the files of a load."""
         folder = self._work / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
 
-    def do_load(
+    def run(
         self, command: Mapping[str, Any], cpus: list[int], folder: str, begin_mono_ns: int | None, sampled: bool
     ) -> dict[str, Any]:
-        """Run a generator to its end; return when it was, the names of its files, and what it printed last."""
+        """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
-        asked = Load(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
+        load = Load(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
         sampler = Sampler(self._instruments["sampler"][1]) if sampled and "sampler" in self._instruments else None
-        loaded = generate(asked, self._ledger, sampler)
-        return {"loaded": vars(loaded), "files": sorted(path.name for path in log.parent.iterdir())}
+        loaded = self.load(load, sampler)()
+        return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 
-    def do_watch(self, pid: int) -> None:
+    def watch(self, pid: int) -> None:
         """End a container's process when this station ends by itself, as nobody else may be there to do so."""
         self._watched[pid] = start_ticks(pid)
 
-    def do_reach(self, address: str, port: int) -> None:
-        """Connect to a server once; LabError where that cannot be done within REACH_S."""
-        try:
-            socket.create_connection((address, port), timeout=REACH_S).close()
-        except OSError as error:
-            raise LabError(f"the server cannot be reached any more ({error.strerror or error}).", exit_code=1) from None
-
-    def do_network(self) -> dict[str, int]:
-        """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
-        counted = {"received": 0, "sent": 0}
-        for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
-            name, _, values = line.partition(":")
-            if name.strip() != "lo":
-                numbers = values.split()
-                counted["received"] += int(numbers[0])
-                counted["sent"] += int(numbers[8])
-        lines = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
-        tcp = dict(zip(lines[0][1:], lines[1][1:], strict=True))
-        return {**counted, "segments": int(tcp["OutSegs"]), "retransmitted": int(tcp["RetransSegs"])}
-
-    def do_listen(self, address: str) -> int:
+    def listen(self, address: str) -> int:
         """Listen on an address, for one transfer or for connections that are closed again; return the port."""
         if self._listening is not None:
             self._listening.close()
@@ -158,7 +126,7 @@ class Station:
         self._listening.settimeout(TRANSFER_LIMIT_S)
         return int(self._listening.getsockname()[1])
 
-    def do_receive(self, peer: str) -> float:
+    def receive(self, peer: str) -> float:
         """Take a transfer from `peer`, and from nobody else; return the bytes per second."""
         assert self._listening is not None
         with self._listening as listening:
@@ -172,14 +140,14 @@ class Station:
                     received += count
                 return received / max(time.monotonic() - begun, 1e-9)
 
-    def do_send(self, address: str, port: int, seconds: float) -> None:
+    def send(self, address: str, port: int, seconds: float) -> None:
         """Send as much as goes to another station for some time."""
         with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S) as channel:
             until, chunk = time.monotonic() + seconds, bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
                 channel.sendall(chunk)
 
-    def do_way(self, address: str, port: int) -> int:
+    def way(self, address: str, port: int) -> int:
         """Return the nanoseconds that the quickest of some connections to another station took."""
         took = []
         for _ in range(WAYS):
@@ -191,7 +159,7 @@ class Station:
     def close(self) -> None:
         """End everything; a process that is still the one that was to be watched is killed."""
         for name in list(self._instruments):
-            self.do_end(name)
+            self.end(name)
         self._idle.release()
         for pid, begun in self._watched.items():
             if begun is not None and start_ticks(pid) == begun:
@@ -199,16 +167,19 @@ class Station:
                     os.kill(pid, signal.SIGKILL)
 
 
-def answer(station: Station, line: str) -> dict[str, Any]:
-    """Do what a line asks for; return `done` with the result, or `error` with a sentence."""
+def answer(station: Station, line: str) -> str:
+    """Do what a line asks for; return a line with `done` and the result, or `error` and a sentence."""
     asked = json.loads(line)
-    number = asked.pop("id", None)
+    number, name = asked.pop("id", None), asked.pop("do", "")
     try:
-        return {"id": number, "done": station.does[asked.pop("do")](**asked)}
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = {"done": getattr(station, name)(**asked)}
     except LabError as error:
-        return {"id": number, "error": str(error)}
-    except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
-        return {"id": number, "error": f"{type(error).__name__}: {error}."}
+        found = {"error": str(error)}
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+        found = {"error": f"{type(error).__name__}: {error}."}
+    return json.dumps({"id": number, **found}, default=vars)
 
 
 def main() -> None:
@@ -218,29 +189,24 @@ def main() -> None:
     if len(sys.argv) > 1:
         signal.alarm(int(sys.argv[1]))
     station = Station(Path(os.environ.get("LAB_WORK", str(WORK))))
-    threading.Thread(target=_say_alive, daemon=True).start()
+    saying = threading.Lock()
+
+    def say(line: str) -> None:
+        with saying:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+    def say_alive() -> None:
+        while True:
+            time.sleep(ALIVE_S)
+            say(json.dumps({"alive": time.monotonic_ns()}))
+
+    threading.Thread(target=say_alive, daemon=True).start()
     try:
         for line in sys.stdin:
-            _say(answer(station, line))
+            say(answer(station, line))
     finally:
         station.close()
-
-
-ALIVE_S = 3.0
-"""How often a station says that it is there: what it is asked for may take as long as a load."""
-_SAYING = threading.Lock()
-
-
-def _say_alive() -> None:
-    while True:
-        time.sleep(ALIVE_S)
-        _say({"alive": time.monotonic_ns()})
-
-
-def _say(what: Mapping[str, Any]) -> None:
-    with _SAYING:
-        sys.stdout.write(json.dumps(what) + "\n")
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

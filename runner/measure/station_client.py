@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from runner.measure.generators import Shot
 from runner.measure.instruments import Ask, Sampler
 from runner.measure.memory import Kills
-from runner.measure.sites import Clock, Load, Loaded
+from runner.measure.sites import Clock, Load, Loaded, Site
 from runner.measurement import Counters
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
@@ -87,20 +87,16 @@ class Channel:
         return parts
 
 
-class Station:
+class StationClient(Site):
     """Another host as a Site: what runs there is asked of its station."""
 
     def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
-        self.name, self.address, self.clock = name, address, Clock()
+        self.name, self.address = name, address
+        self.is_lost = False
+        """Whether nothing will come back any more."""
         self._container, self._channel = container, channel
-        self._lost = False
         self._asked = 0
         """Numbers what was asked: the answer to what nobody waits for any more is dropped."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether nothing will come back any more."""
-        return self._lost
 
     def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
         """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""
@@ -113,7 +109,7 @@ class Station:
         return lambda: self._answer(3 * SILENT_S)
 
     def _post(self, do: str, **more: Any) -> None:
-        if self._lost:
+        if self.is_lost:
             raise CannotGoOnError(f"The host of the {self.name} has gone: see that it and its Docker engine run.")
         self._asked += 1
         try:
@@ -135,55 +131,52 @@ class Station:
                 raise self._gone("has gone")
             found = json.loads(line)
         if "error" in found:
-            said = found["error"]
-            raise LabError(f"On the host of the {self.name}: {said}", exit_code=1)
+            raise LabError(f"On the host of the {self.name}: {found['error']}", exit_code=1)
         return found["done"]
 
     def _gone(self, how: str) -> LabError:
-        self._lost = True
+        self.is_lost = True
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
         said = f" (it said: {last[0][:200]})" if last else ""
         return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
 
     def look_at_clock(self) -> int:
         """Measure the clock anew, by the question that came back soonest; return by how much it has moved, in ns."""
-        before, best = self.clock, None
+        found = []
         for _ in range(CLOCK_QUESTIONS):
             asked = time.monotonic_ns()
-            there = self.ask("clock")
+            there = self.ask("now")
             took = time.monotonic_ns() - asked
-            if best is None or took < 2 * best.error_ns:
-                best = Clock(there - asked - took // 2, took - took // 2)
-        assert best is not None
-        self.clock = best
-        return abs(best.offset_ns - before.offset_ns)
+            found.append(Clock(there - asked - took // 2, took - took // 2))
+        before, self.clock = self.clock, min(found, key=lambda clock: clock.error_ns)
+        return abs(self.clock.offset_ns - before.offset_ns)
 
     def counters(self) -> Counters:
         """Return what the kernel there counts."""
         return Counters(**self.ask("counters"))
 
-    def reach(self, address: str, port: int) -> None:
-        """Raise LabError where the server cannot be reached from there."""
-        self.ask("reach", address=address, port=port)
+    def kills(self, pid: int) -> Kills:
+        """Return how many processes were killed there for want of memory."""
+        return Kills(**self.ask("kills", pid=pid))
 
     def network(self) -> dict[str, int]:
         """Return the bytes over its interfaces so far, and TCP's segments."""
         return dict(self.ask("network"))
 
+    def reach(self, address: str, port: int) -> None:
+        """Raise LabError where the server cannot be reached from there."""
+        self.ask("reach", address=address, port=port)
+
     def room(self) -> int:
         """Return how many bytes are free on the disk of a load's files there."""
         return int(self.ask("room"))
-
-    def kills(self, pid: int) -> Kills:
-        """Return how many processes were killed there for want of memory."""
-        return Kills(**self.ask("kills", pid=pid))
 
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
         """Run an instrument there."""
         self.ask("start", name=name, hz=hz, cpus=list(cpus))
         try:
-            yield lambda command: str(self.ask("ask", 2 * SILENT_S, name=name, command=dict(command)))
+            yield lambda command: str(self.ask("tell", 2 * SILENT_S, name=name, command=dict(command)))
         finally:
             with contextlib.suppress(LabError):
                 self.ask("end", name=name)
@@ -196,22 +189,21 @@ class Station:
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
         """Return a folder there for what is thrown away."""
-        self.ask("folder", name="thrown-away")
+        self.ask("new_folder", name="thrown-away")
         yield Path(WORK / "thrown-away")
 
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
         """Return where a generator there writes its files."""
-        self.ask("folder", name="load")
+        self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
     def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load" if load.files else "thrown-away"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
-        self._post(
-            "load", command={**asdict(load.command), "after": []}, cpus=list(load.cpus), folder=folder,
-            begin_mono_ns=begin, sampled=sampler is not None,
-        )  # fmt: skip
+        command = {**asdict(load.command), "after": []}
+        sampled = sampler is not None
+        self._post("run", command=command, cpus=list(load.cpus), folder=folder, begin_mono_ns=begin, sampled=sampled)
 
         def wait() -> Loaded:
             done = self._answer(load.command.timeout_s + 2 * SILENT_S)
