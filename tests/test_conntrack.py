@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from measured import measured
 
 from runner.digest.reconcile import KERNEL_DROPS, kept_packets
 from runner.digest.trial import Digest
@@ -31,20 +32,8 @@ def test_drops_are_summed_over_the_cpus(table):
     assert counters.dropped_packets() == 3 + 0xAD
 
 
-CLOSE = Cell(
-    "gin",
-    "go",
-    "gin",
-    "realistic",
-    "wrk-matrix",
-    "wrk",
-    "closed",
-    "close",
-    "/x",
-    connections=100,
-    duration_s=1.0,
-    warmup_s=0.5,
-)
+KIND = ("gin", "go", "gin", "realistic", "wrk-matrix", "wrk", "closed", "close", "/x")
+CLOSE = Cell(*KIND, connections=100, duration_s=1.0, warmup_s=0.5)
 
 
 @pytest.mark.fault("the kernel's table of tracked connections is full", "the next trial waits for room")
@@ -65,8 +54,9 @@ def test_a_full_table_is_waited_for(table, monkeypatch):
     assert said == [needed]
 
 
-def test_a_trial_larger_than_the_table_waits_for_half_of_it_only(table):
-    (table / "nf_conntrack_max").write_text("20000")
+def test_nothing_is_waited_for_without_tracking_or_where_half_of_the_table_is_free(table):
+    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
+    (table / "nf_conntrack_max").write_text("20000")  # the trial needs more than the whole table
     (table / "nf_conntrack_count").write_text("10000")
     counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
 
@@ -75,20 +65,10 @@ def test_kept_connections_need_little_room():
     assert counters.connections_of(replace(CLOSE, mode="keepalive")) < 5_000
 
 
-def test_without_tracking_nothing_is_waited_for(table):
-    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
-
-
-class Measured:
-    counters_before = Counters(0, 0, 0, 5)
-
-    def __init__(self, dropped):
-        self.counters_after = Counters(9, 9, 9, dropped)
-
-
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
 def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
-    assert kept_packets(Measured(dropped)).ok is ok
+    given = measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
+    assert kept_packets(given).ok is ok
 
 
 def test_it_is_the_machine_that_is_to_blame():

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,13 @@ import docker
 import psutil
 import pytest
 import real_lab
+from docker.errors import DockerException
 from fake_lab import BENCH, records, wait_for
-from test_docker import REASON, labelled
+from test_docker import NONCE, REASON, labelled, served, started
 
 from runner.digest.reconcile import lived
 from runner.measure import docker_engine, machine
-from runner.measure.database import serving
-from runner.measure.engine import Handed, wait_ready
+from runner.measure.engine import wait_ready
 from runner.measure.lab import open_lab
 from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import build, find_tool
@@ -65,24 +66,22 @@ KEPT_FROM = {
     "a program in a container writes, mounts, takes privileges, other sockets or more memory and processes than it has",
     "refused by the kernel",
 )
-def test_a_container_is_kept_from_all_that_it_does_not_need(root, tmp_path, ours):
-    with open_lab("docker") as opened:
-        opened.engine.prepare_database()
-        with serving(opened.engine, (0,), tmp_path / "database.log"):
-            (container,) = ours()
+def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
+    with served(root):
+        (container,) = ours()
 
-            def inside(command: str) -> int:
-                return int(container.exec_run(["sh", "-c", command]).exit_code)
+        def inside(command: str) -> int:
+            return int(container.exec_run(["sh", "-c", command]).exit_code)
 
-            assert inside("true") == 0
-            assert inside("touch /tmp/mine && rm /tmp/mine") == 0
-            allowed = [what for what, command in KEPT_FROM.items() if inside(command) == 0]
-            assert allowed == []
-            # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
-            assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0
-            loop = "i=0; while [ $i -lt 1200 ]; do sleep 20 & i=$((i+1)); done"
-            forked = container.exec_run(["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"'])
-            assert forked.output.strip() == b"ended with 2,"  # dash: cannot fork
+        assert inside("true") == 0
+        assert inside("touch /tmp/mine && rm /tmp/mine") == 0
+        allowed = [what for what, command in KEPT_FROM.items() if inside(command) == 0]
+        assert allowed == []
+        # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
+        assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0
+        loop = "i=0; while [ $i -lt 1200 ]; do sleep 20 & i=$((i+1)); done"
+        forked = container.exec_run(["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"'])
+        assert forked.output.strip() == b"ended with 2,"  # dash: cannot fork
     assert ours() == []
 
 
@@ -95,40 +94,32 @@ def other_addresses() -> list[str]:
 @pytest.mark.fault("a server is asked at another address than loopback", "nothing listens there")
 @pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
 def test_a_server_is_reached_on_loopback_only(root, name):
-    server, log = load_server(name), root / "log"
-    build(server)
-    with open_lab("docker") as opened:
-        opened.engine.prepare(server)
-        with opened.engine.started(server, (0,), Handed({"LAB_NONCE": "n"}), log) as running:
-            wait_ready(name, running, "n", log)
-            assert urllib.request.urlopen(f"http://127.0.0.1:{running.port}/count", timeout=5).status == 200
-            for address in other_addresses():
-                with pytest.raises(OSError):
-                    socket.create_connection((address, running.port), timeout=2)
+    with started(root, name) as running:
+        assert urllib.request.urlopen(f"http://127.0.0.1:{running.port}/count", timeout=5).status == 200
+        for address in other_addresses():
+            with pytest.raises(OSError):
+                socket.create_connection((address, running.port), timeout=2)
 
 
 @pytest.mark.fault("the database's password is looked for in a container's description", "it is not there")
 @pytest.mark.parametrize("name", ["axum", "gin"])
-def test_the_password_is_in_no_environment(root, tmp_path, ours, name):
-    server, log = load_server(name), tmp_path / "log"
+def test_the_password_is_in_no_environment(root, ours, name):
+    server, log = load_server(name), root / "log"
     build(server)
-    with open_lab("docker") as opened:
-        opened.engine.prepare(server)
-        opened.engine.prepare_database()
-        with serving(opened.engine, (0,), tmp_path / "database.log") as database:
-            handed = Handed({"LAB_NONCE": "n"}) | database.handed_to(server)
-            with opened.engine.started(server, (0,), handed, log) as running:
-                wait_ready(name, running, "n", log)
-                told = " ".join(str(container.attrs) for container in ours())
-                environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
-                asked = urllib.request.Request(
-                    f"http://127.0.0.1:{running.port}/devices",
-                    b'{"mac":"m","firmware":"f"}',
-                    {"Content-Type": "application/json"},
-                )
-                assert urllib.request.urlopen(asked, timeout=10).status == 201
-                assert database.count("f") == 1
-    assert database.password not in told
+    with served(root) as (database, engine):
+        engine.prepare(server)
+        with engine.started(server, (0,), NONCE | database.handed_to(server), log) as running:
+            wait_ready(name, running, "n0nce", log)
+            described = " ".join(str(container.attrs) for container in ours())
+            environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
+            asked = urllib.request.Request(
+                f"http://127.0.0.1:{running.port}/devices",
+                b'{"mac":"m","firmware":"f"}',
+                {"Content-Type": "application/json"},
+            )
+            assert urllib.request.urlopen(asked, timeout=10).status == 201
+            assert database.count("f") == 1
+    assert database.password not in described
     assert database.password not in environment
     assert "DATABASE_URL_FILE=/run/lab/" in environment
 
@@ -152,12 +143,11 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
         image = opened.engine.prepare(server)
         bench = bench_of(opened, campaign, place_for(campaign, trials), tools_of(trials), None)
         machine.raise_open_files()
-        ready = Ready(server, image, built)
-        member = Member("trial", ready, cell, folder)
+        member = Member("trial", Ready(server, image, built), cell, folder)
         found = measure(bench, load_workload(cell.workload), [member], [("trial", 1)], lambda _: None)["trial"]
     # It dies at the first connections or only later, once the load has begun to be measured.
-    told = str(found) if isinstance(found, LabError) else lived(found).detail
-    assert re.search(r"want of memory|exit code 137 before it was ready", told)
+    said = str(found) if isinstance(found, LabError) else lived(found).detail
+    assert re.search(r"want of memory|exit code 137 before it was ready", said)
     assert ours() == []
 
 
@@ -165,29 +155,27 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
 def engine(monkeypatch):
     """A Docker engine of this test's own, which can be ended and started again."""
     home = Path(tempfile.mkdtemp(prefix="lab-engine-"))  # a socket's path may have 107 bytes
-    started: list[subprocess.Popen[bytes]] = []
+    engines: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
         argv = ["dockerd", "--data-root", home / "data", "--exec-root", home / "exec", "--pidfile", home / "pid"]
         argv += ["--host", f"unix://{home}/sock", "--bridge=none", "--iptables=false", "--ip6tables=false"]
         log = (home / "log").open("ab")
         process = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, start_new_session=True)
-        started.append(process)
+        engines.append(process)
         wait_for(answers, seconds=60)
         return process
 
     def answers() -> bool:
-        try:
-            client = docker.DockerClient(f"unix://{home}/sock")
-        except docker.errors.DockerException:
-            return False
-        client.close()
-        return True
+        with suppress(DockerException):
+            start.client().close()
+            return True
+        return False
 
     monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/sock")
-    start.client = lambda: docker.DockerClient(f"unix://{home}/sock")  # type: ignore[attr-defined]
+    start.client = lambda: docker.DockerClient(f"unix://{home}/sock")
     yield start
-    for process in started:
+    for process in engines:
         process.terminate()
         process.wait(60)
     for mounted in sorted(Path("/proc/self/mounts").read_text().split(), reverse=True):
@@ -230,7 +218,5 @@ def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     done = real_lab.bench(tmp_path, "run", "--resume", run.name)
     assert done.returncode == 0, done.stderr
     assert {record["status"] for record in records(run).values()} == {"sealed"}
-    client = engine.client()
-    left = client.containers.list(all=True)
-    client.close()
-    assert left == []
+    with closing(engine.client()) as client:
+        assert client.containers.list(all=True) == []

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 import psycopg
 import pytest
 from fake_lab import BENCH, records, run, wait_for
+from measured import measured
 
 from runner.digest.reconcile import Sent, database_checks
 from runner.measure.database import scram_verifier, serving, try_database
@@ -60,10 +60,38 @@ def served(tmp_path_factory):
             yield database, root / "log"
 
 
-def lives(process):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+def living(processes):
+    found = []
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [each] if each.is_running() and each.status() != psutil.STATUS_ZOMBIE else []
+    return found
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    """A campaign of a lab of scripts that inserts rows."""
+    path = fake_lab.make(tmp_path)
+    path.write_text(CAMPAIGN)
+    return path
+
+
+@contextlib.contextmanager
+def running(campaign):
+    """The campaign in a process of its own; what it says is in its standard error."""
+    argv, root = [*BENCH, "run", str(campaign), "--engine", "process"], campaign.parent
+    env = {**os.environ, "BENCH_ROOT": str(root)}
+    with subprocess.Popen(
+        argv, cwd=root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as runner:
+        yield runner
+
+
+def databases(runner):
+    """The processes of PostgreSQL below a runner."""
+    found = [each for each in psutil.Process(runner.pid).children(recursive=True) if each.name() == "postgres"]
+    assert found
+    return found
 
 
 def insert(database, firmware):
@@ -99,7 +127,7 @@ def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_p
             folder = Path(leader.environ()["PGDATA"])
             assert folder.is_dir()
         assert not folder.exists()
-        assert not any(lives(process) for process in tree)
+        assert living(tree) == []
 
 
 @needs_postgres
@@ -108,17 +136,14 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
     for wrong in (database.url.replace(database.password, "wrong"), database.url.replace("lab:", "postgres:")):
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(wrong)
-    for address in own_addresses():
-        with pytest.raises(OSError), socket.create_connection((address, database.running.port), timeout=1):
-            pass
+    found = [a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family == socket.AF_INET]
+    for address in found:
+        if not address.startswith("127."):
+            with pytest.raises(OSError), socket.create_connection((address, database.running.port), timeout=1):
+                pass
     environment = psutil.Process(database.running.pid).environ()
     assert database.password not in json.dumps(environment)
     assert database.password not in log.read_text()
-
-
-def own_addresses():
-    found = [a.address for addresses in psutil.net_if_addrs().values() for a in addresses if a.family == 2]
-    return [address for address in found if not address.startswith("127.")]
 
 
 @needs_postgres
@@ -170,36 +195,31 @@ def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, missi
 
 @pytest.mark.timed
 @needs_postgres
-def test_rows_are_the_inserts_that_were_answered(tmp_path):
-    campaign = fake_lab.make(tmp_path)
-    campaign.write_text(CAMPAIGN)
+def test_rows_are_the_inserts_that_were_answered(tmp_path, campaign):
     done, result = run(tmp_path, campaign)
     assert done.returncode == 0, done.stderr
-    row = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").iloc[0]
+    folder = Path(result["path"])
+    row = pd.read_parquet(folder / "tables" / "trials.parquet").iloc[0]
     # The fake wrk sends 10 requests on each connection.
     assert (row["rows_inserted"], row["inserts"], row["requests"]) == (40, 40, 40)
-    probe = pd.read_parquet(Path(result["path"]) / "tables" / "probe" / f"{row['trial_id']}.parquet")
+    probe = pd.read_parquet(folder / "tables" / "probe" / f"{row['trial_id']}.parquet")
     assert row["database_statement_calls"] == 40 + probe["ok"].sum()
     assert row["pool_size"] == 1
     assert row["database_cpu_mean_pct"] > 0
-    resources = pd.read_parquet(Path(result["path"]) / "tables" / "resources.parquet")
+    resources = pd.read_parquet(folder / "tables" / "resources.parquet")
     assert set(resources["subject"]) == {"server", "generator", "database", "host", "sampler"}
     polled = resources.dropna(subset=["pool_size"])
-    assert set(polled["subject"]) == {"server"}
-    assert set(polled["pool_size"]) == {1}
-    manifest = json.loads((Path(result["path"]) / "run.json").read_text())
+    assert (set(polled["subject"]), set(polled["pool_size"])) == ({"server"}, {1})
+    manifest = json.loads((folder / "run.json").read_text())
     assert manifest["database"]["settings"]["synchronous_commit"] == "off"
-    everything = b"".join(path.read_bytes() for path in Path(result["path"]).rglob("*") if path.is_file())
-    assert b"postgres://" not in everything
+    assert not any(b"postgres://" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
 @pytest.mark.parametrize(("fault", "rows"), [("server-loses-inserts", 0), ("server-inserts-twice", 80)])
-def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, fault, rows):
-    campaign = fake_lab.make(tmp_path)
-    campaign.write_text(CAMPAIGN)
+def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, campaign, fault, rows):
     fake_lab.fault(tmp_path, fault)
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
@@ -229,53 +249,37 @@ def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.fault("a run with PostgreSQL is killed", "no database and no cluster is left")
 @needs_postgres
-def test_a_killed_run_leaves_no_database(tmp_path):
+def test_a_killed_run_leaves_no_database(tmp_path, campaign):
     clusters = set(Path("/tmp").glob("bench-*/cluster"))
-    campaign = fake_lab.make(tmp_path)
-    campaign.write_text(CAMPAIGN)
-    runner = subprocess.Popen(
-        [*BENCH, "run", str(campaign), "--engine", "process"],
-        cwd=tmp_path,
-        env={**os.environ, "BENCH_ROOT": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
-    mine = [p for p in psutil.Process(runner.pid).children(recursive=True) if p.name() == "postgres"]
-    assert mine
-    runner.send_signal(signal.SIGKILL)
-    runner.wait()
+    with running(campaign) as runner:
+        wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
+        mine = databases(runner)
+        runner.kill()
     wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
-
-    wait_for(lambda: not any(lives(process) for process in mine))
+    wait_for(lambda: not living(mine))
     assert set(Path("/tmp").glob("bench-*/cluster")) <= clusters
 
 
 # --- invariant 6 and the verdict, with numbers ------------------------------------------------------------
 
 
-class _Measured:
-    """The part of a Measurement that invariant 6 looks at."""
-
-    def __init__(self, rows):
-        before, after = DatabaseCounters(5, 0, 0.0, 0), DatabaseCounters(5 + rows, 0, 0.0, 0)
-        self.database = DatabaseUse("load", "15.1", before, after)
-
-
 @pytest.mark.parametrize(
-    ("rows", "sent", "ok"),
+    ("rows", "refused", "lost", "ok"),
     [
-        (100, Sent(ok=100, refused=0, lost=0, at_once=8), True),
-        (101, Sent(ok=100, refused=0, lost=0, at_once=8), False),
-        (99, Sent(ok=100, refused=0, lost=0, at_once=8), False),
-        (108, Sent(ok=100, refused=0, lost=5000, at_once=8), True),  # a server that died: 8 were under way
-        (109, Sent(ok=100, refused=0, lost=5000, at_once=8), False),
-        (99, Sent(ok=100, refused=0, lost=5000, at_once=8), False),  # an answered insert may never be missing
-        (103, Sent(ok=100, refused=3, lost=0, at_once=8), True),  # a 503 whose statement got through
-        (104, Sent(ok=100, refused=3, lost=0, at_once=8), False),
+        (100, 0, 0, True),
+        (101, 0, 0, False),
+        (99, 0, 0, False),
+        (108, 0, 5000, True),  # a server that died: 8 were under way
+        (109, 0, 5000, False),
+        (99, 0, 5000, False),  # an answered insert may never be missing
+        (103, 3, 0, True),  # a 503 whose statement got through
+        (104, 3, 0, False),
     ],
 )
-def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
-    (check,) = database_checks(sent, _Measured(rows))
+def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
+    before, after = DatabaseCounters(5, 0, 0.0, 0), DatabaseCounters(5 + rows, 0, 0.0, 0)
+    given = measured(database=DatabaseUse("load", "15.1", before, after))
+    (check,) = database_checks(Sent(ok=100, refused=refused, lost=lost, at_once=8), given)
     assert check.ok is ok
     assert str(rows) in check.detail
 
@@ -287,34 +291,23 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, sent, ok):
 )
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
-def test_a_database_that_dies_fails_its_trial(tmp_path, state):
-    campaign = fake_lab.make(tmp_path)
+def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
     # wrk's warm-up of less than a second is ended by SIGINT, whatever it is doing.
     campaign.write_text(CAMPAIGN.replace("warmup_s = 0.1", "warmup_s = 1"))
     fake_lab.fault(tmp_path, f"pause-{state} b01")
-    runner = subprocess.Popen(
-        [*BENCH, "run", str(campaign), "--engine", "process"],
-        cwd=tmp_path,
-        env={**os.environ, "BENCH_ROOT": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for((tmp_path / ".tools" / "paused").exists, seconds=60)
-    below = psutil.Process(runner.pid).children(recursive=True)
-    databases = [process for process in below if process.name() == "postgres"]
-    assert databases
-    for process in databases:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    (tmp_path / ".tools" / "go").touch()
-    assert runner.stderr is not None
-    said = runner.stderr.read()
-    assert runner.wait(timeout=60) == 1, said
+    with running(campaign) as runner:
+        wait_for((tmp_path / ".tools" / "paused").exists, seconds=60)
+        below = psutil.Process(runner.pid).children(recursive=True)
+        for process in databases(runner):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        (tmp_path / ".tools" / "go").touch()
+        _, said = runner.communicate(timeout=60)
+    assert runner.returncode == 1, said
     assert "Traceback" not in said
     (run_folder,) = tmp_path.glob("data/runs/*")
     record = records(run_folder)[TRIAL]
     assert record["status"] == "failed"
     assert "PostgreSQL does not answer the lab" in record["error"]
     assert not list((tmp_path / "data" / ".live").iterdir())
-    assert not any(lives(process) for process in below)
+    assert living(below) == []

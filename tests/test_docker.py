@@ -4,15 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import docker
 import pytest
 import real_lab
 from docker.errors import DockerException
+from fake_lab import wait_for
 
 from runner.measure.connecting import connect
 from runner.measure.database import serving
@@ -46,11 +47,29 @@ NONCE = Handed({"LAB_NONCE": "n0nce"})
 
 
 def labelled():
-    client = docker.from_env()
-    try:
+    with closing(docker.from_env()) as client:
         return client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-    finally:
-        client.close()
+
+
+@contextmanager
+def started(root, name):
+    """A server in a container that is ready."""
+    server, log = load_server(name), root / "log"
+    build(server)
+    with open_lab("docker") as opened:
+        opened.engine.prepare(server)
+        with opened.engine.started(server, (0,), NONCE, log) as running:
+            wait_ready(name, running, "n0nce", log)
+            yield running
+
+
+@contextmanager
+def served(root):
+    """PostgreSQL in a container, and the engine."""
+    with open_lab("docker") as opened:
+        opened.engine.prepare_database()
+        with serving(opened.engine, (0,), root / "database.log") as database:
+            yield database, opened.engine
 
 
 @pytest.fixture
@@ -80,27 +99,15 @@ def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
 
 
 def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
-    server = load_server("gin")
-    build(server)
-    log = root / "log"
-    with open_lab("docker") as opened:
-        opened.engine.prepare(server)
-        with opened.engine.started(server, (0,), NONCE, log) as running:
-            wait_ready("gin", running, "n0nce", log)
-            (container,) = ours()
-            config = container.attrs["HostConfig"]
-            status = dict(
-                line.split(":\t", 1)
-                for line in Path(f"/proc/{running.pid}/status").read_text().splitlines()
-                if ":\t" in line
-            )
-            listening = [
-                line.split()[1]
-                for line in Path("/proc/net/tcp").read_text().splitlines()
-                if line.split()[1].endswith(f":{running.port:04X}") and line.split()[3] == "0A"
-            ]
-            assert source_of(running.pid).read().cpu_ns > 0
-            assert source_of(running.pid).name.startswith("cgroup")
+    with started(root, "gin") as running:
+        (container,) = ours()
+        config = container.attrs["HostConfig"]
+        lines = Path(f"/proc/{running.pid}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        listening = [line[1] for line in sockets if line[1].endswith(f":{running.port:04X}") and line[3] == "0A"]
+        assert source_of(running.pid).read().cpu_ns > 0
+        assert source_of(running.pid).name.startswith("cgroup")
     assert status["CapEff"].strip("0") == ""
     assert status["NoNewPrivs"] == "1"
     assert status["Uid"].split()[0] == "65534"
@@ -114,24 +121,19 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
 
 
 @pytest.mark.long
-def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, tmp_path, ours):
-    with open_lab("docker") as opened:
-        opened.engine.prepare_database()
-        with serving(opened.engine, (0,), tmp_path / "database.log") as database:
-            (container,) = ours()
-            config, volumes = container.attrs["HostConfig"], container.attrs["Mounts"]
-            assert database.count("load") == 0
-            assert database.password not in json.dumps(container.attrs)
+def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, ours):
+    with served(root) as (database, _):
+        (container,) = ours()
+        config, volumes = container.attrs["HostConfig"], container.attrs["Mounts"]
+        assert database.count("load") == 0
+        assert database.password not in json.dumps(container.attrs)
     assert config["ReadonlyRootfs"]
     assert config["CapDrop"] == ["ALL"]
     assert container.attrs["Config"]["User"] == "65534:65534"
     (volume,) = (mount["Name"] for mount in volumes if mount["Type"] == "volume")
     assert ours() == []
-    client = docker.from_env()
-    try:
+    with closing(docker.from_env()) as client:
         assert volume not in [each.name for each in client.volumes.list()]
-    finally:
-        client.close()
 
 
 @pytest.mark.long
@@ -140,35 +142,18 @@ def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path
     built = build(server)
     with open_lab("docker") as opened:
         image = opened.engine.prepare(server)
-    client = docker.from_env()
-    container = client.containers.create(image)
-    try:
-        stream, _ = container.get_archive("/server")
-        archive = tmp_path / "server.tar"
-        archive.write_bytes(b"".join(stream))
-    finally:
-        container.remove()
-        client.close()
-    subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
+    with closing(docker.from_env()) as client:
+        container = client.containers.create(image)
+        try:
+            stream, _ = container.get_archive("/server")
+            subprocess.run(["tar", "-x", "-C", tmp_path], input=b"".join(stream), check=True)
+        finally:
+            container.remove()
     said = subprocess.run(["sha256sum", tmp_path / "server"], capture_output=True, text=True, check=True).stdout
     assert said.split()[0] == built
 
 
-INSERTS = """
-[[load]]
-workload = "devices-insert"
-connections = 10
-duration_s = 1
-pool_sizes = 4
-warmup_s = 0.2
-"""
-
-
-@pytest.mark.load
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.skipif(find_tool("wrk") is None or find_tool("k6") is None, reason="k6 or wrk is not installed")
-def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
-    campaign = """title = "containers"
+CAMPAIGN = """title = "containers"
 servers = ["axum"]
 
 [[load]]
@@ -184,21 +169,34 @@ modes = ["keepalive", "close"]
 duration_s = 1
 warmup_s = 0.2
 """
-    if whole:
-        campaign = campaign.replace('["axum"]', '["axum", "nginx"]') + INSERTS
+INSERTS = """
+[[load]]
+workload = "devices-insert"
+connections = 10
+duration_s = 1
+pool_sizes = 4
+warmup_s = 0.2
+"""
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.skipif(find_tool("wrk") is None or find_tool("k6") is None, reason="k6 or wrk is not installed")
+def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
+    campaign = CAMPAIGN.replace('["axum"]', '["axum", "nginx"]') + INSERTS if whole else CAMPAIGN
     done, trials = real_lab.run(root, campaign)  # `auto` takes docker
     assert done.returncode == 0, done.stderr
     assert trials["status"].tolist() == ["sealed"] * (6 if whole else 3)
-    (manifest,) = root.glob("data/runs/*/run.json")
-    told = json.loads(manifest.read_text())
-    assert told["engine"] == "docker"
-    assert set(told["images"]) == ({"axum", "nginx"} if whole else {"axum"})
-    assert all(image.startswith("sha256:") for image in told["images"].values())
+    (path,) = root.glob("data/runs/*/run.json")
+    manifest = json.loads(path.read_text())
+    assert manifest["engine"] == "docker"
+    assert set(manifest["images"]) == ({"axum", "nginx"} if whole else {"axum"})
+    assert all(image.startswith("sha256:") for image in manifest["images"].values())
     if whole:
         (inserts,) = trials[trials["workload"] == "devices-insert"].to_dict("records")
         assert 0 <= inserts["rows_inserted"] - inserts["inserts"] <= 10
         assert inserts["inserts"] > 0
-        assert told["database"]["image"].startswith("sha256:")
+        assert manifest["database"]["image"].startswith("sha256:")
     assert ours(None) == []
 
 
@@ -206,12 +204,10 @@ warmup_s = 0.2
 @pytest.mark.fault("SIGINT or SIGKILL of a runner with containers", "no container is left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_runner_leaves_no_container(root, number, ours):
-    (root / "long.toml").write_text(
-        'title = "long"\nservers = ["gin"]\n[[load]]\nworkload = "devices-insert"\nconnections = 1\n'
-        "duration_s = 60\npool_sizes = 4\n"
-    )
+    longer = INSERTS.replace("duration_s = 1", "duration_s = 60")
+    (root / "long.toml").write_text(f'title = "long"\nservers = ["gin"]\n{longer}')
     runner = subprocess.Popen(
-        [sys.executable, "-m", "runner.cli", "run", str(root / "long.toml"), "--engine", "docker"],
+        [*real_lab.BENCH, "run", str(root / "long.toml"), "--engine", "docker"],
         env={**os.environ, "BENCH_ROOT": str(root)},
         cwd=root,
         stdout=subprocess.DEVNULL,
@@ -230,29 +226,16 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     said = runner.stderr.read()
     assert runner.wait(timeout=30) in (130, -9)
     assert "Traceback" not in said
-    deadline = time.monotonic() + 20
-    live = root / "data" / ".live"
-    while (ours(runner.pid) or list(live.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ours(runner.pid) == []
-    assert not list(live.iterdir())
+    wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
 
 
 @pytest.mark.long
 @pytest.mark.fault("a server dies in its container", "one sentence with its exit code and last words")
 def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours):
-    server = load_server("axum")
-    build(server)
-    log = root / "log"
-    with open_lab("docker") as opened:
-        opened.engine.prepare(server)
-        with opened.engine.started(server, (0,), NONCE, log) as running:
-            wait_ready("axum", running, "n0nce", log)
-            os.kill(running.pid, signal.SIGKILL)
-            deadline = time.monotonic() + 10
-            while running.exit_code() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert running.exit_code() == 137
-            with pytest.raises(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{running.port}/health", timeout=1)
+    with started(root, "axum") as running:
+        os.kill(running.pid, signal.SIGKILL)
+        wait_for(lambda: running.exit_code() is not None, 10)
+        assert running.exit_code() == 137
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{running.port}/health", timeout=1)
     assert ours() == []

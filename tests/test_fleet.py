@@ -26,32 +26,17 @@ title = "two generators"
 servers = ["gin"]
 server_cpus = 1
 repeats = 1
-{more}
 """
-WRK = """
+LOAD = """
 [[load]]
-workload = "static"
-connections = [20]
-duration_s = 2
+workload = "{}"
+{}
 warmup_s = 1
 """
-RATES = """
-[[load]]
-workload = "rates"
-rates_rps = [2000]
-duration_s = 5
-vus = 100
-warmup_s = 1
-"""
-
-
-CLOSED = """
-[[load]]
-workload = "experiments"
-vus = 51
-iterations = 20001
-warmup_s = 1
-"""
+WRK = LOAD.format("static", "connections = [20]\nduration_s = 2")
+LONG = LOAD.format("static", "connections = [20]\nduration_s = 6")
+RATES = LOAD.format("rates", "rates_rps = [2000]\nduration_s = 5\nvus = 100")
+CLOSED = LOAD.format("experiments", "vus = 51\niterations = 20001")
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +45,33 @@ def fleet():
         yield made
 
 
+def nothing_runs(fleet):
+    """Assert that no container is on any host."""
+    assert {machine.name: machine.containers() for machine in fleet.machines.values() if machine.engine} == {
+        name: [] for name in fleet_hosts.NAMES
+    }
+
+
 @pytest.fixture
 def nothing_left(fleet):
     """Nothing of the lab listens on a host, and no container is there, once the test is over."""
     yield
-    for machine in fleet.machines.values():
-        if machine.engine is not None:
-            assert machine.containers() == [], machine.name
-            assert machine.listening() == set(), machine.name
+    nothing_runs(fleet)
+    assert [machine.listening() for machine in fleet.machines.values()] == [set()] * 3
 
 
-def measured(root, fleet, loads, *more, generators=("gen1", "gen2"), engine="tcp", probe=""):
+def measured(root, fleet, loads, generators=("gen1", "gen2"), engine="tcp", probe=""):
     """Run a campaign on the hosts; return what happened, the run's folder and its trials."""
     hosts = fleet.file(root, generators, engine, probe)
-    done, trials = real_lab.run(root, CAMPAIGN.format(more=loads), "--hosts", str(hosts), *more)
-    runs = sorted((root / "data" / "runs").iterdir())
-    return done, runs[-1], trials
+    done, trials = real_lab.run(root, CAMPAIGN + loads, "--hosts", str(hosts))
+    return done, max((root / "data" / "runs").iterdir()), trials
+
+
+def sealed(root, fleet, loads, *more, **how):
+    """Run a campaign on the hosts, which must succeed; return the run's folder and the trials by their tool."""
+    done, run, trials = measured(root, fleet, loads, *more, **how)
+    assert done.returncode == 0, done.stderr
+    return run, {row["tool"]: row for row in trials.to_dict("records")}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +81,7 @@ def divided(fleet, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(root))
         done, run, trials = measured(root, fleet, WRK + RATES + CLOSED)
-    assert all(machine.containers() == [] for machine in fleet.machines.values())
+    nothing_runs(fleet)
     return done, run, {row["workload"]: row for row in trials.to_dict("records")}
 
 
@@ -147,9 +143,7 @@ def test_an_open_load_of_two_halves_is_one_of_the_whole(divided, root, fleet, no
         assert trial[f"latency_{name}_ms"] == pytest.approx(np.quantile(durations, q), rel=1e-9), name
     server_count, _ = counted(folder)
     assert server_count == len(durations)
-    done, run, whole = measured(root, fleet, RATES, generators=("gen1",))
-    assert done.returncode == 0, done.stderr
-    one = whole.iloc[0]
+    one = sealed(root, fleet, RATES, ("gen1",))[1]["k6"]
     assert one["status"] == "sealed", one["error"]
     assert abs(one["requests"] - trial["requests"]) <= 5
     # Both generators share a CPU here: of a millisecond and less, half of it may be waiting for each other.
@@ -182,41 +176,31 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
     home = tmp_path_factory.mktemp("home")
     with fleet_hosts.reached_by_ssh(fleet, home) as user:
         hosts = str(fleet.file(root, ("gen1",), "ssh"))
-        (root / "test.toml").write_text(CAMPAIGN.format(more=WRK))
-        command = [*real_lab.BENCH, "run", "test.toml", "--json", "--hosts", hosts]
-        done = subprocess.run(
-            command, cwd=root, env={**user, "BENCH_ROOT": str(root)}, capture_output=True, text=True, check=False
-        )
+        (root / "test.toml").write_text(CAMPAIGN + WRK)
+
+        def run():
+            command = [*real_lab.BENCH, "run", "test.toml", "--json", "--hosts", hosts]
+            env = {**user, "BENCH_ROOT": str(root)}
+            return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+
+        done = run()
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["failed"] == []
         (home / ".ssh" / "known_hosts").write_text("")
-        done = subprocess.run(
-            command, cwd=root, env={**user, "BENCH_ROOT": str(root)}, capture_output=True, text=True, check=False
-        )
+        done = run()
         assert done.returncode == 1 and "known" in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
 
 
 # --- the network between them -----------------------------------------------------------------------------
 
-SLOW = (
-    WRK
-    + """
-[[load]]
-workload = "rates"
-rates_rps = [200]
-duration_s = 4
-vus = 50
-warmup_s = 1
-"""
-)
+SLOW = WRK + LOAD.format("rates", "rates_rps = [200]\nduration_s = 4\nvus = 50")
 
 
 def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, nothing_left):
     with fleet.machines["gen2"].far_away(0.005, 0.0):
-        done, _run, trials = measured(root, fleet, SLOW, generators=("gen2",), engine="unix")
-    assert done.returncode == 0, done.stderr
-    closed, offered = (trials[trials["tool"] == tool].iloc[0] for tool in ("wrk", "k6"))
+        _, trials = sealed(root, fleet, SLOW, ("gen2",), "unix")
+    closed, offered = trials["wrk"], trials["k6"]
     assert closed["verdict"] == "network-bound", closed["verdict_reason"]
     assert "the way to the server and back took 10." in closed["verdict_reason"]
     assert closed["latency_p50_ms"] == pytest.approx(11, abs=1)
@@ -232,9 +216,7 @@ def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, n
 )
 def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     with fleet.machines["gen2"].far_away(0.0005, 0.03):
-        done, _run, trials = measured(root, fleet, WRK, generators=("gen2",), engine="unix")
-    assert done.returncode == 0, done.stderr
-    trial = trials.iloc[0]
+        trial = sealed(root, fleet, WRK, ("gen2",), "unix")[1]["wrk"]
     assert trial["verdict"] == "network-bound", trial["verdict_reason"]
     lost = float(re.search(r"hosts lost ([\d.]+) % of what was sent", trial["verdict_reason"])[1])
     assert 1 < lost < 8
@@ -242,9 +224,8 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     with fleet.machines["gen2"].narrow(20):
-        done, run, trials = measured(root, fleet, WRK, generators=("gen2",), engine="unix")
-    assert done.returncode == 0, done.stderr
-    trial = trials.iloc[0]
+        run, trials = sealed(root, fleet, WRK, ("gen2",), "unix")
+    trial = trials["wrk"]
     assert trial["verdict"] == "network-bound", trial["verdict_reason"]
     assert "the network between the hosts was full" in trial["verdict_reason"]
     between = counted(run / "trials" / trial["trial_id"])[1]["between"]
@@ -252,9 +233,8 @@ def test_a_full_network_is_the_limit(root, fleet, nothing_left):
 
 
 def test_the_probe_has_a_host_of_its_own(root, fleet, nothing_left):
-    done, run, trials = measured(root, fleet, RATES.replace("2000", "500"), generators=("gen1",), probe="gen2")
-    assert done.returncode == 0, done.stderr
-    trial = trials.iloc[0]
+    run, trials = sealed(root, fleet, RATES.replace("2000", "500"), ("gen1",), probe="gen2")
+    trial = trials["k6"]
     assert trial["status"] == "sealed" and trial["probe_requests"] >= 190, trial["error"]
     assert [host["roles"] for host in json.loads((run / "run.json").read_text())["hosts"]] == [
         "server", "generator and database", "probe",
@@ -283,18 +263,49 @@ def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, n
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def under_way(root, hosts, loads=LONG, begun=None):
+    """A campaign on several hosts whose load runs, and what it says is waited for by `communicate`."""
+    (root / "test.toml").write_text(CAMPAIGN + loads)
+    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)]
+    env, said = {**os.environ, "BENCH_ROOT": str(root)}, subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, env=env, text=True, stdout=said, stderr=subprocess.STDOUT) as runner:
+        try:
+            if begun is None:
+                wait_for(
+                    lambda: any('"running"' in each.read_text() for each in root.glob("data/runs/*/journal.jsonl")), 60
+                )
+                wait_for(
+                    lambda: not subprocess.run(["pgrep", "-f", "/lab/tools/wrk .*-d6s"], check=False).returncode, 30
+                )
+                time.sleep(1)
+            else:
+                wait_for(begun, 120)
+            yield runner
+        finally:
+            runner.kill()
+
+
+def cleaned(root, fleet, hosts):
+    """Have `bench clean` remove what is left on the hosts; return what it said."""
+    done = real_lab.bench(root, "clean", "--hosts", str(hosts))
+    assert done.returncode == 0, done.stderr
+    nothing_runs(fleet)
+    return done.stderr
+
+
+def goes_on(root, hosts):
+    """Assert that the run goes on to its end."""
+    resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(hosts), "--json")
+    assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
+
+
 @pytest.mark.fault(
     "the cable of a generator's host is pulled in the middle of a load",
     "the trial is failed, and names the generator; nothing is left on any host",
 )
 def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
-    hosts = fleet.file(root, engine="unix")
-    (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)]
-    with running(command, root, env) as runner:
-        time.sleep(1)
-        wait_for_load(root)
+    with under_way(root, fleet.file(root, engine="unix")) as runner:
         try:
             fleet.machines["gen2"].pull("down")
             said, _ = runner.communicate(timeout=120)
@@ -302,28 +313,7 @@ def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
             fleet.machines["gen2"].pull("up")
     assert runner.returncode == 1, said
     assert "generator 2: the server cannot be reached any more" in said, said
-    for machine in fleet.machines.values():
-        assert machine.containers() == [], said
-
-
-def running(command, root, env):
-    return subprocess.Popen(command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def wait_for_load(root):
-    """Return once a trial's load runs."""
-    for _ in range(600):
-        journals = list((root / "data" / "runs").glob("*/journal.jsonl"))
-        if journals and '"running"' in journals[0].read_text():
-            break
-        time.sleep(0.1)
-    for _ in range(300):
-        found = subprocess.run(["pgrep", "-f", "/lab/tools/wrk .*-d6s"], capture_output=True, check=False)
-        if found.returncode == 0:
-            time.sleep(1)
-            return
-        time.sleep(0.1)
-    raise AssertionError("no load has begun")
+    nothing_runs(fleet)
 
 
 @pytest.mark.fault(
@@ -332,22 +322,12 @@ def wait_for_load(root):
 )
 def test_a_runner_that_is_killed_leaves_nothing_and_the_run_goes_on(root, fleet):
     hosts = fleet.file(root)
-    (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    runner = subprocess.Popen(
-        [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)], cwd=root, env=env,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait_for_load(root)
-    runner.send_signal(signal.SIGKILL)
-    runner.wait()
-    time.sleep(15)
-    left = {machine.name: machine.containers() for machine in fleet.machines.values()}
-    assert not any(left.values()), left  # the watchdog's work
-    done = real_lab.bench(root, "clean", "--hosts", str(hosts))
-    assert done.returncode == 0 and "Nothing was left over" in done.stderr, done.stderr
-    resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(hosts), "--json")
-    assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
+    with under_way(root, hosts) as runner:
+        runner.send_signal(signal.SIGKILL)
+        runner.wait()
+    wait_for(lambda: not any(machine.containers() for machine in fleet.machines.values()), 15)  # the watchdog's work
+    assert "Nothing was left over" in cleaned(root, fleet, hosts)
+    goes_on(root, hosts)
     alone = real_lab.bench(root, "run", "--resume", "latest")
     assert alone.returncode == 2 and "began on several hosts: name them with --hosts" in alone.stderr
 
@@ -357,24 +337,16 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_run_goes_on(root, fleet)
     "the trial is failed, and names the host by its role; once it goes on, bench clean removes what is left",
 )
 def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
-    hosts = fleet.file(root)
-    (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)]
-    frozen = fleet.machines["gen2"]
-    with running(command, root, env) as runner:
-        wait_for_load(root)
-        os.kill(frozen.engine.pid, signal.SIGSTOP)
+    hosts, frozen = fleet.file(root), fleet.machines["gen2"].engine.pid
+    with under_way(root, hosts) as runner:
+        os.kill(frozen, signal.SIGSTOP)
         try:
             said, _ = runner.communicate(timeout=280)
         finally:
-            os.kill(frozen.engine.pid, signal.SIGCONT)
+            os.kill(frozen, signal.SIGCONT)
     assert runner.returncode == 1
     assert "generator 2" in said, said
-    cleaned = real_lab.bench(root, "clean", "--hosts", str(hosts))
-    assert cleaned.returncode == 0, cleaned.stderr
-    for machine in fleet.machines.values():
-        assert machine.containers() == []
+    cleaned(root, fleet, hosts)
 
 
 @pytest.mark.fault(
@@ -382,24 +354,19 @@ def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     "the run ends with one sentence that names the host by its role, and goes on later; nothing is left on any host",
 )
 def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
-    (root / "test.toml").write_text(CAMPAIGN.format(more=RATES))
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(fleet.file(root, ("gen2",)))]
+    hosts = fleet.file(root, ("gen2",))
     with fleet.machines["gen2"].small_disk(640) as disk:
-        with running(command, root, env) as runner:
-            wait_for(lambda: list(disk.glob("*/_data/load")), 120)
+        with under_way(root, hosts, RATES, lambda: list(disk.glob("*/_data/load"))) as runner:
             block = os.statvfs(disk).f_frsize
             with contextlib.suppress(OSError):  # the load was quicker: it is as full as can be
                 (disk / "filling").write_bytes(bytes(os.statvfs(disk).f_bavail * block - 100 * 1024))
             said, _ = runner.communicate(timeout=120)
         assert runner.returncode == 1 and "Traceback" not in said, said
         assert "The disk of the host of the generator and probe is full: free some of it." in said, said
-        again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(root / "hosts.toml"))
-        assert again.returncode == 1 and "on the disk of the host of the generator and probe" in again.stderr, (
-            again.stderr
-        )
-    resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(root / "hosts.toml"), "--json")
-    assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
+        again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", str(hosts))
+        assert again.returncode == 1
+        assert "on the disk of the host of the generator and probe" in again.stderr, again.stderr
+    goes_on(root, hosts)
 
 
 @pytest.mark.fault(
@@ -407,17 +374,11 @@ def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
     "the run ends after 20 s of silence with one sentence that names the host by its role, and goes on later",
 )
 def test_a_host_that_freezes_fails_the_trial(root, fleet, nothing_left):
-    (root / "test.toml").write_text(CAMPAIGN.format(more=WRK.replace("duration_s = 2", "duration_s = 6")))
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(fleet.file(root))]
-    with running(command, root, env) as runner:
-        wait_for_load(root)
-        client = fleet.machines["gen2"].client()
+    hosts = fleet.file(root)
+    with under_way(root, hosts) as runner, contextlib.closing(fleet.machines["gen2"].client()) as client:
         for each in client.containers.list():
             each.pause()
         said, _ = runner.communicate(timeout=120)
-        client.close()
     assert runner.returncode == 1, said
     assert "The host of the generator 2 has gone" in said and "Traceback" not in said, said
-    cleaned = real_lab.bench(root, "clean", "--hosts", str(fleet.file(root)))
-    assert cleaned.returncode == 0, cleaned.stderr
+    cleaned(root, fleet, hosts)

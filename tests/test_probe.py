@@ -42,28 +42,26 @@ class Server:
     With `one_at_a_time` a request waits until the one before it is answered, as in a server that hangs as a whole.
     """
 
-    def __init__(self, reply, one_at_a_time=False):
+    def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=None):
         self._reply = reply
         self._lock = threading.Lock() if one_at_a_time else contextlib.nullcontext()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
         self.port = self._listener.getsockname()[1]
         self.seen = []
         self.accepted = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
-        while True:
-            try:
+        with contextlib.suppress(OSError):
+            while True:
                 channel, _ = self._listener.accept()
-            except OSError:
-                return
-            self.accepted += 1
-            self._start(channel)
+                self.accepted += 1
+                self.start(channel)
 
-    def _start(self, channel):
-        threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+    def start(self, channel):
+        threading.Thread(target=self.serve, args=(channel,), daemon=True).start()
 
-    def _serve(self, channel):
+    def serve(self, channel):
         with channel:
             while data := channel.recv(65536):
                 with self._lock:
@@ -79,43 +77,51 @@ class Server:
         self._listener.close()
 
 
-def probe(server, seconds, hz=40):
-    """Run the real probe for a while and return its columns."""
+def slow(seconds):
+    """Return a reply that takes so long."""
+
+    def reply(_):
+        time.sleep(seconds)
+        return ANSWER
+
+    return reply
+
+
+def started(port):
+    """Start the real probe, and have it ask a server."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.probe", str(hz), "0,1"],
+        [sys.executable, "-m", "runner.measure.probe", "40", "0,1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(
-        json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": server.port}) + "\n"
-    )
+    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port}) + "\n")
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
+    return process
+
+
+def probe(server, seconds):
+    """Run the real probe for a while and return its columns, and how late each answer was in milliseconds."""
+    process = started(server.port)
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
     server.close()
     answer = json.loads(out)
     assert 0 < answer["cpu_ns"] < 0.2 * answer["lived_ns"]
-    return {name: np.array(values) for name, values in answer["samples"].items()}
+    rows = {name: np.array(values) for name, values in answer["samples"].items()}
+    return rows, (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
 
 
 def test_a_known_delay_comes_back_and_the_schedule_is_kept():
-    def reply(_):
-        time.sleep(0.005)
-        return ANSWER
-
-    server = Server(reply)
-    rows = probe(server, 2.0)
+    server = Server(slow(0.005))
+    rows, latency_ms = probe(server, 2.0)
     assert 75 <= len(rows["status"]) <= 82
     assert set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted <= 3  # two that are due within 5 ms need two
     since_ns = rows["scheduled_ns"] - rows["scheduled_ns"][0]
     assert (since_ns // 25_000_000 == np.arange(len(since_ns))).all()
     assert len(set(since_ns % 25_000_000)) > 60
-    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
     assert latency_ms.min() >= 5
     assert np.median(latency_ms) == pytest.approx(5, abs=1.5)
     body = '{"mac":"é"}'.encode()
@@ -124,41 +130,27 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
 
 def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
     """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a little."""
-
-    def reply(number):
-        time.sleep(1.0 if number == 10 else 0.0)
-        return ANSWER
-
-    rows = probe(Server(reply, one_at_a_time=True), 3.0)
-    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    rows, latency_ms = probe(Server(lambda number: slow(float(number == 10))(number), one_at_a_time=True), 2.0)
     assert 18 <= (latency_ms > 500).sum() <= 22
     assert set(rows["status"]) == {200}
 
 
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
     """Every answer takes 100 ms, four times the period: on one connection the wait would grow without end."""
-
-    def reply(_):
-        time.sleep(0.1)
-        return ANSWER
-
-    server = Server(reply)
-    rows = probe(server, 3.0)
-    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    server = Server(slow(0.1))
+    rows, latency_ms = probe(server, 2.0)
     assert np.median(latency_ms) == pytest.approx(100, abs=10)
     assert np.percentile(latency_ms, 90) < 130
     assert rows["opened"].sum() == server.accepted
     assert 4 <= server.accepted <= 8
 
 
-def test_a_server_that_closes_is_asked_over_a_new_connection():
-    def reply(number):
-        if number % 10 == 0:
-            return None
-        return ANSWER.replace(b"Content", b"Connection: close\r\nContent") if number % 5 == 0 else ANSWER
+CLOSING = ANSWER.replace(b"Content", b"Connection: close\r\nContent")
 
-    server = Server(reply)
-    rows = probe(server, 1.0)
+
+def test_a_server_that_closes_is_asked_over_a_new_connection():
+    server = Server(lambda number: None if number % 10 == 0 else CLOSING if number % 5 == 0 else ANSWER)
+    rows, _ = probe(server, 1.0)
     assert (rows["status"] == 0).sum() == len(server.seen) // 10
     assert rows["opened"].sum() == server.accepted
     assert len(rows["status"]) >= 36
@@ -166,18 +158,14 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
     """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again after a second."""
-    server = Server(lambda _: ANSWER.replace(b"Content", b"Connection: close\r\nContent"))
-    server._listener.listen(1)
-    start = server._start
 
-    def stall(channel):
-        if server.accepted == 20:
-            time.sleep(0.3)  # in the thread that accepts
-        start(channel)
+    class Stalling(Server):
+        def start(self, channel):
+            if self.accepted == 20:
+                time.sleep(0.3)  # in the thread that accepts
+            super().start(channel)
 
-    server._start = stall
-    rows = probe(server, 3.0)
-    latency_ms = (rows["received_ns"] - rows["scheduled_ns"]) / 1e6
+    rows, latency_ms = probe(Stalling(lambda _: CLOSING, backlog=1), 3.0)
     late = latency_ms > 100
     assert latency_ms.max() > 900
     assert 5 <= late.sum() < 40
@@ -188,17 +176,29 @@ def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
     assert set(rows["status"]) == {200}
 
 
+def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():
+    """Two requests overlap now and then, so that a second connection lies idle; this server closes each after 0.2 s."""
+
+    def end(channel):
+        with contextlib.suppress(OSError):  # it has ended by itself
+            channel.shutdown(socket.SHUT_RD)
+
+    class Ending(Server):
+        def serve(self, channel):
+            threading.Timer(0.2, end, [channel]).start()
+            super().serve(channel)
+
+    server = Ending(slow(0.012))
+    rows, _ = probe(server, 2.0)
+    assert set(rows["status"]) == {200}
+    assert rows["opened"].sum() == server.accepted > 8
+
+
 def test_the_end_of_input_ends_it():
-    server = Server(lambda _: ANSWER)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.probe", "40", "0,1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    asked = {"method": "GET", "path": "/", "body": "", "port": server.port}
-    out, _ = process.communicate(json.dumps(asked).encode() + b"\n", timeout=10)
+    server = Server()
+    process = started(server.port)
+    assert process.communicate(timeout=10) == ("", None)
     assert process.returncode == 0
-    assert out == b"ok\n"
     server.close()
 
 
@@ -223,11 +223,11 @@ WHOLE = {
 """Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and 9.3)."""
 
 
-def fed(wire, pieces=()):
+def fed(*pieces):
     """Feed a reader piece by piece; return what it answers to each: status and whether the connection is kept."""
     reader = ResponseReader()
     taken = []
-    for piece in pieces or (wire,):
+    for piece in pieces:
         reader.feed(piece)
         response = reader.take()
         taken.append(response and (response.status, response.kept))
@@ -237,12 +237,12 @@ def fed(wire, pieces=()):
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_ends_with_its_last_byte_and_not_before(name):
     wire, expected = WHOLE[name]
-    assert fed(wire, [wire[at : at + 1] for at in range(len(wire))]) == [None] * (len(wire) - 1) + [expected]
+    assert fed(*(wire[at : at + 1] for at in range(len(wire)))) == [None] * (len(wire) - 1) + [expected]
     assert fed(wire) == [expected]
 
 
 def test_an_answer_of_no_known_length_ends_with_its_connection():
-    assert fed(b"", [b"HTTP/1.1 200 OK\r\n\r\n", b"some", b""]) == [None, None, (200, False)]
+    assert fed(b"HTTP/1.1 200 OK\r\n\r\n", b"some", b"") == [None, None, (200, False)]
 
 
 @pytest.mark.parametrize("short", [ANSWER[:-1], CHUNKED + b"2\r\nok\r\n", b"HTTP/1.1 200"])
@@ -281,38 +281,18 @@ def test_responses_in_one_stream_come_one_by_one_with_their_bodies():
     assert reader.pending == b""
 
 
-def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():
-    """Two requests overlap now and then, so that a second connection lies idle; this server closes each after 0.2 s."""
-
-    def reply(_):
-        time.sleep(0.012)
-        return ANSWER
-
-    server = Server(reply)
-    accept = server._serve
-
-    def end(channel):
-        with contextlib.suppress(OSError):  # it has ended by itself
-            channel.shutdown(socket.SHUT_RD)
-
-    def serve(channel):
-        threading.Timer(0.2, end, [channel]).start()
-        accept(channel)
-
-    server._serve = serve
-    rows = probe(server, 2.0)
-    assert set(rows["status"]) == {200}
-    assert rows["opened"].sum() == server.accepted > 8
-
-
 # --- the digest -------------------------------------------------------------------------------------------
 
+PERIOD_NS = 25_000_000
 
-def samples(latencies_ms, status=200):
-    due = np.arange(len(latencies_ms), dtype=np.int64) * 25_000_000
-    late = (np.asarray(latencies_ms) * 1e6).astype(np.int64)
-    ones = np.ones(len(due), dtype=np.int64)
-    return ProbeSamples(due, due, due + late, ones * status, (due == 0).astype(np.int64))
+
+def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
+    """What the probe saw of requests that were due every 25 ms; the first opened a connection where nothing is said."""
+    due = np.arange(count or len(latencies_ms), dtype=np.int64) * PERIOD_NS
+    sent = due if sent is None else sent
+    received = sent + (np.asarray(latencies_ms) * 1e6).astype(np.int64)
+    opened = due == 0 if opened is None else opened
+    return ProbeSamples(due, sent, received, np.full(len(due), status), np.asarray(opened).astype(np.int64))
 
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
@@ -321,68 +301,65 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies[800:] = 900.0  # after the load: 20 s at 40 a second are 800 requests
     out = tmp_path / "probe.parquet"
     found = probe_percentiles(samples(latencies), out, [Window(0, 20.0, 0, 0)])
-    assert found["probe_requests"] == 800
-    assert found["probe_failed"] == 0
-    assert found["probe_p50_ms"] == pytest.approx(1.0)
-    assert found["probe_p95_ms"] == pytest.approx(1.0)
+    assert (found["probe_requests"], found["probe_failed"]) == (800, 0)
+    assert (found["probe_p50_ms"], found["probe_p95_ms"]) == pytest.approx((1.0, 1.0))
     table = pq.read_table(out).to_pandas()
     assert list(table.columns) == ["t_s", "latency_ms", "service_ms", "status", "ok"]
     assert table["t_s"].tolist()[:3] == [0.0, 0.025, 0.05]
 
 
-def test_a_percentile_needs_samples(tmp_path):
-    found = probe_percentiles(samples(np.ones(99)), tmp_path / "probe.parquet", [Window(0, 60.0, 0, 0)])
-    assert found["probe_p50_ms"] == 1.0
-    assert found["probe_p95_ms"] is None
-    assert found["probe_p99_ms"] is None
-
-
-def test_errors_are_no_response_times(tmp_path):
-    found = probe_percentiles(samples(np.ones(50), status=503), tmp_path / "probe.parquet", [Window(0, 60.0, 0, 0)])
-    assert found["probe_failed"] == 50
-    assert found["probe_p50_ms"] is None
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (samples(np.ones(99)), {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None}),  # a percentile needs samples
+        (samples(np.ones(50), status=503), {"failed": 50, "p50_ms": None}),  # errors are no response times
+    ],
+)
+def test_what_is_no_percentile_is_none(tmp_path, given, expected):
+    found = probe_percentiles(given, tmp_path / "probe.parquet", [Window(0, 60.0, 0, 0)])
+    assert {name: found[f"probe_{name}"] for name in expected} == expected
 
 
 def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
-    due = np.arange(100, dtype=np.int64) * 25_000_000
-    one, kept = np.ones(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
-    late = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
-    own = ProbeSamples(due, late, late + 1_000_000, 200 * one, kept)
-    assert late_share(own, [Window(0, 2.5, 0, 0)]) == pytest.approx(0.2, abs=0.01)
-    assert late_share(own, [Window(0, 1.0, 0, 0)]) == 0.0
-    assert late_share(own, [Window(0, 5.0, 0, 0)]) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
-    assert late_share(own, [Window(0, 0.2, 0, 0)]) == 0.0
+    def late(given, length_s):
+        return late_share(given, [Window(0, length_s, 0, 0)])
+
+    number = np.arange(100)
+    due = number.astype(np.int64) * PERIOD_NS
+    sent = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
+    probes = samples(1, sent=sent, opened=0 * due, count=100)
+    assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
+    assert late(probes, 1.0) == 0.0
+    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
+    assert late(probes, 0.2) == 0.0
     # A server that takes no connection for that half second: the probe waits for the first of them.
-    stuck = np.where(np.arange(100) == 40, int(1.5e9), late + 1_000_000)
-    sent = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
-    assert (
-        late_share(
-            ProbeSamples(due, sent, np.maximum(sent, stuck), one, (np.arange(100) == 40) * one), [Window(0, 2.5, 0, 0)]
-        )
-        < 0.02
-    )
+    waits = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
+    received_ms = (np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits) / 1e6
+    assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
     # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
-    due = np.arange(200, dtype=np.int64) * 25_000_000
+    due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
-    assert late_share(ProbeSamples(due, sent, end + 1_000_000, end, 0 * end), [Window(0, 10.0, 0, 0)]) < 0.02
+    assert late(samples((end + 1_000_000 - sent) / 1e6, sent=sent, opened=0 * due, count=200), 10.0) < 0.02
 
 
-def test_a_server_that_closes_is_told_from_a_slow_one():
-    due = np.arange(40, dtype=np.int64) * 25_000_000
-    status, ones = np.full(40, 200), np.ones(40, dtype=np.int64)
-    first = (due == 0).astype(np.int64)
+ORDER = np.arange(40)
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "opened", "share"),
+    [
+        (1, ORDER == 0, 0),
+        (1, ORDER >= 0, 1),
+        (1, ORDER % 10 == 0, 3 / 39),
+        (3000, ORDER >= 0, 0),  # none is answered before the last one is sent: each has its connection, none was closed
+        (62, ORDER < 3, 0),  # a service of two periods and a half keeps three connections busy
+        (62, ORDER >= 0, 1),
+    ],
+)
+def test_a_server_that_closes_is_told_from_a_slow_one(latency_ms, opened, share):
+    assert reopened_share(samples(latency_ms, opened=opened, count=40)) == pytest.approx(share)
     assert reopened_share(None) == 0
-    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, first)) == 0
-    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, ones)) == 1
-    tenth = (np.arange(40) % 10 == 0).astype(np.int64)
-    assert reopened_share(ProbeSamples(due, due, due + 1_000_000, status, tenth)) == pytest.approx(3 / 39)
-    # None is answered before the last one is sent: each has a connection of its own, and none was closed.
-    assert reopened_share(ProbeSamples(due, due, due + 3_000_000_000, status, ones)) == 0
-    # A service of two periods and a half keeps three connections busy.
-    three = (np.arange(40) < 3).astype(np.int64)
-    assert reopened_share(ProbeSamples(due, due, due + 62_000_000, status, three)) == 0
-    assert reopened_share(ProbeSamples(due, due, due + 62_000_000, status, ones)) == 1
 
 
 CLOSED = {"requests": 1000, "opened_pct": 100.0, "probe_reopened_pct": 100.0}
@@ -416,17 +393,11 @@ def test_what_an_open_load_is_held_to():
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 
 
-def test_its_failed_connections_are_none_that_the_server_accepted():
-    probed = samples(np.ones(30), status=0)
-    counts = Counters(1000, 12, 13, 7)
-    assert without_probe(measured(counters_after=counts), probed).counters_after == counts
-
-
-def test_its_requests_are_not_the_generators():
-    probed = samples(np.ones(30))
-    counts = Counters(1030, 12, 13, 7)
-    whole = measured(counters_after=counts)
-    assert without_probe(whole, probed).counters_after == Counters(1000, 11, 12, 7)
+def test_its_requests_are_not_the_generators_and_its_failed_connections_are_none_that_the_server_accepted():
+    after = Counters(1030, 12, 13, 7)
+    whole = measured(counters_after=after)
+    assert without_probe(whole, samples(np.ones(30))).counters_after == Counters(1000, 11, 12, 7)
+    assert without_probe(whole, samples(np.ones(30), status=0)).counters_after == after
     assert without_probe(whole, None) is whole
 
 

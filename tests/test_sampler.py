@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from runner.digest.resources import read_counters
 from runner.measure import cgroups, instruments, procfs
 from runner.measure.instruments import Sampler
 from runner.measure.leftovers import ledger
@@ -18,6 +20,7 @@ from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
+from runner.measure.sampler import StatsPoll
 from runner.measure.sites import Clock
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 from runner.model import LabError
@@ -66,11 +69,36 @@ def group(root):
         yield made
 
 
+def join(group, pid):
+    (group.folder / "cgroup.procs").write_text(str(pid))
+
+
 SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 
 
-def join(group, pid):
-    (group.folder / "cgroup.procs").write_text(str(pid))
+class Sampling:
+    """A real sampler at 20 Hz, its ledger, and once it was stopped its rows."""
+
+    def __init__(self, book, sampler, path):
+        self.book, self.add, self._sampler, self.path = book, sampler.add, sampler, path
+
+    def stop(self):
+        write_rows([(self._sampler.stop(), SUBJECTS, Clock())], self.path)
+
+    def rows(self, subject):
+        return [row for row in pq.read_table(self.path).to_pylist() if row["subject"] == subject]
+
+
+@pytest.fixture
+def sampling(root):
+    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
+        yield Sampling(book, Sampler(ask), root / "r.parquet")
+
+
+def held(name, code, sampling, root):
+    """Python code as the process engine starts it, what it prints in `log`; it waits for its release."""
+    argv = [sys.executable, "-c", code]
+    return pinned(name, argv, cpus=place(1).server, env={}, folder=root, log=root / "log", ledger=sampling.book)
 
 
 # --- text of the kernel's files -----------------------------------------------------------------------------
@@ -182,10 +210,7 @@ def test_memory_holds_for_as_long_as_it_was_told_to():
     assert memory.at(1099) == first
     assert memory.at(1100)[0] > first[0] + 50 * MIB
     assert len(own) == 64 * MIB
-
-
-def test_a_group_without_processes_has_no_memory():
-    assert Memory(list, 0).at(0) == (None, None)
+    assert Memory(list, 0).at(0) == (None, None), "a group without processes has none"
 
 
 @pytest.mark.parametrize("kernel_lists_children", [True, False])
@@ -271,97 +296,130 @@ def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
 
 # --- the sampler itself -------------------------------------------------------------------------------------
 
-
-def rows_of(path, subject):
-    return [row for row in pq.read_table(path).to_pylist() if row["subject"] == subject]
+# Busy for 30 ms of every 100 ms, on its own CPU clock: 30 % of a core.
+DUTY = """
+import time
+begin = time.monotonic()
+for i in range(int({seconds} / 0.1)):
+    end = time.process_time() + 0.03
+    while time.process_time() < end: pass
+    time.sleep(max(0, begin + (i + 1) * 0.1 - time.monotonic()))
+print(time.process_time())
+"""
 
 
 @pytest.mark.timed
-def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(root):
-    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
-        with running(BUSY) as server:
-            Sampler(ask).add("server", server.pid)
-            time.sleep(1.0)
-        time.sleep(0.5)
-        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
-    host, server = rows_of(root / "r.parquet", "host"), rows_of(root / "r.parquet", "server")
+def test_a_known_duty_cycle_comes_back(root, sampling):
+    """By the group's counter and by the process's clocks; its own account is the independent truth."""
+    with held("duty", DUTY.format(seconds=3), sampling, root) as process:
+        sampling.add("server", process.pid)
+        fallback = ProcessSubject(process.pid)
+        before, begin = fallback.read(), time.monotonic_ns()
+        process.release()
+        time.sleep(2)
+        after = fallback.read()
+        process.popen.wait(timeout=30)
+        sampling.stop()
+    said_s = float((root / "log").read_text())
+    counter = read_counters(sampling.path, begin)["server"]
+    assert counter.between(0, counter.t_s[-1]) == pytest.approx(said_s, abs=0.02)
+    assert said_s == pytest.approx(0.9, abs=0.15)
+    ticks = len(sampling.rows("host"))
+    assert 0.9 * 20 * 3 <= ticks <= 20 * (time.monotonic_ns() - begin) / 1e9 + 3
+    used = (after.cpu_ns - before.cpu_ns) / (after.mono_ns - before.mono_ns)
+    assert used == pytest.approx(0.3, abs=0.08)  # interpreter start included
+    assert (after.rss_bytes > 1_000_000, after.threads) == (True, 1)
+
+
+@pytest.mark.timed
+def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(sampling):
+    with running(BUSY) as server:
+        sampling.add("server", server.pid)
+        time.sleep(1.0)
+    time.sleep(0.5)
+    sampling.stop()
+    host, server, sampler = map(sampling.rows, ("host", "server", "sampler"))
     assert len(host) >= len(server) + 7
     used = [row["cpu_ns"] for row in server]
     assert sum(a < b for a, b in itertools.pairwise(used)) >= 0.9 * (len(used) - 1)
     assert all(row["rss_bytes"] > MIB and row["threads"] == 1 for row in server)
     assert all(row["switches"] and row["steal_ns"] is not None and row["rss_bytes"] for row in host)
-    own = rows_of(root / "r.parquet", "sampler")
-    assert len(own) == len(host)
-    assert own[-1]["cpu_ns"] > own[0]["cpu_ns"]
+    assert len(sampler) == len(host)
+    assert sampler[-1]["cpu_ns"] > sampler[0]["cpu_ns"]
 
 
-def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(root):
+def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(sampling):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
-        Sampler(ask).add("server", ended.pid)
-        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
-    assert rows_of(root / "r.parquet", "server") == []
-    assert rows_of(root / "r.parquet", "host")
+    sampling.add("server", ended.pid)
+    sampling.stop()
+    assert sampling.rows("server") == []
+    assert sampling.rows("host")
 
 
 @pytest.mark.timed
-def test_the_sampler_takes_two_percent_of_a_core_at_most(root):
+def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
     """`make bench-sampler` finds a quarter of that; here is room for a machine whose caches others use too."""
-    with (
-        ledger() as book,
-        running(FAMILY.format(children=20), lines=21) as database,
-        running(BUSY) as server,
-        instruments.started("sampler", 20, place(1).generator, book) as ask,
-    ):
-        Sampler(ask).add("server", server.pid)
-        Sampler(ask).add("database", database.pid)
+    with running(FAMILY.format(children=20), lines=21) as database, running(BUSY) as server:
+        sampling.add("server", server.pid)
+        sampling.add("database", database.pid)
         time.sleep(3)
-        write_rows([(Sampler(ask).stop(), SUBJECTS, Clock())], root / "r.parquet")
-    own = [row for row in rows_of(root / "r.parquet", "sampler") if row["tick"] >= 10]
-    used = (own[-1]["cpu_ns"] - own[0]["cpu_ns"]) / (own[-1]["mono_ns"] - own[0]["mono_ns"])
-    assert used <= 0.02
-
-
-BURN = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass"
+        sampling.stop()
+    rows = [row for row in sampling.rows("sampler") if row["tick"] >= 10]
+    assert rows[-1]["cpu_ns"] - rows[0]["cpu_ns"] <= 0.02 * (rows[-1]["mono_ns"] - rows[0]["mono_ns"])
 
 
 @pytest.mark.timed
-def test_a_group_gets_its_share_of_a_core_and_no_more(root):
+def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
     """The process's own CPU clock is the independent truth."""
-    code = f"{BURN}\nprint(time.process_time())"
-    with (
-        ledger() as book,
-        pinned(
-            "share",
-            [sys.executable, "-c", code],
-            cpus=place(1).server,
-            env={},
-            folder=root,
-            log=root / "log",
-            ledger=book,
-        ) as process,
-    ):
+    burn = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    with held("share", burn, sampling, root) as process:
         if process.group is None or process.group.quota is None:
             pytest.skip("this user may set no CPU quota")
         process.limit(0.3)
         folders = process.group.folders
         process.release()
         process.popen.wait(timeout=30)
-    used_s = float((root / "log").read_text())
-    assert used_s == pytest.approx(0.9, abs=0.12)
+    assert float((root / "log").read_text()) == pytest.approx(0.9, abs=0.12)
     assert not any(folder.exists() for folder in folders)
 
 
+def test_stats_are_polled_without_ever_waiting():
+    """A server that answers late, and in pieces: the poll takes what is there and asks anew only after an answer."""
+    body = b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},"pool":null}'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        poll = StatsPoll(*listener.getsockname())
+        channel, _ = listener.accept()
+        with channel:
+            channel.settimeout(2)
+            poll.ask(0)
+            assert channel.recv(1000).startswith(b"GET /stats HTTP/1.1\r\n")
+            assert poll.take() is None
+            channel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:20])
+            time.sleep(0.05)
+            assert poll.take() is None
+            poll.ask(100)
+            channel.sendall(body[20:])
+            time.sleep(0.05)
+            found = {"gc_cycles": 3, "gc_pause_total_ms": 0.5, "gc_cpu_s": 0.1, "requests": 1, "connections": 1}
+            assert poll.take() == found
+            poll.ask(101)
+            assert channel.recv(1000).count(b"GET") == 1
+        time.sleep(0.05)
+        assert poll.take() is None
+        poll.ask(200)  # the server is gone: nothing happens
+        assert poll.take() is None
+
+
 def test_a_quota_of_version_2_is_written_below_the_root(tmp_path, monkeypatch):
-    """The own group holds processes and cannot give the controller on; the root can."""
-    own = tmp_path / "user.slice"
-    own.mkdir()
-    for folder in (tmp_path, own):
+    """This process's group holds processes and cannot give the controller on; the root can."""
+    ours = tmp_path / "user.slice"
+    ours.mkdir()
+    for folder in (tmp_path, ours):
         (folder / "cpu.stat").write_text("usage_usec 1\n")
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    assert cgroups._limiting_parent(own) == tmp_path
+    assert cgroups._limiting_parent(ours) == tmp_path
     (tmp_path / "cpu.max").write_text("max 100000")
     cgroups.Cgroup(2, tmp_path, None, tmp_path).limit(0.5)
     assert (tmp_path / "cpu.max").read_text() == "5000 10000"

@@ -5,12 +5,14 @@ import shutil
 from collections import Counter as Counts
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import fake_lab
 import hit_lab
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from fake_lab import bench, records, run, trials_of
 
@@ -19,6 +21,7 @@ from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out
 from runner.digest.resources import Counter, Window, stitched
 from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
+from runner.measure.attached import leaders
 from runner.measurement import Measurement, Placement
 from runner.model import Cell, LabError, Trial
 from runner.planning.catalog import campaign_servers, load_campaign
@@ -123,43 +126,44 @@ def test_iterations_are_shared_out_over_the_slices():
 # --- the digest -------------------------------------------------------------------------------------------
 
 
+S = 1_000_000_000
+
+
+def stitch(t_s, cpu_s, *slices, subject="server", **more):
+    """Put slices, each (begin, length) in seconds, of a subject's counters together."""
+    zeros = np.zeros(t_s.size)
+    windows = [
+        Window(round(begin * S), length, round(begin * S), round((begin + length) * S)) for begin, length in slices
+    ]
+    counter = Counter(t_s, cpu_s, np.arange(t_s.size), zeros, zeros, **more)
+    return stitched({subject: counter}, windows)[subject]
+
+
 def test_slices_are_put_together_as_if_there_were_no_pause():
     """A server that uses 30 % of a core in two slices of 2 s, and 90 % for the 5 s between them."""
     t_s = np.arange(-1.0, 10.01, 0.05)
-    rate = np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3)
-    cpu_s = np.cumsum(rate * 0.05)
-    zeros = np.zeros(t_s.size)
-    counter = Counter(t_s, cpu_s, np.arange(t_s.size), zeros, zeros, threads=zeros + 7, figures={"pool_in_use": t_s})
-    second = 1_000_000_000
-    windows = [Window(0, 2.0, -second // 10, 2 * second), Window(7 * second, 2.0, 7 * second, 9 * second)]
-    found = stitched({"server": counter}, windows)["server"]
+    cpu_s = np.cumsum(np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3) * 0.05)
+    found = stitch(t_s, cpu_s, (0, 2.0), (7, 2.0), threads=0 * t_s + 7, figures={"pool_in_use": t_s})
     assert (found.t_s[0], found.t_s[-1]) == (0.0, 4.0)
     assert found.mean_pct(0.0, 4.0) == pytest.approx(30, abs=0.5)
     assert found.peak_pct(0.0, 4.0, 1.0) == pytest.approx(30, abs=1)
     assert found.seams == (2.0,)
-    assert np.nanmin(found.figures["pool_in_use"]) >= 0
-    assert not ((found.figures["pool_in_use"] > 2) & (found.figures["pool_in_use"] < 7)).any()
+    in_use = found.figures["pool_in_use"]
+    assert np.nanmin(in_use) >= 0
+    assert not ((in_use > 2) & (in_use < 7)).any()
 
 
 def test_no_peak_spans_two_slices():
     """Two slices of 0.6 s at 100 %: there is no window of 1 s in them, and one of 0.5 s."""
     t_s = np.arange(0.0, 3.01, 0.05)
-    zeros = np.zeros(t_s.size)
-    counter = Counter(t_s, t_s, zeros.astype(int), zeros, zeros)
-    tenth = 100_000_000
-    windows = [Window(0, 0.6, 0, 6 * tenth), Window(20 * tenth, 0.6, 20 * tenth, 26 * tenth)]
-    found = stitched({"server": counter}, windows)["server"]
+    found = stitch(t_s, t_s, (0, 0.6), (2, 0.6))
     assert np.isnan(found.peak_pct(0.0, 1.2, 1.0))
     assert found.peak_pct(0.0, 1.2, 0.5) == pytest.approx(100, abs=1)
 
 
 def test_the_generators_of_two_slices_count_each_from_zero():
-    t_s = np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
     cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])  # another process from 2 s on
-    zeros = np.zeros(6)
-    second = 1_000_000_000
-    windows = [Window(0, 1.0, 0, second), Window(2 * second, 1.0, 2 * second, 3 * second)]
-    found = stitched({"generator": Counter(t_s, cpu_s, zeros.astype(int), zeros, zeros)}, windows)["generator"]
+    found = stitch(np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0]), cpu_s, (0, 1.0), (2, 1.0), subject="generator")
     assert found.between(0.0, 2.0) == pytest.approx(1.2)
 
 
@@ -312,14 +316,20 @@ class Lab(hit_lab.Lab):
     campaign = CAMPAIGN
     block = "s02"
 
+    def failed(self):
+        """Let the paused program go on; return the records once the runner has ended."""
+        self.go()
+        code, said = self.ended()
+        assert code == 1, said
+        assert "Traceback" not in said
+        self.assert_nothing_is_left()
+        return records(self.run)
+
     def assert_it_goes_on_to_its_end(self):
-        before = self.sealed()
+        before = {path: digest for path, digest in self.sealed().items() if "s02" not in path}
         done = self.resume()
         assert done.returncode == 0, done.stderr
-        after = self.sealed()
-        assert {path: after[path] for path in before if "s02" not in path} == {
-            path: digest for path, digest in before.items() if "s02" not in path
-        }
+        assert before.items() <= self.sealed().items()
         last = {name: record["status"] for name, record in records(self.run).items()}
         assert last == {f"s0{block}-{name}-{CELL}": "sealed" for block in (1, 2, 3) for name in ("fake", "fake-b")}
         attempts = pd.DataFrame(records(self.run).values()).groupby("session")["attempt"].nunique()
@@ -343,28 +353,14 @@ def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
 @pipeline
 def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
     lab = Lab(tmp_path, "load")
-    (paused, *_) = [line for line in (tmp_path / ".tools" / "paused.url").read_text().splitlines() if line]
-    (victim,) = [
-        each for each in hit_lab.psutil.process_iter() if any(c.laddr.port == int(paused) for c in listening(each))
-    ]
+    paused = int((tmp_path / ".tools" / "paused.url").read_text())
+    (victim,) = (psutil.Process(pid) for pid in leaders("127.0.0.1", paused))
     victim.kill()
-    lab.go()
-    code, said = lab.ended()
-    assert code == 1, said
-    lab.assert_nothing_is_left()
-    found = {name: record for name, record in records(lab.run).items() if name.startswith("s02")}
-    statuses = sorted(record["status"] for record in found.values())
-    assert statuses == ["failed", "sealed"]
-    (failed,) = (record for record in found.values() if record["status"] == "failed")
+    found = [record for name, record in lab.failed().items() if name.startswith("s02")]
+    failed, sealed = sorted(found, key=itemgetter("status"))
+    assert (failed["status"], sealed["status"]) == ("failed", "sealed")
     assert "the server ended with exit code -9 under load" in failed["error"]
     assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
-
-
-def listening(process):
-    try:
-        return [each for each in process.net_connections() if each.status == "LISTEN"]
-    except hit_lab.psutil.Error:
-        return []
 
 
 @pytest.mark.fault(
@@ -374,15 +370,9 @@ def listening(process):
 @pipeline
 def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
     lab = Lab(tmp_path, "load")
-    for each in lab.processes():
-        if word in " ".join(each.cmdline()):
-            each.kill()
-    lab.go()
-    code, said = lab.ended()
-    assert code == 1, said
-    assert "Traceback" not in said
-    lab.assert_nothing_is_left()
-    found = {name[:3]: record for name, record in records(lab.run).items()}
+    for each in hit_lab.victims(lab, word):
+        each.kill()
+    found = {name[:3]: record for name, record in lab.failed().items()}
     assert found["s02"]["status"] == "failed"
     assert word.rpartition(".")[2] in found["s02"]["error"]
     assert found["s03"]["status"] == "sealed"

@@ -1,5 +1,6 @@
 """What several hosts need without any host: the file that names them, shares of a load, and merging, held exactly."""
 
+import contextlib
 import io
 import json
 import os
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
+from measured import measured
 
 from runner.digest.k6 import digest_k6, spool_side_by_side
 from runner.digest.reconcile import answered_all_along, begun_together, between
@@ -27,7 +29,7 @@ from runner.measure.generators import Command
 from runner.measure.sites import Load
 from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
-from runner.measurement import Between, Counters, Measurement, Part, Placement
+from runner.measurement import Between, Part
 from runner.model import Cell, LabError, Share
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
@@ -73,11 +75,7 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
         ('generators = ["gen"]', "generators = []", "generators = [] is not a name"),
         ('engine = "local"', 'engine = "tcp://10.0.0.3:2376"', "without certificates is open to everybody"),
         ('engine = "local"', 'engine = "http://10.0.0.3"', "is none of local, unix:///SOCKET, ssh://"),
-        (
-            'engine = "local"',
-            'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"',
-            "there is no ca.pem in /no",
-        ),
+        ('engine = "local"', 'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"', "there is no ca.pem in /no"),
         ('address = "10.0.0.3"', 'address = "0.0.0.0"', "is not the IP address of one host"),
         ('address = "10.0.0.3"', 'address = "gen.lab"', "is not the IP address of one host"),
         ("cpus = [1, 2]", "cpus = [1, 1]", "is not a list of different numbers"),
@@ -100,8 +98,8 @@ def test_an_api_of_ones_own_is_not_loaded_from_other_hosts(bench, tmp_path):
     assert code == 2 and "--hosts goes with a campaign" in err
 
 
-KIND = {"server": "gin", "language": "Go", "framework": "Gin", "tier": "framework", "load_model": "closed",
-        "mode": "keepalive", "path": "/"}  # fmt: skip
+def cell(workload, tool, **more):
+    return Cell("gin", "Go", "Gin", "framework", workload, tool, "closed", "keepalive", "/", **more)
 
 
 # --- shares of a load -------------------------------------------------------------------------------------
@@ -109,17 +107,15 @@ KIND = {"server": "gin", "language": "Go", "framework": "Gin", "tier": "framewor
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_parts_of_a_load_are_the_whole(count):
-    cell = Cell(**KIND, workload="experiments", tool="k6", vus=100, iterations=1001)
-    parts = [share.of(cell) for share in Share.all(count)]
-    assert sum(part.vus or 0 for part in parts) == 100
-    assert sum(part.iterations or 0 for part in parts) == pytest.approx(1001, abs=count)
-    assert max(part.vus or 0 for part in parts) - min(part.vus or 0 for part in parts) <= 1
+    parts = [share.of(cell("experiments", "k6", vus=100, iterations=1001)) for share in Share.all(count)]
+    users = [part.vus for part in parts]
+    assert sum(users) == 100 and max(users) - min(users) <= 1
+    assert sum(part.iterations for part in parts) == pytest.approx(1001, abs=count)
 
 
 def test_a_load_that_cannot_be_divided_says_so():
-    cell = Cell(**KIND, workload="static", tool="wrk", connections=1, duration_s=1.0)
     with pytest.raises(LabError, match="fewer connections than there are generators"):
-        Share(1, 2).of(cell)
+        Share(1, 2).of(cell("static", "wrk", connections=1, duration_s=1.0))
 
 
 def test_raw_files_are_named_by_slice_and_generator():
@@ -144,10 +140,12 @@ def k6_file(path, requests, shift_ns=0):
     return write_lines(path, announce(lines))
 
 
-def digested(folder, raw, **more):
+def digested(folder, raw, *part):
+    """Digest the samples of a generator, and of a second one whose clock is so much behind."""
     folder.mkdir()
+    spool = {"spool_raw": lambda raw, scratch: spool_side_by_side(raw, scratch, [part])} if part else {}
     tables = [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")]
-    points = digest_k6(raw, *tables, trial_id="t", mode="keepalive", scratch=folder, **more)
+    points = digest_k6(raw, *tables, trial_id="t", mode="keepalive", scratch=folder, **spool)
     return points, [pd.read_parquet(path) for path in tables]
 
 
@@ -157,14 +155,9 @@ def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path, 
     whole = k6_file(tmp_path / "whole.json.gz", sorted(first + second, key=lambda each: each.end_ns))
     one = k6_file(tmp_path / "k6.json.gz", first)
     two = k6_file(tmp_path / "k6.g2.json.gz", second, ahead_ns)
-
-    def spool(raw, folder):
-        return spool_side_by_side(raw, folder, [(two, -ahead_ns)])
-
     expected, tables = digested(tmp_path / "a", whole)
-    found, merged = digested(tmp_path / "b", one, spool_raw=spool)
+    found, merged = digested(tmp_path / "b", one, two, -ahead_ns)
     assert replace(found, steady=None) == replace(expected, steady=None)
-    assert found.steady is not None and expected.steady is not None
     for name in ("seconds", "in_flight", "iteration_mean_ms"):
         assert getattr(found.steady, name) == pytest.approx(getattr(expected.steady, name), rel=1e-12)
     for mine, theirs in zip(merged, tables, strict=True):
@@ -180,7 +173,7 @@ def test_damage_in_a_part_names_its_file_and_line(tmp_path):
     two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
     two.write_text(two.read_text()[:-400])
     with pytest.raises(LabError, match=r"k6\.g2\.json"):
-        digested(tmp_path / "d", one, spool_raw=lambda raw, folder: spool_side_by_side(raw, folder, [(two, 0)]))
+        digested(tmp_path / "d", one, two, 0)
 
 
 def wrk_file(path, counts, duration_us, connections=4):
@@ -205,44 +198,38 @@ def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
 # --- what must hold between hosts -------------------------------------------------------------------------
 
 
-def load(begin_s, end_s, **more):
-    times = {f"load_{when}_{clock}_ns": int(at * 1e9) for when, at in (("started", begin_s), ("ended", end_s))
-             for clock in ("wall", "mono")}  # fmt: skip
-    return {"argv": (), "generator_env": (), "generator_exit": 0, **times, **more}
-
-
-def measurement(parts, hosts=None):
-    none = Counters(None, None, None)
-    return Measurement(
-        **load(0, 10), counters_before=none, counters_after=none, parts=parts, between=hosts,
-        engine="docker", placement=Placement((0,), (1,)), port=1, sample_hz=20, server_exit=0,
-    )  # fmt: skip
+def times(begin_s, end_s):
+    return {
+        f"load_{when}_{clock}_ns": int(at * 1e9)
+        for when, at in (("started", begin_s), ("ended", end_s))
+        for clock in ("wall", "mono")
+    }
 
 
 @pytest.mark.fault("one of several generators begins late or ends early", "the trial is invalid")
 @pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
-    whole = measurement((Part(number=2, **load(begin_s, end_s)),))
+    part = Part(number=2, argv=(), generator_env=(), generator_exit=0, **times(begin_s, end_s))
+    whole = measured(**times(0, 10), parts=(part,))
     walls = [(0, 10 * 10**9), (int(begin_s * 1e9), int(end_s * 1e9))]
     assert begun_together(whole, walls).ok is ok
 
 
 @pytest.mark.fault("one of several generators has no answers for a part of its load", "the trial is invalid")
 def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
-    cell = Cell(**KIND, workload="static", tool="wrk", connections=20, duration_s=6.0)
+    wrk = cell("static", "wrk", connections=20, duration_s=6.0)
     sound, stalled = (43_000.0, 0.00023, 10), (7_000.0, 0.0002, 10)
-    assert answered_all_along(cell, [sound, sound])[0].ok
-    assert not answered_all_along(cell, [sound, stalled])[0].ok
-    assert answered_all_along(replace(cell, mode="close"), [sound, stalled]) == ()
+    assert answered_all_along(wrk, [sound, sound])[0].ok
+    assert not answered_all_along(wrk, [sound, stalled])[0].ok
+    assert answered_all_along(replace(wrk, mode="close"), [sound, stalled]) == ()
 
 
 @pytest.mark.fault("the clocks of two hosts move against each other during a load", "the trial is invalid")
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
 def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
-    hosts = Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())
-    (check,) = between(measurement((), hosts))
+    (check,) = between(measured(between=Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())))
     assert check.ok is ok
-    assert between(measurement(())) == ()
+    assert between(measured()) == ()
 
 
 @pytest.mark.parametrize(
@@ -274,32 +261,26 @@ def test_an_offered_rate_is_kept_over_a_long_way():
 # --- the station ------------------------------------------------------------------------------------------
 
 
-def asked(station, what, **more):
-    return json.loads(answer(station, json.dumps({"do": what, **more})))
+@pytest.fixture
+def station(tmp_path):
+    with contextlib.closing(Station(tmp_path)) as made:
+        yield made
 
 
-def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(tmp_path):
-    station = Station(tmp_path)
-    try:
-        assert asked(station, "now")["done"] > 0
-        assert asked(station, "hello")["done"]["cpus"]
-        assert "error" in asked(station, "nothing")
-        assert "error" in asked(station, "_generate")
-        assert "error" in asked(station, "kills")
-        said = asked(station, "tell", id=3, name="sampler", command={})
-        assert said == {"id": 3, "error": "The sampler does not run."}
-    finally:
-        station.close()
+def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
+    def asked(what, **more):
+        return json.loads(answer(station, json.dumps({"do": what, **more})))
+
+    assert asked("now")["done"] > 0
+    assert asked("hello")["done"]["cpus"]
+    assert all("error" in asked(what) for what in ("nothing", "_generate", "kills"))
+    assert asked("tell", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
 
 
-def test_a_transfer_is_taken_from_its_peer_only(tmp_path):
-    station = Station(tmp_path)
-    try:
-        port = station.listen("127.0.0.1")
-        with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):
-            station.receive("10.0.0.9")
-    finally:
-        station.close()
+def test_a_transfer_is_taken_from_its_peer_only(station):
+    port = station.listen("127.0.0.1")
+    with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):
+        station.receive("10.0.0.9")
 
 
 SKEWED = """
@@ -352,25 +333,22 @@ class Folder:
 @pytest.mark.timed
 def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_path):
     """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
-    waits, stations, logs = [], [], []
-    for name, ahead_s in (("a", 8), ("b", -3)):
-        folder = tmp_path / name
-        folder.mkdir()
-        stations.append(StationClient(name, Folder(folder), Pipe(folder, ahead_s * 10**9), "127.0.0.1"))
-        stations[-1].look_at_clock()
-        assert abs(stations[-1].clock.offset_ns - ahead_s * 10**9) <= stations[-1].clock.error_ns < 20_000_000
-    try:
-        begin = time.monotonic_ns() + 1_000_000_000
-        wall = time.time_ns() + 1_000_000_000
+    waits, logs = [], []
+    with contextlib.ExitStack() as stack:
+        stations = []
+        for name, ahead_ns in (("a", 8 * 10**9), ("b", -3 * 10**9)):
+            (tmp_path / name).mkdir()
+            pipe = stack.enter_context(contextlib.closing(Pipe(tmp_path / name, ahead_ns)))
+            stations.append(StationClient(name, Folder(tmp_path / name), pipe, "127.0.0.1"))
+            stations[-1].look_at_clock()
+            clock = stations[-1].clock
+            assert abs(clock.offset_ns - ahead_ns) <= clock.error_ns < 20_000_000
+        begin, wall = time.monotonic_ns() + 1_000_000_000, time.time_ns() + 1_000_000_000
         for station in stations:
             with station.folder():
                 logs.append(tmp_path / f"{station.name}.log")
                 command = Command(("date", "+%s%N"), {}, 10)
                 waits.append(station.load(Load(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
         loads = [wait() for wait in waits]
-        began = [int(log.read_text()) for log in logs]
-        assert all(abs(each - wall) < 150_000_000 for each in began)
-        assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
-    finally:
-        for station in stations:
-            station._channel.close()
+    assert all(abs(int(log.read_text()) - wall) < 150_000_000 for log in logs)
+    assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
