@@ -12,12 +12,11 @@ from built import ROOT
 
 from runner.audit.checks import audit, under_way
 from runner.audit.fetching import MOST_BYTES
-from runner.audit.finding import Audit, Severity
+from runner.audit.finding import Audit, Severity, summary
+from runner.audit.finding import table as table_of
 from runner.audit.formats import NUMBERS, parse, read_all
 from runner.audit.page import HARD, of_published, rows_of
 from runner.audit.values import Options, as_ms
-from runner.audit.words import summary
-from runner.audit.words import table as table_of
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.markup import html

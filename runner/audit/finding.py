@@ -1,14 +1,20 @@
-"""What an audit finds: findings with their severity, the laws that were held, and what could not be held."""
+"""What an audit finds, in three sentences that can be pasted and a table, and which laws could not be held."""
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from runner.model import number
+from runner.present.look.captions import plural
 
 
 class Severity(StrEnum):
@@ -23,13 +29,14 @@ class Severity(StrEnum):
 class Finding:
     """Where numbers do not go together, and which; `row` is empty where a finding is about a whole test."""
 
-    check: str
     severity: Severity
     source: str
     test: str
     subject: str
     row: str
     says: str
+    check: str = ""
+    """Name of the law; filled in by `audit`."""
 
     @property
     def where(self) -> str:
@@ -38,15 +45,35 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Law:
-    """A law, the columns that it takes, and what a finding does not prove."""
+class Rule:
+    """Which rows break a law, how grave that is, and what is said of each (laws.toml explains the expressions)."""
 
+    breaks: str
+    severity: Severity
+    says: str
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law of laws.toml, whose head explains the fields."""
+
+    key: str
     name: str
-    law: str
+    says: str
     needs: tuple[tuple[str, ...], ...]
-    """Columns that a row must have together; any of these does."""
     proves_not: str
-    find: Callable[[pd.DataFrame], Iterator[Finding]]
+    rules: tuple[Rule, ...]
+
+
+@functools.cache
+def laws() -> tuple[Law, ...]:
+    """Return the laws in their order."""
+    found = []
+    for key, law in tomllib.loads(Path(__file__).with_name("laws.toml").read_text(encoding="utf-8")).items():
+        rules = tuple(Rule(**each | {"severity": Severity(each["severity"])}) for each in law.get("rules", ()))
+        needs = tuple(tuple(names.split()) for names in law["needs"])
+        found.append(Law(key, **law | {"needs": needs, "rules": rules}))
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,25 +91,55 @@ class Audit:
         return {severity: found[severity] for severity in Severity}
 
 
-def finding(check: str, severity: Severity, row: Mapping[Hashable, Any], says: str) -> Finding:
-    """Return a finding about one row."""
-    return Finding(check, severity, row["source"], row["test"], row["subject"], row["row"], says)
+class _Shown(float):
+    """A number that is written with three digits where no other format is asked for."""
+
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec) if spec else number(self)
 
 
-def of_test(check: str, severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
+def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
+    """Return a finding about one row; `says` has names of its columns in braces."""
+    shown = {str(name): _Shown(value) if isinstance(value, float) else value for name, value in row.items()}
+    return Finding(severity, row["source"], row["test"], row["subject"], row["row"], says.format_map(shown))
+
+
+def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
     """Return a finding about all rows of a test."""
     first = rows.iloc[0]
     size = f", {first['connections']:,.0f} connections" if rows["connections"].nunique() == 1 else ""
-    return Finding(check, severity, first["source"], f"{first['test']}{size}", "", "", says)
+    return Finding(severity, first["source"], f"{first['test']}{size}", "", "", says)
 
 
-def where(
-    rows: pd.DataFrame,
-    mask: pd.Series[bool],
-    check: str,
-    severity: Severity,
-    says: Callable[[Mapping[Hashable, Any]], str],
-) -> Iterator[Finding]:
-    """Yield a finding for each row of a mask; `says` makes its words of the row."""
-    for row in rows[mask].to_dict("records"):
-        yield finding(check, severity, row, says(row))
+def of_file(severity: Severity, source: Any, says: str, test: str = "") -> Finding:
+    """Return a finding about a file, or a whole test of it."""
+    return Finding(severity, str(source), test, "", "", says)
+
+
+def summary(found: Audit) -> tuple[str, str, str]:
+    """Return three sentences that a maintainer can paste: what was read and found, the gravest, what was not done."""
+    rows = found.rows
+    files, tests = rows["source"].nunique(), rows.groupby("source")["test"].nunique().sum()
+    said = ", ".join(f"{count:,} {severity}" for severity, count in found.counts.items())
+    first = f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: {said}."
+    second = "All numbers that are there go together."
+    if found.findings:
+        gravest = found.findings[0]
+        kinds = Counter(each.check for each in found.findings if each.severity is gravest.severity)
+        most = ", ".join(f"{name} {count}" for name, count in kinds.most_common(3))
+        second = f"Most of the gravest are about {most}; such as {gravest.where}: {gravest.says}"
+        if gravest.severity is Severity.KNOWING:
+            second = gravest.says
+    missed = f"Not done for want of columns: {'; '.join(found.not_done)}" if found.not_done else "All checks were done"
+    return first, second, f"{missed}. A finding is about numbers, not about who wrote them."
+
+
+def table(found: Audit, most: int = 200) -> pd.DataFrame:
+    """Return the findings as texts, the gravest first, at most `most` of each severity."""
+    rows = []
+    for severity, count in found.counts.items():
+        listed = [finding for finding in found.findings if finding.severity is severity][:most]
+        rows += [(str(severity), each.check, each.where or each.source, each.says) for each in listed]
+        if count > most:
+            rows.append((str(severity), "", "", f"and {count - most:,} more"))
+    return pd.DataFrame(rows, columns=["severity", "check", "where", "numbers"])

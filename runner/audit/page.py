@@ -10,11 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from runner.audit import figures
-from runner.audit.checks import CHECKS, audit
-from runner.audit.finding import Audit, Severity
+from runner.audit.checks import audit
+from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS, read_all
 from runner.audit.values import Options
-from runner.audit.words import summary, table
 from runner.present.case import given_pct
 from runner.present.chart import Chart
 from runner.present.frames import Tables, sealed_trials
@@ -60,7 +59,7 @@ def _with_data(make: Callable[[Audit], Chart], found: Audit) -> Chart | None:
 
 def checks() -> Iterator[Block]:
     """Yield each check with its law, and what a finding of it does not prove."""
-    rows = [{"check": check.name, "law": check.law, "does not prove": check.proves_not} for check in CHECKS]
+    rows = [{"check": law.name, "law": law.says, "does not prove": law.proves_not} for law in laws()]
     yield TextTable(pd.DataFrame(rows), about="Checks")
 
 

@@ -39,13 +39,11 @@ def audit(
     json_: JsonFlag = False,
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
-    from runner.audit.checks import CHECKS
     from runner.audit.checks import audit as audit_rows
     from runner.audit.fetching import SECURE
-    from runner.audit.finding import Severity
+    from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.formats import read_all
     from runner.audit.values import Options
-    from runner.audit.words import summary, table
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -59,17 +57,17 @@ def audit(
     found = audit_rows(read_all(files, Options.of(columns, connections, depth), format_))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
-        laws = {check.name: {"law": check.law, "proves_not": check.proves_not} for check in CHECKS}
+        known = {law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws()}
         shown = {"rows": len(found.rows), "summary": summary(found), "not_done": found.not_done, "counts": counts}
-        emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": laws})
+        emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": known})
     else:
         if found.findings:
             console.rows("findings", records(table(found, most=SHOWN)))
         for sentence in summary(found):
             console.note(sentence)
-        for check in CHECKS:
-            if any(finding.check == check.name for finding in found.findings):
-                console.note(f"What {check.name} does not prove: {check.proves_not}")
+        for law in laws():
+            if any(finding.check == law.name for finding in found.findings):
+                console.note(f"What {law.name} does not prove: {law.proves_not}")
     if html is not None:
         from runner.present.look.captions import plural
         from runner.present.notebook.notebooks import build_page
