@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import pandas as pd
 
 from runner.audit import loads
 from runner.audit.fetching import MOST_BYTES, SECURE, fetch
-from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, dicts_of, list_of, measure, sum_of
+from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, dict_of, dicts_of, list_of, measure, sum_of
 from runner.model import LabError
 
 MOST_ROWS = 500_000
@@ -108,12 +108,11 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     columns["source"] = [_clean(source)] * len(found)
     columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
     frame = pd.DataFrame(columns, dtype=object)
-    expected = [row.get("expected", ()) for row in found]
     missing = pd.Series("", frame.index, dtype=object)
     for name in NUMBERS:
         said = pd.Series([as_number(row.get(name)) for row in found], frame.index, dtype=float)
-        void = said.eq(-1) | (said.eq(0) if name in POSITIVE else False)
-        void |= said.isna() & pd.Series([name in names for names in expected], frame.index, dtype=bool)
+        expected = pd.Series([name in row.get("expected", ()) for row in found], frame.index, dtype=bool)
+        void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
         below = said.lt(0) & ~void & (name in POSITIVE)
         missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
         frame[name] = said.mask(void | below)
@@ -134,41 +133,27 @@ BY_QUERIES = {"query": "queryIntervals", "update": "queryIntervals", "cached_que
 def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Iterator[Row]:
     levels = [as_number(each) for each in list_of(data.get("concurrencyLevels")) if as_number(each) > 0]
     languages = {str(each.get("name")): each.get("language") for each in dicts_of(data.get("testMetadata"))}
-    days = completed if isinstance(completed := data.get("completed"), dict) else {}
+    days, duration_s = dict_of(data.get("completed")), as_number(data.get("duration"))
     for name, subjects in data["rawData"].items():
         test = str(name).replace("-", "_")
-        if not isinstance(subjects, dict):
-            continue
         key = BY_QUERIES.get(test, "pipelineConcurrencyLevels" if test == "plaintext" else "concurrencyLevels")
         steps = list_of(data.get(key))
-        for subject, entries in subjects.items():
-            for place, entry in enumerate(list_of(entries)):
+        for subject, entries in dict_of(subjects).items():
+            for place, entry in enumerate(map(dict_of, list_of(entries))):
                 step = as_number(steps[place]) if place < len(steps) else math.nan
-                by_queries = test in BY_QUERIES
+                requests, by_queries = as_number(entry.get("totalRequests")), test in BY_QUERIES
                 yield {
                     "row": f"{name}.{subject}[{place}]", "subject": subject, "language": languages.get(str(subject)),
                     "test": f"{name}, {step:g} queries" if by_queries else name,
                     "connections": max(levels, default=math.nan) if by_queries else step,
-                    "depth": 16 if test == "plaintext" else 1,
-                    "day": str(days.get(subject) or "")[:8],
-                    **_of_techempower(entry if isinstance(entry, dict) else {}, as_number(data.get("duration"))),
+                    "depth": 16 if test == "plaintext" else 1, "day": str(days.get(subject) or "")[:8],
+                    "mode": "keepalive", "load_model": "closed", "tool": "wrk",
+                    "rate": requests / duration_s if duration_s > 0 else math.nan, "requests": requests,
+                    "duration_s": duration_s, "errors": sum_of(entry, ERRORS), "expected": ("rate", "mean_ms"),
+                    "elapsed_s": as_number(entry.get("endTime")) - as_number(entry.get("startTime")),
+                    "mean_ms": as_ms(entry.get("latencyAvg")), "stdev_ms": as_ms(entry.get("latencyStdev")),
+                    "max_ms": as_ms(entry.get("latencyMax")),
                 }  # fmt: skip
-
-
-def _of_techempower(entry: Mapping[str, Any], duration_s: float) -> Row:
-    requests = as_number(entry.get("totalRequests"))
-    return {
-        "mode": "keepalive", "load_model": "closed", "tool": "wrk",
-        "rate": requests / duration_s if duration_s > 0 else math.nan,
-        "requests": requests, "duration_s": duration_s, "errors": sum_of(entry, ERRORS),
-        "elapsed_s": as_number(entry.get("endTime")) - as_number(entry.get("startTime")),
-        "mean_ms": as_ms(entry.get("latencyAvg")), "stdev_ms": as_ms(entry.get("latencyStdev")),
-        "max_ms": as_ms(entry.get("latencyMax")), "expected": ("rate", "mean_ms"),
-    }  # fmt: skip
-
-
-def _is_arena(data: Any) -> bool:
-    return any("rps" in row and "framework" in row for row in _arena_rows(data))
 
 
 def _arena_rows(data: Any, path: str = "") -> Iterator[dict[str, Any]]:
@@ -257,10 +242,6 @@ def _header(text: str) -> list[str]:
     return [name.strip() for name in next(csv.reader([text.partition("\n")[0][:10_000]]), [])]
 
 
-def _is_published(text: str) -> bool:
-    return {"server", "metric", "value", "scenario"} <= set(_header(text))
-
-
 PUBLISHED = {"rps": "rate", **{f"latency_p{q}": f"p{q}_ms" for q in (50, 90, 95, 99)}, "cpu_peak": "cpu_pct"}
 
 
@@ -280,16 +261,13 @@ def _published(text: str, _source: str, _options: Options) -> Iterator[Row]:
 
 
 def _is_csv(text: str) -> bool:
-    looks_like_json = text.lstrip().startswith(("{", "["))
-    return "," in text.partition("\n")[0] and len(set(_header(text))) > 1 and not looks_like_json
+    return len(set(_header(text))) > 1 and not text.lstrip().startswith(("{", "["))
 
 
 def _csv(text: str, source: str, options: Options) -> Iterator[Row]:
     header = _header(text)
     by_name = {name.lower(): name for name in reversed(header)}
-    columns = {
-        ours: by_name[theirs] for ours, known in ALIASES.items() for theirs in reversed(known) if theirs in by_name
-    }
+    columns = {ours: by_name[name] for ours, names in ALIASES.items() for name in reversed(names) if name in by_name}
     columns |= {name: name for name in (*NUMBERS, "load_model", "day") if name in header}
     for name, theirs in options.columns.items():
         ours = {"rps": "rate"}.get(name, name.removeprefix("latency_"))
@@ -298,47 +276,27 @@ def _csv(text: str, source: str, options: Options) -> Iterator[Row]:
             raise LabError(f"{source} has {what}; columns are {', '.join(header)}.", exit_code=1)
         columns[ours] = theirs
     if "rate" not in columns:
-        raise LabError(
-            f"Which column of {source} is the rate? --map rps=NAME; it has {', '.join(header)}.", exit_code=1
-        )
-    versions = [
-        name for name in ("mode", "version", "framework_version") if name in header and name not in columns.values()
-    ]
+        what = f"Which column of {source} is the rate? --map rps=NAME"
+        raise LabError(f"{what}; it has {', '.join(header)}.", exit_code=1)
+    versions = [name for name in ("mode", "version", "framework_version") if name in set(header) - {*columns.values()}]
+    expected = tuple(name for name in columns if name in NUMBERS)
     for row in _csv_rows(text):
         found: Row = {ours: row.get(theirs) for ours, theirs in columns.items()}
-        more = " ".join(row.get(name) or "" for name in versions)
-        yield {
-            **found,
-            "mode": row.get("mode"),
-            "subject": f"{found.get('subject') or ''} {more}".strip(),
-            "expected": tuple(name for name in columns if name in NUMBERS),
-        }
-
-
-def _has(*keys: str) -> Callable[[Any], bool]:
-    return lambda data: isinstance(data, dict) and all(key in data for key in keys)
-
-
-def _of_k6(data: Any) -> bool:
-    return isinstance(data, dict) and isinstance(data.get("metrics"), dict) and "http_reqs" in data["metrics"]
+        subject = " ".join([found.get("subject") or "", *(row.get(name) or "" for name in versions)]).strip()
+        yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
 
 
 FORMATS = (
+    Format("techempower", True, lambda data: isinstance(dict_of(data).get("rawData"), dict), _techempower),
+    Format("web-frameworks", True, lambda data: isinstance(dict_of(data).get("metrics"), list), _web_frameworks),
+    Format("k6", True, lambda data: "http_reqs" in dict_of(dict_of(data).get("metrics")), loads.k6),
+    Format("oha", True, lambda data: {"summary", "latencyPercentiles"} <= dict_of(data).keys(), loads.oha),
     Format(
-        "techempower", True, lambda data: isinstance(data, dict) and isinstance(data.get("rawData"), dict), _techempower
+        "httparena", True, lambda data: any({"rps", "framework"} <= row.keys() for row in _arena_rows(data)), _arena
     ),
-    Format(
-        "web-frameworks",
-        True,
-        lambda data: _has("metrics")(data) and isinstance(data["metrics"], list),
-        _web_frameworks,
-    ),
-    Format("k6", True, _of_k6, loads.k6),
-    Format("oha", True, _has("summary", "latencyPercentiles"), loads.oha),
-    Format("httparena", True, _is_arena, _arena),
     Format("wrk", False, lambda text: bool(loads.WRK.search(text[:100_000])), loads.wrk),
     Format("hey", False, loads.is_hey, loads.hey),
-    Format("published", False, _is_published, _published),
+    Format("published", False, lambda text: {"server", "metric", "value", "scenario"} <= {*_header(text)}, _published),
     Format("csv", False, _is_csv, _csv),
 )
 """In the order in which they are tried."""

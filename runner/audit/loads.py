@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, sum_of
+from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, dict_of, sum_of
 
 
 def _single(row: Row, source: str) -> Iterator[Row]:
@@ -16,26 +16,22 @@ def _single(row: Row, source: str) -> Iterator[Row]:
 
 def k6(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
     """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one at a time."""
-    metrics = {str(name): each.get("values", each) for name, each in data["metrics"].items() if isinstance(each, dict)}
+    metrics = {str(name): dict_of(each.get("values", each)) for name, each in data["metrics"].items() if dict_of(each)}
 
-    def of(metric: str, *names: str) -> Any:
-        values = metrics.get(metric)
-        return next((values[name] for name in names if isinstance(values, dict) and name in values), None)
+    def found(metric: str, *names: str) -> Any:
+        values = metrics.get(metric, {})
+        return next((values[name] for name in names if name in values), None)
 
     times = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
     times |= {f"p{q}_ms": f"p({q})" for q in (90, 95, 99)}
-    requests, rate = as_number(of("http_reqs", "count")), as_number(of("http_reqs", "rate"))
-    shared: Row = {"connections": of("vus_max", "value", "max"), "load_model": "closed"}
-    if "dropped_iterations" in metrics:
-        shared["load_model"] = "open"
-    answers = {name: of("http_req_duration", key) for name, key in times.items()}
-    failed = as_number(of("http_req_failed", "rate", "value"))
-    whole = {"requests": requests, "rate": rate, "errors": failed * requests}
-    for test, more in (
-        ("requests", {**answers, **whole, "connections": None}),
-        ("iterations", {"rate": of("iterations", "rate"), "mean_ms": of("iteration_duration", "avg")}),
-    ):
-        yield from _single({**shared, **more, "row": test}, source)
+    requests, failed = as_number(found("http_reqs", "count")), as_number(found("http_req_failed", "rate", "value"))
+    shared = {"load_model": "open" if "dropped_iterations" in metrics else "closed"}
+    answers = {name: found("http_req_duration", key) for name, key in times.items()}
+    counts = {"requests": requests, "rate": found("http_reqs", "rate"), "errors": failed * requests}
+    yield from _single({**shared, **answers, **counts, "row": "requests"}, source)
+    users, rate = found("vus_max", "value", "max"), found("iterations", "rate")
+    loops = {"connections": users, "rate": rate, "mean_ms": found("iteration_duration", "avg"), "row": "iterations"}
+    yield from _single({**shared, **loops}, source)
 
 
 WRK = re.compile(r"^Running (\S{1,20}) test @", re.M)
@@ -107,19 +103,15 @@ def hey(text: str, source: str, _options: Options) -> Iterator[Row]:
 
 def oha(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
     """Yield what oha writes as JSON."""
-    summary = data["summary"] if isinstance(data["summary"], dict) else {}
-    quantiles, codes = (
-        each if isinstance(each := data.get(name), dict) else {}
-        for name in ("latencyPercentiles", "statusCodeDistribution")
+    summary, quantiles, codes = (
+        dict_of(data.get(name)) for name in ("summary", "latencyPercentiles", "statusCodeDistribution")
     )
+    times = {"mean_ms": summary.get("average"), "min_ms": summary.get("fastest"), "max_ms": summary.get("slowest")}
+    times |= {f"p{q}_ms": quantiles.get(f"p{q}") for q in (50, 90, 95, 99)}
     yield from _single(
         {
             "rate": summary.get("requestsPerSec"), "duration_s": summary.get("total"), "load_model": "closed",
-            **{
-                name: 1e3 * as_number(summary.get(key))
-                for name, key in (("mean_ms", "average"), ("min_ms", "fastest"), ("max_ms", "slowest"))
-            },
-            **{f"p{q}_ms": 1e3 * as_number(quantiles.get(f"p{q}")) for q in (50, 90, 95, 99)},
+            **{name: 1e3 * as_number(seconds) for name, seconds in times.items()},
             "requests": sum_of(codes, codes), "errors": sum_of(codes, [code for code in codes if str(code) >= "400"]),
             "bytes_per_s": summary.get("sizePerSec"),
         },

@@ -33,12 +33,8 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
     The others are the options of `bench audit`; 0 where the files say it.
     """
     paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
-    rows = read_all(
-        [path if path.exists() else lab_root() / path for path in paths],
-        Options.of(columns, connections, depth),
-        format_name,
-    )
-    found = audit(rows)
+    given = [path if path.exists() else lab_root() / path for path in paths]
+    found = audit(read_all(given, Options.of(columns, connections, depth), format_name))
     charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
     return Page(
         about=captions.plural(len(paths), "file"),
@@ -89,28 +85,19 @@ def rows_of(tables: Tables) -> pd.DataFrame:
 def of_run(tables: Tables) -> Iterator[Block]:
     """Yield whether the trials of a run keep the laws by which tables of others are audited."""
     found = audit(rows_of(tables))
-    broken = [finding for finding in found.findings if finding.check in HARD and finding.severity != Severity.KNOWING]
+    broken = tuple(each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING)
     trials = captions.plural(len(found.rows), "sealed trial")
-    laws = captions.joined(HARD)
-    if not broken:
-        yield Paragraph(
-            f"The laws of {laws}, by which `bench audit` reads tables of others: {trials} keep all of them."
-        )
-        return
-    yield Paragraph(
-        f"The laws of {laws}, by which `bench audit` reads tables of others: {len(broken)} findings in {trials}."
-    )
-    shown = Audit(found.rows, tuple(broken), ())
-    yield TextTable(table(shown, most=20), about="Findings in this run")
+    result = f"{len(broken)} findings in {trials}" if broken else f"{trials} keep all of them"
+    yield Paragraph(f"The laws of {captions.joined(HARD)}, by which `bench audit` reads tables of others: {result}.")
+    if broken:
+        yield TextTable(table(Audit(found.rows, broken, ()), most=20), about="Findings in this run")
 
 
 def of_published() -> Iterator[Block]:
     """Yield what the same laws say of the published numbers."""
     found = audit(read_all([published_csv()]))
     yield Bullets(summary(found))
-    closed = found.rows[
-        (found.rows["load_model"] == "closed") & found.rows["rate"].gt(0) & found.rows["p50_ms"].notna()
-    ]
+    closed = found.rows.query("load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python")
     yield Bullets(
         tuple(
             f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s "

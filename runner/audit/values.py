@@ -33,18 +33,12 @@ class Options:
 
 
 UNITS_MS = {
-    "ns": 1e-6,
-    "us": 1e-3,
-    "µs": 1e-3,
-    "μs": 1e-3,
-    "ms": 1.0,
-    "s": 1e3,
-    "sec": 1e3,
-    "secs": 1e3,
-    "m": 6e4,
-    "h": 3.6e6,
+    **{"ns": 1e-6, "ms": 1.0, "m": 6e4, "h": 3.6e6},
+    **dict.fromkeys(("us", "µs", "μs"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs"), 1e3),
 }
-UNITS_BYTES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+PREFIXES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+UNITS_BYTES = {f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"}
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 
 
@@ -64,10 +58,7 @@ def measure(value: Any, units: Mapping[str, float], plain: float) -> float:
     if not isinstance(value, str):
         return as_number(value) * plain
     found = MEASURE.fullmatch(value[:64])
-    if not found:
-        return math.nan
-    factor = units.get(found[2], math.nan) if found[2] else plain
-    return as_number(found[1]) * factor
+    return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else plain) if found else math.nan
 
 
 def as_ms(value: Any, plain: float = 1.0) -> float:
@@ -77,9 +68,7 @@ def as_ms(value: Any, plain: float = 1.0) -> float:
 
 def as_bytes(value: Any) -> float:
     """Return bytes of `3.99GB/s`, `260MiB`."""
-    return measure(
-        value, {f"{prefix}{letter}": factor for prefix, factor in UNITS_BYTES.items() for letter in "bB"}, 1.0
-    )
+    return measure(value, UNITS_BYTES, 1.0)
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
@@ -91,6 +80,11 @@ def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
 def list_of(value: Any) -> list[Any]:
     """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def dicts_of(value: Any) -> Iterator[dict[str, Any]]:
