@@ -65,27 +65,21 @@ class Machine:
     def socket(self) -> str:
         return f"unix://{self.folder}/docker.sock"
 
+    def enter(self) -> list[str]:
+        """Return what begins a command that runs in its network."""
+        return ["nsenter", f"--net=/var/run/netns/{self.space}"]
+
     def start(self, certificates: Path) -> None:
         """Start the engine; it answers when this returns."""
-        tls = [f"--{name}={certificates / file}" for name, file in
-               (("tlscacert", "ca.pem"), ("tlscert", "server.pem"), ("tlskey", "server-key.pem"))]  # fmt: skip
+        command = [*self.enter(), "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
+        command += [f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid", "--host", self.socket]
+        command += ["--host", f"tcp://{self.address}:2376", "--tlsverify", f"--tlscacert={certificates / 'ca.pem'}"]
+        command += [f"--tlscert={certificates / 'server.pem'}", f"--tlskey={certificates / 'server-key.pem'}"]
         with (self.folder / "dockerd.log").open("ab") as log:
-            self.engine = subprocess.Popen(
-                [
-                    *("nsenter", f"--net=/var/run/netns/{self.space}", "dockerd", "--bridge=none", "--iptables=false"),
-                    *(f"--data-root={self.folder}/data", f"--exec-root={self.folder}/exec"),
-                    *(f"--pidfile={self.folder}/docker.pid", "--host", self.socket),
-                    *("--host", f"tcp://{self.address}:2376", "--tlsverify", *tls),
-                ],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         for _ in range(300):
-            with contextlib.suppress(DockerException, RequestException):
-                client = docker.DockerClient(base_url=self.socket, timeout=5)
+            with contextlib.suppress(DockerException, RequestException), self.client() as client:
                 client.ping()
-                client.close()
                 return
             time.sleep(0.1)
         raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
@@ -103,11 +97,10 @@ class Machine:
             "PermitRootLogin=yes",
         ]
         options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}", f"ListenAddress={self.address}"]
-        command = ["/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222", "-h", f"{folder}/host_key"]
-        for option in options:
-            command += ["-o", option]
+        command = [*self.enter(), "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
+        command += ["-h", f"{folder}/host_key", *(part for option in options for part in ("-o", option))]
         with (self.folder / "sshd.log").open("ab") as log:
-            return subprocess.Popen(["nsenter", f"--net=/var/run/netns/{self.space}", *command], stdout=log, stderr=log)
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def pull(self, state: str) -> None:
         """Pull its cable (`down`) or plug it in again (`up`)."""
@@ -123,8 +116,8 @@ class Machine:
             assert relay.stdout is not None
             assert relay.stdout.readline() == "ready\n"
             run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
-            told = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
-            run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(told)[0]["address"])
+            shown = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
+            run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(shown)[0]["address"])
             self._connect("eth0", "far0")
             yield
         finally:
@@ -176,26 +169,19 @@ class Machine:
             namespace = self.folder / "exec" / "netns" / "default"  # an engine leaves it mounted
             subprocess.run(["umount", "--lazy", str(namespace)], capture_output=True, check=False)
 
-    def client(self) -> docker.DockerClient:
-        return docker.DockerClient(base_url=self.socket, timeout=30)
+    def client(self) -> "contextlib.closing[docker.DockerClient]":
+        return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
 
     def containers(self) -> list[str]:
         """Return the names of all containers that are there, running or not."""
-        client = self.client()
-        try:
+        with self.client() as client:
             return [each.name for each in client.containers.list(all=True)]
-        finally:
-            client.close()
 
     def listening(self) -> set[str]:
         """Return the local addresses at which something listens in its network, engine and sshd left out."""
-        found = subprocess.run(
-            ["nsenter", f"--net=/var/run/netns/{self.space}", "ss", "-Hltn"], capture_output=True, text=True, check=True
-        )
-        return {line.split()[3] for line in found.stdout.splitlines()} - {
-            f"{self.address}:2376",
-            f"{self.address}:2222",
-        }
+        found = subprocess.check_output([*self.enter(), "ss", "-Hltn"], text=True)
+        ours = {f"{self.address}:{port}" for port in (2376, 2222)}
+        return {line.split()[3] for line in found.splitlines()} - ours
 
 
 def make_certificates(folder: Path, addresses: list[str]) -> None:

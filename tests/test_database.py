@@ -16,7 +16,7 @@ from fake_lab import BENCH, records, run, wait_for
 from measured import measured
 
 from runner.digest.reconcile import Sent, database_checks
-from runner.measure.database import scram_verifier, serving, try_database
+from runner.measure.database import scram_verifier, serving
 from runner.measure.leftovers import ledger
 from runner.measure.machine import place
 from runner.measure.process_engine import ProcessEngine
@@ -158,27 +158,19 @@ def test_a_verifier_is_what_postgres_itself_makes(served):
 
 
 @needs_postgres
-def test_it_can_be_paused_and_restarted_with_its_rows(engine, tmp_path):
-    with serving(engine, place(1).generator, tmp_path / "database.log") as database:
-        insert(database, "kept")
-        database.pause()
-        with socket.create_connection(("127.0.0.1", database.running.port), timeout=0.3) as channel:
-            channel.sendall(b"\0\0\0\x08\x04\xd2\x16\x2f")  # SSLRequest: a living server answers one byte
-            with pytest.raises(TimeoutError):
-                channel.recv(1)
-            database.resume()
-            channel.settimeout(5)
-            assert channel.recv(1) == b"N"
-        database.restart()
-        assert database.count("kept") == 1
-
-
-@needs_postgres
-def test_the_manifest_gets_the_settings_of_the_configuration(engine):
-    facts = try_database(engine, place(1).generator)
-    assert facts.version.split(".")[0].isdigit()
-    assert facts.settings["fsync"] == "on"
-    assert facts.settings["synchronous_commit"] == "off"
+def test_it_can_be_paused_and_restarted_with_its_rows(served):
+    database, _ = served
+    insert(database, "kept")
+    database.pause()
+    with socket.create_connection(("127.0.0.1", database.running.port), timeout=0.3) as channel:
+        channel.sendall(b"\0\0\0\x08\x04\xd2\x16\x2f")  # SSLRequest: a living server answers one byte
+        with pytest.raises(TimeoutError):
+            channel.recv(1)
+        database.resume()
+        channel.settimeout(5)
+        assert channel.recv(1) == b"N"
+    database.restart()
+    assert database.count("kept") == 1
 
 
 @pytest.mark.parametrize("missing", ["postgres", "initdb"])
@@ -210,8 +202,9 @@ def test_rows_are_the_inserts_that_were_answered(tmp_path, campaign):
     assert set(resources["subject"]) == {"server", "generator", "database", "host", "sampler"}
     polled = resources.dropna(subset=["pool_size"])
     assert (set(polled["subject"]), set(polled["pool_size"])) == ({"server"}, {1})
-    manifest = json.loads((folder / "run.json").read_text())
-    assert manifest["database"]["settings"]["synchronous_commit"] == "off"
+    facts = json.loads((folder / "run.json").read_text())["database"]
+    assert facts["version"].split(".")[0].isdigit()
+    assert (facts["settings"]["fsync"], facts["settings"]["synchronous_commit"]) == ("on", "off")
     assert not any(b"postgres://" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 

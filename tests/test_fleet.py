@@ -375,7 +375,7 @@ def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
 )
 def test_a_host_that_freezes_fails_the_trial(root, fleet, nothing_left):
     hosts = fleet.file(root)
-    with under_way(root, hosts) as runner, contextlib.closing(fleet.machines["gen2"].client()) as client:
+    with under_way(root, hosts) as runner, fleet.machines["gen2"].client() as client:
         for each in client.containers.list():
             each.pause()
         said, _ = runner.communicate(timeout=120)

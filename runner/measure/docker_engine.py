@@ -41,9 +41,13 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     The stage `prebuilt` holds the very binary that the process engine runs. Where the host has no binary, because its
     toolchain is missing, the last stage builds from source in the toolchain's official image.
     """
-    binary = server.artifact is None or (server.folder / server.artifact).is_file()
-    # The classic builder runs the stage `prebuilt` in any case: an empty file stands in for a missing binary.
-    with contextlib.nullcontext() if binary else _placeholder(server.folder / (server.artifact or "server")):
+    with contextlib.ExitStack() as stack:
+        path = server.folder / (server.artifact or "")
+        binary = server.artifact is None or path.is_file()
+        if not binary:  # the classic builder runs the stage `prebuilt` in any case: an empty file stands in for it
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            stack.callback(path.unlink)
         return build_image(
             client,
             server.name,
@@ -100,16 +104,6 @@ def _shared_context(server: Server) -> IO[bytes]:
     servers = server.folder.resolve().parent
     others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent.name != server.implementation]
     return _context(servers, others)
-
-
-@contextlib.contextmanager
-def _placeholder(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    try:
-        yield
-    finally:
-        path.unlink()
 
 
 def _last_line(error: Exception | str) -> str:

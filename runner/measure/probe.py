@@ -20,7 +20,6 @@ import socket
 import sys
 import time
 from array import array
-from collections.abc import Iterable
 from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
@@ -57,10 +56,8 @@ class Connection:
 
     def send(self, row: int, request: bytes) -> None:
         """Send a request, or keep it until the connection is there; a few hundred bytes fit into its buffer."""
-        self.row, self._reader = row, ResponseReader()
-        if self.is_connecting:
-            self._waiting = request
-        else:
+        self.row, self._reader, self._waiting = row, ResponseReader(), request
+        if not self.is_connecting:
             self.channel.sendall(request)
 
     def connected(self) -> None:
@@ -101,52 +98,51 @@ class Schedule:
         self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
         """Both by file descriptor."""
-        self._begin_ns = time.monotonic_ns()
+        self._begin_ns = self._due_ns = time.monotonic_ns()
         self._random = random.Random(1)  # noqa: S311 - reproducible on purpose
-        self.due_ns = self._begin_ns
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether an answer has not come."""
-        return bool(self._busy)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing can be sent before an answer comes."""
-        return len(self._busy) >= PROBE_CONNECTIONS
-
-    @property
-    def open(self) -> tuple[int, ...]:
-        """File descriptors of all connections that are there: an idle one is ready once the server has closed it."""
-        return *(each for each, connection in self._busy.items() if not connection.is_connecting), *self._idle
-
-    @property
-    def connecting(self) -> tuple[int, ...]:
-        """File descriptors of the connections that are being made."""
-        return tuple(each for each, connection in self._busy.items() if connection.is_connecting)
-
-    def connect(self, ready: Iterable[int]) -> None:
-        """Go on with connections that have been made, or could not be."""
-        for descriptor in ready:
-            connection = self._busy[descriptor]
-            try:
-                connection.connected()
-            except OSError:
-                self._fail(connection.row)
-
-    def close(self) -> None:
-        """Close every connection."""
-        for connection in (*self._idle.values(), *self._busy.values()):
+    def run(self) -> str:
+        """Send and receive until a command comes on standard input; return it once all are answered, or given up."""
+        command = ""
+        while not command or self._busy:
+            now = time.monotonic_ns()
+            is_full = len(self._busy) >= PROBE_CONNECTIONS  # nothing can be sent before an answer comes
+            wait_s = 0.5 if command or is_full else min(0.5, max(0.0, (self._due_ns - now) / 1e9))
+            # An idle connection is ready once the server has closed it.
+            watched = [*(each for each, one in self._busy.items() if not one.is_connecting), *self._idle]
+            making = [each for each, one in self._busy.items() if one.is_connecting]
+            ready, made, _ = select.select(watched if command else [0, *watched], making, [], wait_s)
+            if 0 in ready:
+                ready.remove(0)
+                command = sys.stdin.readline() or END
+            for descriptor in made:
+                self._connect(self._busy[descriptor])
+            for descriptor in ready:
+                self._receive(descriptor)
+            if not command:
+                self._send_due()
+            for connection in list(self._busy.values()):
+                if self.rows["scheduled_ns"][connection.row] < now - GIVE_UP_NS:
+                    self._fail(connection.row)  # its row keeps status 0
+        for connection in self._idle.values():
             connection.channel.close()
+        return command
 
-    def send_due(self) -> None:
+    def _connect(self, connection: Connection) -> None:
+        """Go on with a connection that has been made, or could not be."""
+        try:
+            connection.connected()
+        except OSError:
+            self._fail(connection.row)
+
+    def _send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
-        while self.due_ns <= time.monotonic_ns() and not self.is_full:
+        while self._due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
             row = len(self.rows["status"])
             connection, sent = self._idle.popitem()[1] if self._idle else None, time.monotonic_ns()
-            for name, value in zip(PROBE_COLUMNS, (self.due_ns, sent, sent, 0, int(connection is None)), strict=True):
+            for name, value in zip(PROBE_COLUMNS, (self._due_ns, sent, sent, 0, int(connection is None)), strict=True):
                 self.rows[name].append(value)
-            self.due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
+            self._due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
             try:
                 connection = connection or Connection(self._address)
                 self._busy[connection.channel.fileno()] = connection
@@ -155,32 +151,25 @@ class Schedule:
                 self._fail(row)
                 return  # answers and commands come first
 
-    def receive(self, ready: Iterable[int]) -> None:
-        """Take answers from connections that are ready; close idle ones that their server has closed."""
-        for descriptor in ready:
-            if idle := self._idle.pop(descriptor, None):
-                idle.channel.close()
-                continue
-            connection = self._busy[descriptor]
-            try:
-                answer = connection.read()
-            except (OSError, ValueError):
-                self._fail(connection.row)
-                continue
-            if answer is None:
-                continue
-            self.rows["received_ns"][connection.row] = time.monotonic_ns()
-            self.rows["status"][connection.row] = answer.status
-            if answer.kept:
-                self._idle[descriptor] = self._busy.pop(descriptor)
-            else:
-                self._drop(connection.row)
-
-    def give_up(self, before_ns: int) -> None:
-        """Drop the connections whose request was due before a time: their rows keep status 0."""
-        for connection in list(self._busy.values()):
-            if self.rows["scheduled_ns"][connection.row] < before_ns:
-                self._fail(connection.row)
+    def _receive(self, descriptor: int) -> None:
+        """Take an answer from a connection that is ready; close an idle one that its server has closed."""
+        if idle := self._idle.pop(descriptor, None):
+            idle.channel.close()
+            return
+        connection = self._busy[descriptor]
+        try:
+            answer = connection.read()
+        except (OSError, ValueError):
+            self._fail(connection.row)
+            return
+        if answer is None:
+            return
+        self.rows["received_ns"][connection.row] = time.monotonic_ns()
+        self.rows["status"][connection.row] = answer.status
+        if answer.kept:
+            self._idle[descriptor] = self._busy.pop(descriptor)
+        else:
+            self._drop(connection.row)
 
     def _fail(self, row: int) -> None:
         """Note when a request was given up, and drop its connection."""
@@ -203,36 +192,16 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
     return "\r\n".join([*lines, "", ""]).encode() + payload
 
 
-def _probe(schedule: Schedule) -> str:
-    """Send and receive until a command comes on standard input; return it once every answer is there, or given up."""
-    command = ""
-    while not command or schedule.is_waiting:
-        now = time.monotonic_ns()
-        wait_s = 0.5 if command or schedule.is_full else max(0.0, (schedule.due_ns - now) / 1e9)
-        watched = schedule.open if command else (0, *schedule.open)
-        ready, made, _ = select.select(watched, schedule.connecting, [], min(wait_s, 0.5))
-        if 0 in ready:
-            ready.remove(0)
-            command = sys.stdin.readline() or END
-        schedule.connect(made)
-        schedule.receive(ready)
-        if not command:
-            schedule.send_due()
-        schedule.give_up(now - GIVE_UP_NS)
-    return command
-
-
 def _series(given: dict[str, Any], period_ns: int) -> bool:
     """Probe as asked until a command comes, and answer it; return whether there may be a next series."""
     begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
     request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
     schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
-    ended = _probe(schedule) == END
-    schedule.close()
-    if not ended:
-        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
-        _say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
-    return not ended
+    if schedule.run() == END:
+        return False
+    cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
+    _say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
+    return True
 
 
 def _say(line: str) -> None:
