@@ -129,7 +129,7 @@ TRACKED = "proc/sys/net/netfilter/nf_conntrack_max"
     [
         (f"{CPU}/cpu2/cpufreq/scaling_governor", "schedutil", "performance, schedutil", "frequency-set -g performance"),
         (f"{CPU}/intel_pstate/no_turbo", "0", "Turbo is on", f"/{CPU}/intel_pstate/no_turbo"),
-        ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "CPUs of its own"),
+        ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "dedicated CPUs"),
         ("proc/loadavg", "2.10 0 0 1/100 1", "load average 2.1 on 4 CPUs", "`top`"),
         ("proc/sys/net/core/somaxconn", "128", "somaxconn is 128", "sysctl -w net.core.somaxconn=4096"),
         (PORTS, "50000 60999", "11000 ports", "ip_local_port_range="),

@@ -274,7 +274,7 @@ def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
     assert asked("now")["done"] > 0
     assert asked("hello")["done"]["cpus"]
     assert all("error" in asked(what) for what in ("nothing", "_generate", "kills"))
-    assert asked("tell", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
+    assert asked("command", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
 
 
 def test_a_transfer_is_taken_from_its_peer_only(station):

@@ -115,7 +115,7 @@ class Listener:
 
 def find(api: UserApi) -> Listener:
     """Return the process that leads those that listen at the address of `api`."""
-    leading = leaders(api.address, _port(api))
+    leading = leaders(api.address, api.port or 80)
     if not leading:
         return Listener(UNKNOWN_PID, "no process of this machine that this user may look at listens there")
     if len(leading) > 1:
@@ -124,11 +124,6 @@ def find(api: UserApi) -> Listener:
     if name in FORWARDERS:
         return Listener(UNKNOWN_PID, f"{name} listens there for another program: let the server itself listen there")
     return Listener(leading[0], "")
-
-
-def _port(api: UserApi) -> int:
-    assert api.port is not None  # it goes with a URL
-    return api.port
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
@@ -189,7 +184,7 @@ def target(api: UserApi, found: Listener) -> Running:
 
     running = Running(
         pid,
-        _port(api),
+        api.port or 80,
         exit_code,
         stop=lambda: None,
         address=api.address,

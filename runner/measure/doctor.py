@@ -105,7 +105,7 @@ def _postgres() -> Diagnosis:
     if tool is None:
         text = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
         return Diagnosis("postgres", "warning", text)
-    return Diagnosis("postgres", "ok", f"{tool.version} (for the process engine; containers have their own)")
+    return Diagnosis("postgres", "ok", f"{tool.version} (for the process engine; containers have another)")
 
 
 def _server(name: str) -> Diagnosis:

@@ -165,7 +165,7 @@ class Fleet:
         if needed > len(cpus):
             raise LabError(
                 f"The campaign needs {needed} CPUs on the server's host, which has {len(cpus)}: give the server fewer, "
-                "or the database and the generators a host of their own."
+                "or the database and the generators another host."
             )
         generator, database = self.places[hosts.generators[0]], self.places[hosts.database]
         free = cpus[server_cpus : self._taken] if together else database.cpus
@@ -263,7 +263,7 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
         return contextlib.closing(connect(*_reached(host)))
     except ModuleNotFoundError:
         raise LabError("ssh:// needs paramiko: pip install '.[fleet]'.") from None
-    except Exception as error:  # noqa: BLE001 - paramiko, ssl, requests and docker-py each raise errors of their own
+    except Exception as error:  # noqa: BLE001 - paramiko, ssl, requests and docker-py each raise other errors
         raise LabError(f"The engine of the {role} cannot be reached: {_reason(error)}.", exit_code=1) from None
 
 
@@ -377,8 +377,8 @@ def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
         one_machine = place is not server and place.said["boot"] == server.said["boot"]
         if one_machine and set(place.cpus) & set(server.cpus):
             raise LabError(
-                f"The hosts of the server and of the {place.role} are one machine, and share a CPU: give each `cpus` "
-                "of its own in the hosts file."
+                f"The hosts of the server and of the {place.role} are one machine, and share a CPU: give each "
+                "other `cpus` in the hosts file."
             )
 
 

@@ -54,7 +54,7 @@ class Inspection:
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
     """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0.
 
-    A server that inserts gets a database of its own.
+    A server that inserts gets a fresh database.
     """
     with temporary() as folder, contextlib.ExitStack() as stack:
         try:

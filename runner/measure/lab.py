@@ -113,7 +113,7 @@ def _alone() -> Iterator[tuple[str, ...]]:
 def _signals() -> Iterator[None]:
     """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt; later ones must not interrupt the clean-up."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; a caller in another one has its own ways of ending
+        yield  # only the main thread may set handlers; a caller in another one has other ways of ending
         return
     came: list[int] = []
 

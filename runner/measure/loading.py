@@ -165,7 +165,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
 
 
 AHEAD_S = 0.5
-"""How long before several generators begin they are told when: longer than it takes to start them."""
+"""How long before their beginning several generators are started: longer than that takes."""
 
 
 def generate(

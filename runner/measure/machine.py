@@ -255,8 +255,8 @@ def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
             "steal",
             max(stolen) <= STEAL_PCT,
             f"the hypervisor took {took}",
-            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with CPUs of "
-            "its own, or one that is less busy.",
+            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with "
+            "dedicated CPUs, or one that is less busy.",
         ),
         judged(
             "load",

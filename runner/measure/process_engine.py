@@ -229,7 +229,7 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return a living database's processes; each leads a session of its own, and does not notice much while stopped."""
+    """Return a living database's processes; each leads a session, and does not notice much while stopped."""
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
             leader = psutil.Process(process.pid)

@@ -85,8 +85,8 @@ class Memory:
         resident = shared = most_shared = threads = 0
         files: dict[int, _ProcessFiles] = {}
         for count, pid in enumerate(self._pids, 1):
-            own, common, tasks = self._read(pid, files)
-            resident, shared, threads = resident + own, shared + common, threads + tasks
+            size, common, tasks = self._read(pid, files)
+            resident, shared, threads = resident + size, shared + common, threads + tasks
             most_shared = max(most_shared, common)
             if count % AT_ONCE == 0:
                 yield True

@@ -36,7 +36,7 @@ from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, 
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""What the rows of the measured load carry as firmware, with the slice's number; the cluster is the trial's own."""
+"""What the rows of the measured load carry as firmware, with the slice's number; each trial has a fresh cluster."""
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
 """Go would size itself by a CPU quota too, and anew when it changes. Other runtimes look once, before there is one."""
@@ -147,7 +147,11 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         database = None
         if workload.database:
             database = stack.enter_context(serving(bench.engine, bench.placement.database, folder / "database.log"))
-        handed = _handed(bench, server, member.cell, nonce, database)
+        sized = BY_AFFINITY if member.cell.share < 1 else {}
+        handed = Handed({**sized, **bench.environment.get(server.name, {}), "LAB_NONCE": nonce})
+        if database is not None:
+            pool = {} if member.cell.pool_size is None else {"DB_POOL_SIZE": str(member.cell.pool_size)}
+            handed |= database.handed_to(server) | Handed(pool)
         log = folder / "server.log"
         running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
@@ -173,7 +177,14 @@ def _load_in_turn(
     done: list[tuple[str, Loaded]] = []
     with watching(bench) as watchers:
         for live in lives.values():
-            _watch(bench, watchers, live)
+            if live.running.pid != UNKNOWN_PID:
+                cpus = (
+                    bench.placement.server if live.running.cpus is None else None
+                )  # a user's server stays where it is
+                watchers.add(bench.sites.server, live.subject, live.running, cpus)
+            if live.database is not None:
+                subject, cpus = f"database {live.member.trial_id}", bench.placement.database
+                watchers.add(bench.sites.database, subject, live.database.running, cpus)
         for position, (trial_id, place) in enumerate(order, start=1):
             if trial_id not in lives or not lives[trial_id].can_go_on:
                 continue
@@ -203,17 +214,6 @@ def _write_sampled(sites: Sites, sampled: Mapping[Site, Mapping[str, Sequence[An
         if site in sampled and site is not sites.server:
             path = live.member.folder / f"resources.g{number}.parquet"
             write_rows([(sampled[site], common, site.clock)], path)
-
-
-def _watch(bench: Bench, watchers: Watchers, live: _Live) -> None:
-    """Sample a server, and the database behind it, from now on."""
-    running = live.running
-    if running.pid != UNKNOWN_PID:
-        cpus = bench.placement.server if running.cpus is None else None  # a user's server stays where it is
-        watchers.add(bench.sites.server, live.subject, running, cpus)
-    if live.database is not None:
-        subject = f"database {live.member.trial_id}"
-        watchers.add(bench.sites.database, subject, live.database.running, bench.placement.database)
 
 
 def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
@@ -344,15 +344,6 @@ def _whole_use(slices: Sequence[Slice]) -> DatabaseUse | None:
     rows = sum(use.after.rows - use.before.rows for use in uses)
     before, after = uses[0].before, uses[-1].after
     return DatabaseUse(TAG, uses[0].version, before, replace(after, rows=before.rows + rows))
-
-
-def _handed(bench: Bench, server: Server, cell: Cell, nonce: str, database: Database | None) -> Handed:
-    sized = BY_AFFINITY if cell.share < 1 else {}
-    handed = Handed({**sized, **bench.environment.get(server.name, {}), "LAB_NONCE": nonce})
-    if database is None:
-        return handed
-    pool = {} if cell.pool_size is None else {"DB_POOL_SIZE": str(cell.pool_size)}
-    return handed | database.handed_to(server) | Handed(pool)
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:

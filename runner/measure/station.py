@@ -87,7 +87,7 @@ class Station(Site):
         stack = contextlib.ExitStack()
         self._instruments[name] = stack, stack.enter_context(self.instrument(name, hz, cpus))
 
-    def tell(self, name: str, command: Mapping[str, Any]) -> str:
+    def command(self, name: str, command: Mapping[str, Any]) -> str:
         """Hand a command to an instrument, and return its answer."""
         if name not in self._instruments:
             raise LabError(f"The {name} does not run.", exit_code=1)

@@ -1,4 +1,4 @@
-"""A station on another host, as the runner speaks with it: over Docker's own channel, with no port of its own."""
+"""A station on another host, as the runner speaks with it: over Docker's channel, without another port."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class StationClient(Site):
         """Run an instrument there."""
         self.ask("start", name=name, hz=hz, cpus=list(cpus))
         try:
-            yield lambda command: str(self.ask("tell", 2 * SILENT_S, name=name, command=dict(command)))
+            yield lambda command: str(self.ask("command", 2 * SILENT_S, name=name, command=dict(command)))
         finally:
             with contextlib.suppress(LabError):
                 self.ask("end", name=name)

@@ -103,20 +103,6 @@ class ProcessSubject:
             yield pid
 
 
-class OwnSubject:
-    """This very process: its CPU time in nanoseconds without any scan."""
-
-    name = "process-clock"
-
-    def __init__(self, memory_ns: int = 0) -> None:
-        self._memory = Memory(lambda: (os.getpid(),), memory_ns)
-
-    def read(self) -> Reading:
-        """Return this process's counters."""
-        wall, mono, cpu = time.time_ns(), time.monotonic_ns(), time.process_time_ns()
-        return Reading(mono, wall, cpu, *self._memory.at(mono))
-
-
 class HostSubject:
     """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the hypervisor.
 
@@ -173,8 +159,6 @@ def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
     It is the tree as well where the group is known to hold others (not `alone`). A look at memory and threads holds for
     `memory_ns`. OSError where the process or its group has just ended.
     """
-    if pid == os.getpid():
-        return OwnSubject(memory_ns)
     group = cgroups.of_process(pid)
     if group is None or not alone or os.getpid() in cgroups.members(group.folder):
         return ProcessSubject(pid, memory_ns)

@@ -39,7 +39,8 @@ class Tool:
     @property
     def unfit(self) -> str | None:
         """Why the lab cannot use it, None where it can: k6 must be 1.8 to 2.x."""
-        if self.name != "k6" or _K6_FROM <= _numbers(self.version) < _K6_BEFORE:
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none where it is unknown
+        if self.name != "k6" or _K6_FROM <= numbers < _K6_BEFORE:
             return None
         return f"{self.version} found, but the lab needs 1.8 to 2.x"
 
@@ -59,7 +60,7 @@ def find_program(name: str) -> Path | None:
 
 
 def _postgresql_folders() -> list[str]:
-    """Debian keeps each major version's programs in a folder of its own, which is not on PATH."""
+    """Debian keeps each major version's programs in a folder, which is not on PATH."""
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     return [str(path) for path in sorted(versions, key=lambda path: int(path.parent.name), reverse=True)]
 
@@ -84,11 +85,6 @@ def need_tool(name: str) -> Tool:
     if tool.unfit is not None:
         raise LabError(f"{tool.path}: {name} {tool.unfit}: {remedy(name)}.")
     return tool
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return a version's numbers, none where it is unknown."""
-    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 BUILD_WITHIN_S = 1200
