@@ -1,16 +1,60 @@
-"""What a drawn figure holds: its lines, its words, and whether every text can be read."""
+"""What a drawn figure holds: its lines, its words, and whether every text can be read; and runs to draw."""
 
+from collections.abc import Callable
+from functools import cache
 from itertools import combinations
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
+import synthetic_database
+import synthetic_rates
+import synthetic_run
+from built import kept
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from runner.present.case import Case
+from runner.present.case import Case, choose
 from runner.present.chart import describe, draw, made
-from runner.present.frames import Tables
+from runner.present.frames import Tables, read_tables
 from runner.present.spikes.view import View
+from runner.store import RunFolder
+
+RUNS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
+    "three": (synthetic_run.build, {}),
+    "nine": (synthetic_run.build, {"servers": synthetic_run.NINE}),
+    "one load": (synthetic_run.build, {"k6": ("experiments",), "failed": False}),
+    "database": (synthetic_database.build, {}),
+    "six of a database": (synthetic_database.build, {"trials": 6}),
+    "three of a database": (synthetic_database.build, {"servers": synthetic_database.THREE, "failed": False}),
+    "rates": (synthetic_rates.build, {"closed": False}),
+    "nine rates": (synthetic_rates.build, {"servers": synthetic_run.NINE, "blocks": 3, "closed": False}),
+    "probed": (synthetic_rates.build, {"blocks": 2, "sweep": False, "search": False}),
+}
+"""Name -> builder and shape of a run that tests share; nobody changes its files."""
+
+
+@cache
+def folder_of(run: str) -> RunFolder:
+    """The folder of a run that tests share."""
+    build, shape = RUNS[run]
+    return RunFolder(build(Path(mkdtemp(dir=kept().name)), **shape))
+
+
+@cache
+def tables_of(run: str) -> Tables:
+    """The tables of a run that tests share: nobody changes them."""
+    return read_tables(folder_of(run))
+
+
+@cache
+def probed_case() -> Case:
+    """The trial of `probed` in which generator and probe differ most."""
+    found = choose(tables_of("probed"))
+    assert found is not None
+    return found
 
 
 def picture(name: str, subject: Tables | Case | View) -> Figure:
@@ -26,6 +70,18 @@ def text_of(name: str, subject: Tables | Case | View) -> str:
 def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
     found = [line for line in figure.axes[panel].lines if line.get_label() == label]
     return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found]
+
+
+def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, float, str, bool]]:
+    """The points with ranges of a label: x -> value, the range's length, marker, and whether it is filled."""
+    found = {}
+    for each in figure.axes[panel].containers:
+        if each.get_label() == label:
+            point, (ends,) = each.lines[0], each.lines[2]
+            x, y = (float(side[0]) for side in (point.get_xdata(), point.get_ydata()))
+            low, high = ends.get_segments()[0][:, 1]
+            found[x] = (y, abs(high - low), str(point.get_marker()), point.get_markerfacecolor() != "white")
+    return found
 
 
 def words(figure: Figure) -> str:
@@ -51,24 +107,21 @@ def drawn(figure: Figure) -> Drawn:
     return [(text, tuple(float(side) for side in box.extents)) for text, box in boxes]
 
 
-def texts(figure: Figure, shown: Drawn | None = None) -> list[tuple[str, float, tuple[float, float, float, float]]]:
-    """Every text that is drawn: its words, size and box in pixels."""
-    found = drawn(figure) if shown is None else shown
-    return [(text.get_text(), float(text.get_fontsize()), box) for text, box in found]
-
-
-def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Whether two boxes share more than a rim of 1.5 pixels."""
-    return min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
+def whole(figure: Figure, shown: Drawn | None = None) -> None:
+    """Assert that every text (those that were drawn, where they are given) is inside the figure."""
+    width, height = figure.get_size_inches() * figure.dpi
+    assert width == 700
+    for text, (left, bottom, right, top) in drawn(figure) if shown is None else shown:
+        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text.get_text()!r} is cut"
 
 
 def readable(figure: Figure, shown: Drawn | None = None) -> None:
     """Assert that every text (those that were drawn, where they are given) is inside the figure, large, and apart."""
-    width, height = figure.get_size_inches() * figure.dpi
-    assert width == 700
-    found = texts(figure, shown)
-    for text, size, (left, bottom, right, top) in found:
-        assert size * 390 / 72 / 7 >= 9, f"{text!r} is too small on a phone 390 pixels wide"
-        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text!r} is cut"
-    for (first, _, a), (second, _, b) in combinations(found, 2):
-        assert not overlap(a, b), f"{first!r} covers {second!r}"
+    found = drawn(figure) if shown is None else shown
+    whole(figure, found)
+    for text, _ in found:
+        assert text.get_fontsize() * 390 / 72 / 7 >= 9, f"{text.get_text()!r} is too small on a phone 390 pixels wide"
+    for (first, a), (second, b) in combinations(found, 2):
+        # Two boxes may share a rim of 1.5 pixels.
+        shared = min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
+        assert not shared, f"{first.get_text()!r} covers {second.get_text()!r}"

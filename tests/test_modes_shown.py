@@ -10,7 +10,7 @@ from runner.columns import columns
 from runner.digest.tables import trial_row
 from runner.present.answers.summary import summarize
 from runner.present.chart import charts, describe, draw, made
-from runner.present.figures import rates
+from runner.present.figures import sweeps
 from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
@@ -37,16 +37,12 @@ def test_every_figure_takes_it(mixed, name):
     assert describe(chart)
 
 
-def test_the_load_is_named_by_it(mixed):
+def test_loads_and_sweeps_are_named_by_it(mixed):
     loads = mixed.trials.loc[mixed.trials["mode"] == "mixed", "load"]
-    assert loads.str.contains(", mixed").all()
-    assert loads.size
+    assert loads.size and loads.str.contains(", mixed").all()
     assert mixed.trials["load_order"].notna().all()
     assert not summarize(mixed).empty
-
-
-def test_a_sweep_is_named_by_it(mixed):
-    swept = rates.swept(mixed)
+    swept = sweeps.swept(mixed)
     assert all(name.endswith(", mixed") for name in swept.loc[swept["mode"] == "mixed", "sweep"])
 
 
@@ -54,8 +50,7 @@ def test_a_trial_s_row_has_the_mode_that_happened():
     cell = {"mode": "keepalive", "server": "a"}
     record = {"trial_id": "t", "order": 1, "cell": cell, "metrics": {"opened_pct": 12.0}}
     assert trial_row({**record, "mode": "mixed"})["mode"] == "mixed"
-    assert trial_row({**record, "mode": None})["mode"] == "keepalive"
-    assert trial_row(record)["mode"] == "keepalive"
+    assert trial_row({**record, "mode": None})["mode"] == trial_row(record)["mode"] == "keepalive"
     assert trial_row(record)["opened_pct"] == 12
 
 

@@ -197,5 +197,5 @@ def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path: Path) -> N
     figure = draw(compare.ratios(found, {}))
     readable(figure)
     assert not lines(figure, 0, "interval") and "not enough trials" in words(figure)
-    assert describe(compare.ratios(found, {})).startswith("Nothing is drawn")
+    assert describe(compare.ratios(found, {})).startswith("Forest plot of 0 ratios")
     assert find_run(str(tmp_path / "one")).run_id == "one"

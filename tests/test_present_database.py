@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import synthetic_database as known
 import synthetic_run
-from figure_checks import lines, picture, readable, words
+from figure_checks import lines, marks, picture, readable, tables_of, words
 from marking import long_but
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
@@ -29,19 +29,14 @@ RAMP_LOAD = "devices-insert-ramp, 500 to 5,000 requests/s offered, pool of 50"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return RunFolder(known.build(tmp_path_factory.mktemp("database")))
+def tables() -> Tables:
+    return tables_of("database")
 
 
 @pytest.fixture(scope="module")
-def tables(run: RunFolder) -> Tables:
-    return read_tables(run)
-
-
-@pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def six() -> Tables:
     """Six trials a cell: in block b every rate is 0.98 + 0.01 b of the known one."""
-    return read_tables(RunFolder(known.build(tmp_path_factory.mktemp("six"), trials=6)))
+    return tables_of("six of a database")
 
 
 def panel(server: str) -> int:
@@ -145,21 +140,19 @@ def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
 
 
 def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    ax = picture("inserts-by-pool-size", tables).axes[panel("gin")]
-    ours = [container for container in ax.containers if container.get_label() == "gin"]
-    medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
-    assert medians == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
-    low, high = sorted(float(y) for y in ours[2].lines[2][0].get_segments()[0][:, 1])
-    assert (low, high) == pytest.approx((4200 * 0.99, 4200 * 1.01))
-    assert [c.lines[0].get_markerfacecolor() == "white" for c in ours] == [True, False, False, False, False]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "16", "64", "256", "500"]
+    figure = picture("inserts-by-pool-size", tables)
+    values, reach, _, filled = zip(*marks(figure, panel("gin"), "gin").values(), strict=True)
+    assert values == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
+    assert reach[2] == pytest.approx(4200 * 0.02)
+    assert filled == (False, True, True, True, True)
+    labels = figure.axes[panel("gin")].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["4", "16", "64", "256", "500"]
 
 
 def test_p99_by_pool_size_needs_ten_thousand_requests(tables: Tables) -> None:
-    ax = picture("inserts-latency-by-pool-size", tables).axes[panel("gin")]
-    ours = [container for container in ax.containers if container.get_label() == "gin"]
+    found = marks(picture("inserts-latency-by-pool-size", tables), panel("gin"), "gin")
     law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
-    assert float(ours[2].lines[0].get_ydata()[0]) == pytest.approx(law["latency_p99_ms"], rel=1e-6)
+    assert found[2][0] == pytest.approx(law["latency_p99_ms"], rel=1e-6)
     few = replace(tables, trials=tables.trials.assign(requests=9_999.0))
     assert "enough requests" in words(picture("inserts-latency-by-pool-size", few))
 

@@ -14,36 +14,26 @@ import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_run
-from figure_checks import lines, picture, readable, texts, words
+from built import ROOT
+from figure_checks import lines, marks, picture, readable, tables_of, whole, words
 from marking import long_but
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present.chart import charts, draw, made
-from runner.present.figures import cpu, latency, seconds, wrk_matrix
+from runner.present.chart import charts, made
+from runner.present.figures import latency, seconds
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
 from runner.store import RunFolder
 
-ROOT = Path(__file__).parents[1]
 FIGURES = charts("report")
 K6_FIGURES = ("latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks")
 WRK_FIGURES = ("wrk-requests", "wrk-cpu-per-request")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return RunFolder(synthetic_run.build(tmp_path_factory.mktemp("three")))
-
-
-@pytest.fixture(scope="module")
-def tables(run: RunFolder) -> Tables:
-    return read_tables(run)
-
-
-@pytest.fixture(scope="module")
-def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("nine"), synthetic_run.NINE)))
+def tables() -> Tables:
+    return tables_of("three")
 
 
 # --- what the figures show --------------------------------------------------------------------------------
@@ -51,7 +41,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize(("server", "median"), [("axum", 250.0), ("gin", 280.0), ("nginx", 200.0)])
 def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median: float) -> None:
-    ((x, ms),) = lines(draw(latency.spectrum(tables)), 0, server)
+    ((x, ms),) = lines(picture("latency-spectrum", tables), 0, server)
     known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
     assert np.allclose(ms, known, rtol=0.01)
     # 264,600 requests in the shortest trial: 100 of them lie beyond 1 - 100/264600 = 99.962 %.
@@ -59,15 +49,15 @@ def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median:
 
 
 def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> None:
-    points = latency.density_points(tables.sealed("k6"), tables.latency)
-    own = points[(points["load"] == "experiments, N = 3000") & (points["server"] == "gin")]
-    assert own["share_pct"].sum() == pytest.approx(100)
+    frame = made("latency-density", tables).frame
+    rows = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
+    assert rows["y"].sum() == pytest.approx(100)
     # In the logarithm of latency a log-normal is symmetric: its mode there is its median.
-    assert own.loc[own["share_pct"].idxmax(), "ms"] == pytest.approx(280, rel=0.06)
+    assert rows.loc[rows["y"].idxmax(), "x"] == pytest.approx(280, rel=0.06)
 
 
 def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
-    figure = draw(latency.requests_over_time(tables))
+    figure = picture("requests-over-time", tables)
     ((t_s, rps),) = lines(figure, 0, "gin")
     assert rps.mean() == pytest.approx(9000, rel=0.005)
     assert rps.max() == pytest.approx(9000 * 1.05, rel=0.005)
@@ -78,37 +68,32 @@ def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
 
 
 def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
-    trials = pd.DataFrame({"trial_id": ["a"], "server": ["s"], "duration_s": [0.3]})
+    trials = pd.DataFrame({"trial_id": ["a"]})
     bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]})
-    assert latency.rates(trials, bins)["rps"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
+    assert latency.rates(trials, bins, 0.1)["a"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
 
 
-def test_cpu_over_time_marks_the_injected_burst(tables: Tables) -> None:
-    figure = draw(cpu.over_time(tables))
+def test_cpu_over_time_marks_the_injected_burst_and_ends_with_the_load(tables: Tables) -> None:
+    figure = picture("cpu-over-time", tables)
     panel = figure.axes[0]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
-    curves = [np.asarray(line.get_ydata(), float) for line in panel.lines if line.get_label() == "server"]
+    curves = lines(figure, 0, "server")
     assert len(curves) == 3
-    assert np.median(curves[1]) == pytest.approx(45, rel=0.01)
+    assert np.median(curves[1][1]) == pytest.approx(45, rel=0.01)
     ((t_s, peak),) = lines(figure, 0, "peak")
     assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
     assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
     assert [text.get_text() for text in panel.texts] == [f"peak {style.number(peak[0])} %"]
-
-
-def test_cpu_over_time_ends_with_the_load(tables: Tables) -> None:
-    """The sampler goes on while the generator ends: what a server does then is no answer to a load."""
+    # The sampler goes on while the generator ends: what a server does then is no answer to a load.
     trial = tables.sealed("k6").iloc[0]
-    own = tables.resources[(tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)]
-    after = own.assign(t_s=own["t_s"] + trial["duration_s"], cpu_pct=1.0)
+    rows = tables.resources[(tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)]
+    after = rows.assign(t_s=rows["t_s"] + trial["duration_s"], cpu_pct=1.0)
     longer = replace(tables, resources=pd.concat([tables.resources, after], ignore_index=True))
-    for before, drawn in zip(
-        draw(cpu.over_time(tables)).axes[0].lines, draw(cpu.over_time(longer)).axes[0].lines, strict=True
-    ):
+    for before, drawn in zip(panel.lines, picture("cpu-over-time", longer).axes[0].lines, strict=True):
         assert np.array_equal(before.get_xydata(), drawn.get_xydata())
 
 
 def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
-    figure = draw(cpu.peaks(tables))
+    figure = picture("cpu-peaks", tables)
     peak, price = figure.axes[:2]
     assert [round(bar.get_width(), 3) for bar in peak.patches] == [58.5, 106.6, 15.6]
     assert [round(bar.get_width(), 5) for bar in price.patches] == [0.05, 0.09111, 0.01333]
@@ -116,18 +101,13 @@ def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
 
 
 def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    figure = draw(wrk_matrix.requests(tables))
-    ax = figure.axes[0]
-    points = {(c.get_label(), i): c for i, c in enumerate(ax.containers)}
-    ours = [container for (label, _), container in points.items() if label == "gin"]
-    medians = [float(c.lines[0].get_ydata()[0]) for c in ours]
-    assert medians == pytest.approx([16130.4, 51324.0, 73320.0, 65988.0])
-    low, high = sorted(float(y) for y in ours[2].lines[2][0].get_segments()[0][:, 1])
-    assert (low, high) == pytest.approx((73320 * 0.98, 73320 * 1.02))
-    faces = [c.lines[0].get_markerfacecolor() for c in ours]
-    assert faces[0] == "white" and "white" not in faces[1:]  # generator-bound at one connection only
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "10", "100", "1,000"]
-    assert "log scale" in ax.get_xlabel()
+    figure = picture("wrk-requests", tables)
+    values, reach, _, filled = zip(*marks(figure, 0, "gin").values(), strict=True)
+    assert values == pytest.approx([16130.4, 51324.0, 73320.0, 65988.0])
+    assert reach[2] == pytest.approx(73320 * 0.04)
+    assert filled == (False, True, True, True)  # generator-bound at one connection only
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "10", "100", "1,000"]
+    assert "log scale" in figure.axes[0].get_xlabel()
 
 
 def test_a_disturbed_attempt_whose_trial_counts_all_the_same_is_no_trial_left_out() -> None:
@@ -148,11 +128,12 @@ def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
 
 
 def test_captions_count_trials_verdicts_and_failures(tables: Tables) -> None:
-    text = words(draw(latency.spectrum(tables)))
-    assert "15 trials, 3 per server and load; 1 failed trial left out" in text
-    assert "generator-bound 15 of 15" in text
-    assert "Engine: process" in text and "Example CPU @ 2.50GHz, 2 CPUs" in text
-    assert "closed loop, N = 3000, zero think time: response time at saturation" in text
+    text = words(picture("latency-spectrum", tables))
+    for words_ in (
+        *("15 trials, 3 per server and load; 1 failed trial left out", "generator-bound 15 of 15", "Engine: process"),
+        *("Example CPU @ 2.50GHz, 2 CPUs", "closed loop, N = 3000, zero think time: response time at saturation"),
+    ):
+        assert words_ in text
 
 
 def test_open_loop_is_not_titled_closed() -> None:
@@ -171,19 +152,18 @@ def test_text_is_inside_large_enough_and_apart(name: str, tables: Tables) -> Non
     readable(picture(name, tables))
 
 
-def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others(nine: Tables) -> None:
+def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others() -> None:
+    nine = tables_of("nine")
     looks = palette.identities(nine.trials)
     assert list(looks) == ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp", "nginx"]
-    assert len({look.color for look in looks.values()}) == 9
-    assert len({look.marker for look in looks.values()}) == 9
+    assert len({look.color for look in looks.values()}) == len({look.marker for look in looks.values()}) == 9
     for name in ("latency-spectrum", "requests-over-time"):
         # With nine servers each has a panel; those of the first load come first.
         axes = picture(name, nine).axes[:9]
         drawn = {line.get_label(): line.get_color() for ax in axes for line in ax.lines}
         for server, ax in zip(looks, axes, strict=True):
             assert {str(line.get_label()) for line in ax.lines} & looks.keys() == {server}
-        allowed = {server: {look.color, palette.pale(look.color)} for server, look in looks.items()}
-        assert all(drawn[server] in allowed[server] for server in looks)
+        assert all(drawn[server] in {look.color, palette.pale(look.color)} for server, look in looks.items())
 
 
 def test_direct_labels_keep_their_distance_and_order() -> None:
@@ -199,43 +179,39 @@ ODD = {
     "my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0),
     "elixir": ("Elixir", "phoenix", 90.0, 400.0),
 }
-SHAPES: list[dict[str, object]] = [
-    {"k6": (), "wrk": False},
-    {"k6": ()},
-    {"wrk": False},
-    {"trials": 1},
-    {"servers": ODD},
-    {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False},
-]
+SHAPES: dict[str, dict[str, object]] = {
+    "nothing": {"k6": (), "wrk": False},
+    "no k6": {"k6": ()},
+    "no wrk": {"wrk": False},
+    "single trial": {"trials": 1},
+    "unknown language": {"servers": ODD},
+    "single server": {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False},
+}
 
 
-@pytest.mark.parametrize(
-    "shape",
-    long_but(SHAPES[:2], SHAPES),
-    ids=["nothing", "no k6", "no wrk", "single trial", "unknown language", "single server"],
-)
-def test_every_figure_renders_for_odd_runs(shape: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("odd", long_but(["nothing", "no k6"], SHAPES))
+def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
+    shape = SHAPES[odd]
     tables = read_tables(RunFolder(synthetic_run.build(tmp_path, **shape)))
     for name in FIGURES:
         figure = picture(name, tables)
-        for text, _, (left, bottom, right, top) in texts(figure):
-            width, height = figure.get_size_inches() * figure.dpi
-            assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{name}: {text!r} is cut"
+        whole(figure)
         said = "This run has no" in words(figure)
-        assert said == bool(made(name, tables).nothing)
+        assert said == made(name, tables).frame.empty
         if name in (*K6_FIGURES, *WRK_FIGURES):
             assert said == (shape.get("k6") == () if name in K6_FIGURES else shape.get("wrk") is False)
 
 
 def test_a_run_whose_k6_trials_all_failed_says_so(tables: Tables) -> None:
-    trials = tables.trials.assign(status="failed")
-    failed = Tables(tables.manifest, trials, tables.latency, tables.throughput, tables.resources)
-    assert "No closed-load k6 trial of this run was sealed" in words(draw(latency.spectrum(failed)))
+    failed = replace(tables, trials=tables.trials.assign(status="failed"))
+    assert "No closed-load k6 trial of this run was sealed" in words(picture("latency-spectrum", failed))
 
 
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:
     few = tables.latency.groupby("trial_id").head(3).assign(count=10)
-    figure = draw(latency.spectrum(Tables(tables.manifest, tables.trials, few, tables.throughput, tables.resources)))
+    assert "Too few requests" in words(picture("latency-spectrum", replace(tables, latency=few)))
+    some = tables.latency.where(tables.latency["trial_id"].str.contains("md5"), few)
+    figure = picture("latency-spectrum", replace(tables, latency=some))
     assert "Too few requests" in figure.axes[0].texts[0].get_text()
 
 
@@ -269,10 +245,10 @@ for name in charts(sys.argv[3]):
 """
 
 
-BUILT = [("report", synthetic_run.build), ("postgres", synthetic_database.build)]
-
-
-@pytest.mark.parametrize(("notebook", "build"), long_but((), BUILT))
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("notebook", "build"), [("report", synthetic_run.build), ("postgres", synthetic_database.build)]
+)
 def test_files_are_byte_stable_across_processes(notebook: str, build: Callable[[Path], Path], tmp_path: Path) -> None:
     run, sums = build(tmp_path / "run"), []
     for seed in ("1", "2"):
@@ -285,7 +261,7 @@ def test_files_are_byte_stable_across_processes(notebook: str, build: Callable[[
 
 
 def test_files_are_two_pixels_a_css_pixel_and_carry_no_date(tables: Tables, tmp_path: Path) -> None:
-    png, svg = style.save(draw(latency.spectrum(tables)), tmp_path, "figure")
+    png, svg = style.save(picture("latency-spectrum", tables), tmp_path, "figure")
     assert int.from_bytes(png.read_bytes()[16:20], "big") == 1400
     text = svg.read_text()
     assert "<dc:date>" not in text and "<text" not in text

@@ -2,48 +2,37 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-import synthetic_run
-from figure_checks import lines, picture, readable, words
-from matplotlib.figure import Figure
+from figure_checks import lines, marks, picture, readable, tables_of, words
 
-from runner.present.chart import charts, draw
-from runner.present.figures import latency, objectives, rate_charts, rates
+from runner.present.chart import charts
+from runner.present.figures import objectives, sweeps
 from runner.present.figures.objectives import SearchOutcome
-from runner.present.figures.rates import knee
-from runner.present.frames import Tables, read_tables
-from runner.store import RunFolder
+from runner.present.figures.sweeps import Sweep, knee
+from runner.present.frames import Tables
 
 RATES_FIGURES = charts("rates")
 RATES = np.array(synthetic_rates.RATES_RPS)
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def tables() -> Tables:
     """Three servers, six blocks, no closed loads."""
-    return read_tables(RunFolder(synthetic_rates.build(tmp_path_factory.mktemp("rates"), closed=False)))
-
-
-@pytest.fixture(scope="module")
-def nine(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    folder = synthetic_rates.build(tmp_path_factory.mktemp("nine"), synthetic_run.NINE, blocks=3, closed=False)
-    return read_tables(RunFolder(folder))
+    return tables_of("rates")
 
 
 def changed(tables: Tables, rows: "pd.Series[bool]", **columns: object) -> Tables:
     trials = tables.trials.copy()
-    for name, value in columns.items():
-        trials.loc[rows, name] = value
+    trials.loc[rows, list(columns)] = list(columns.values())
     return replace(tables, trials=trials)
 
 
-def own(tables: Tables, server: str) -> pd.DataFrame:
-    trials = rates.swept(tables)
+def of_server(tables: Tables, server: str) -> pd.DataFrame:
+    trials = sweeps.swept(tables)
     return trials[(trials["server"] == server) & (trials["status"] == "sealed")]
 
 
@@ -103,37 +92,39 @@ def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
     assert np.mean(made) < 0.03
 
 
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
-    table = rates.knee_table(tables).set_index("server")
     # Of rate x (capacity - rate): axum 14 million at 4,000 (13.5 at 3,000, 12.5 at 5,000), and so on.
-    assert table["knee, requests/s"].to_dict() == {"axum": "4,000", "gin": "2,000", "echo": "2,000"}
-    assert table["knee by block"].to_dict() == dict.fromkeys(("axum", "gin", "echo"), "") | {
-        "axum": "4,000–4,000 (6)", "gin": "2,000–2,000 (6)", "echo": "2,000–2,000 (6)",
-    }  # fmt: skip
-    assert table["limit beyond the knee"].to_dict() == {"axum": "server", "gin": "server", "echo": "generator"}
-    assert table["sustained up to"].to_dict() == {"axum": "6,000", "gin": "4,000", "echo": "3,000"}
-    assert table["limit beyond"].to_dict() == {"axum": "server", "gin": "server", "echo": "generator"}
-    assert table["response times compare up to"].to_dict() == {"axum": "5,000", "gin": "3,000", "echo": "2,000"}
+    expected = {
+        "knee, requests/s": ("4,000", "2,000", "2,000"),
+        "knee by block": ("4,000–4,000 (6)", "2,000–2,000 (6)", "2,000–2,000 (6)"),
+        "limit beyond the knee": ("server", "server", "generator"),
+        "sustained up to": ("6,000", "4,000", "3,000"),
+        "limit beyond": ("server", "server", "generator"),
+        "response times compare up to": ("5,000", "3,000", "2,000"),
+    }
+    table = sweeps.knee_table(tables).set_index("server").loc[["axum", "gin", "echo"]]
+    assert {name: tuple(table[name]) for name in expected} == expected
 
 
 def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables: Tables) -> None:
     """Though the next rate, or the next two, were kept with nobody busy."""
-    axum = own(tables, "axum").copy()
+    axum = of_server(tables, "axum").copy()
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
-    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
+    assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = "offered"  # two of six met a limit
-    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
+    assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
-    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s"
+    assert Sweep(axum).notes[0] == "knee at 4,000/s"
     axum.loc[axum["rate_rps"] >= 5000, "verdict"] = "offered"
-    assert rates.Sweep(axum).notes[0] == "knee at 4,000/s"
-
-
-# --- sweeps -----------------------------------------------------------------------------------------------
+    assert Sweep(axum).notes[0] == "knee at 4,000/s"
 
 
 def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables: Tables) -> None:
-    curve = rates.Sweep(own(tables, "axum")).curves.set_index(["series", "rate_rps"])
+    axum = of_server(tables, "axum")
+    curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         assert curve.loc[(series, 3000.0), "median"] == pytest.approx(1000 * -np.log(1 - quantile) / 4500)
     assert curve.loc[("probe p50", 3000.0), "median"] == pytest.approx(synthetic_rates.PROBE_MS)
@@ -142,56 +133,43 @@ def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables:
     assert (low, high) == pytest.approx((1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02))
     # 2,500 requests a trial have 25 beyond p99: six trials carry it, three do not.
     assert ("p99", 250.0) in curve.index
-    few = own(tables, "axum")[lambda rows: rows["block"] <= 3]
-    assert ("p99", 250.0) not in rates.Sweep(few).curves.set_index(["series", "rate_rps"]).index
+    assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(["series", "rate_rps"]).index
 
 
 def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
-    axum = own(tables, "axum")
-    at = axum["rate_rps"] == 2000
+    axum = of_server(tables, "axum")
     for unsustained, kept in ((2, True), (3, False)):
         trials = axum.copy()
-        trials.loc[trials[at].index[:unsustained], ["sustained", "verdict"]] = [0.0, "inconclusive"]
-        row = rates.Sweep(trials).outcomes.set_index("rate_rps").loc[2000.0]
+        rows = trials[axum["rate_rps"] == 2000].index[:unsustained]
+        trials.loc[rows, ["sustained", "verdict"]] = [0.0, "inconclusive"]
+        row = Sweep(trials).outcomes.set_index("rate_rps").loc[2000.0]
         assert bool(row["sustained"]) is kept and not row["offered"] and row["letter"] == "?"
 
 
-def containers(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, str, str]]:
-    """Rate -> value, marker and fill of the points of one curve."""
-    marks = [c.lines[0] for c in figure.axes[panel].containers if c.get_label() == label]
-    return {
-        float(m.get_xdata()[0]): (float(m.get_ydata()[0]), str(m.get_marker()), str(m.get_markerfacecolor()))
-        for m in marks
-    }
-
-
 def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) -> None:
-    figure = draw(rate_charts.latency(tables))
+    figure = picture("rates-latency", tables)
     names = [text.get_text() for text in figure.texts]
     assert [name for name in names if name in synthetic_rates.THREE] == ["axum", "echo", "gin"]
-    points = containers(figure, 0, "p90")
-    assert points[5000.0][1:] == ("o", points[250.0][2]) and points[5000.0][2] != "white"
-    assert points[6000.0][1:] == ("o", "white")
-    assert points[8000.0][:2] == (1500.0, "x")
+    points = marks(figure, 0, "p90")
+    assert [points[rate][2:] for rate in (250.0, 5000.0, 6000.0)] == [("o", True), ("o", True), ("o", False)]
+    assert (points[8000.0][0], points[8000.0][2]) == (1500.0, "x")
     assert points[4000.0][0] == pytest.approx(1000 * np.log(10) / 3500)
     ((x, _),) = lines(figure, 0, "knee")
     assert x[0] == 4000
     assert [text.get_text() for text in figure.axes[1].texts if text.get_text() in {"S", "G"}] == ["G", "G", "G"]
-    assert "knee at 2,000/s, the generator's" in words(figure) and "sustained to 6,000/s; then: server" in words(figure)
-    assert containers(figure, 0, "probe p95").keys() == set(RATES)
-    assert "162 trials, 6 per server and load" in words(figure) and "Verdicts: offered" in words(figure)
-    assert "reference" not in words(figure)
+    assert marks(figure, 0, "probe p95").keys() == set(RATES)
+    said = words(figure)
+    for text in ("knee at 2,000/s, the generator's", "sustained to 6,000/s; then: server", "Verdicts: offered"):
+        assert text in said
+    assert "162 trials, 6 per server and load" in said and "reference" not in said
 
 
 # --- searches ---------------------------------------------------------------------------------------------
 
 
 def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
-    rows = [
-        {"rate_rps": rate, "objective_kept": float(kept), "verdict": verdict, "verdict_reason": "", "probe_p95_ms": 3.0}
-        for rate, kept, verdict in found
-    ]
-    return pd.DataFrame(rows)
+    rows = pd.DataFrame(found, columns=["rate_rps", "objective_kept", "verdict"])
+    return rows.assign(objective_kept=rows["objective_kept"].astype(float), verdict_reason="", probe_p95_ms=3.0)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +185,8 @@ def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: f
 
 
 def test_brackets_at_the_edges_of_the_search() -> None:
-    assert objectives.outcome(steps((4000, True, "offered"))).high_rps == np.inf
-    assert objectives.outcome(steps((4000, True, "offered"))).limit == objectives.RANGE_ENDS
+    open_end = objectives.outcome(steps((4000, True, "offered")))
+    assert (open_end.high_rps, open_end.limit) == (np.inf, objectives.RANGE_ENDS)
     assert objectives.outcome(steps((500, False, "server-bound"))) == SearchOutcome(0.0, 500.0, "server", 3.0)
 
 
@@ -229,6 +207,13 @@ def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(table
         f"axum {table.loc['axum', 'kept_rps']:,.0f}; gin {table.loc['gin', 'kept_rps']:,.0f}; "
         f"echo at least {echo['kept_rps']:,.0f} (k6 was the limit)."
     ]
+    figure = picture("rates-objective", tables)
+    for server in synthetic_rates.THREE:
+        ((x, _),) = lines(figure, 0, server)
+        assert x[0] == table.loc[server, "kept_rps"]
+    assert len(lines(figure, 0, "search")) == 18 and len(lines(figure, 0, "open")) == 1
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert any(text.startswith("≥ 3,") and text.endswith("k6 was the limit") for text in texts)
 
 
 def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tables) -> None:
@@ -244,52 +229,36 @@ def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tab
         assert row["limit"] in {"server 4, generator 2", "generator 3, server 3"}
 
 
-def test_few_searches_have_no_interval_and_failed_steps_do_not_count(nine: Tables, tables: Tables) -> None:
+def test_few_searches_have_no_interval_and_failed_steps_do_not_count(tables: Tables) -> None:
+    nine, column = tables_of("nine rates"), "highest rate that kept it, requests/s"
     table = objectives.printable(objectives.answers(nine)).set_index("server")
     assert table["95 % interval"].str.contains("not enough trials").all()
-    assert table.loc["hyper", "highest rate that kept it, requests/s"].endswith("(the search ended there)")
+    assert table.loc["hyper", column].endswith("(the search ended there)")
     assert "not enough trials for an interval" in objectives.findings(nine)[0]
     kept = (tables.trials["server"] == "gin") & (tables.trials["objective_kept"] == 1)
     lost = changed(tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive")
-    words_ = objectives.printable(objectives.answers(lost)).set_index("server")
-    assert words_.loc["gin", "highest rate that kept it, requests/s"].startswith("less than ")
-
-
-def test_the_figure_of_searches_marks_medians_and_open_ends(tables: Tables) -> None:
-    figure = draw(rate_charts.kept(tables))
-    table = objectives.answers(tables).set_index("server")
-    for server in synthetic_rates.THREE:
-        ((x, _),) = lines(figure, 0, server)
-        assert x[0] == table.loc[server, "kept_rps"]
-    assert len(lines(figure, 0, "search")) == 18 and len(lines(figure, 0, "open")) == 1
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert any(text.startswith("≥ 3,") and text.endswith("k6 was the limit") for text in texts)
+    without = objectives.printable(objectives.answers(lost)).set_index("server")
+    assert without.loc["gin", column].startswith("less than ")
 
 
 # --- apart from other loads -------------------------------------------------------------------------------
 
 
-def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables, tmp_path: Path) -> None:
+def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables) -> None:
     assert tables.of("k6").empty and tables.sealed("k6").empty
     assert tables.ramps(database=False).empty and tables.ramps(database=True).empty
     assert len(tables.sweeps()) == 3 * 9 * 6 and len(tables.searches()) == 3 * 7 * 6
-    assert "no closed-load k6 trials" in words(draw(latency.spectrum(tables)))
-    assert all(found.needs(tables) for found in RATES_FIGURES.values())
-    plain = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
-    assert not any(found.needs(plain) for found in RATES_FIGURES.values())
-    for name in RATES_FIGURES:
+    assert "no closed-load k6 trials" in words(picture("latency-spectrum", tables))
+    assert set(tables.sweeps()["sustained"]) == {0.0, 1.0} and tables.sweeps()["objective_kept"].isna().all()
+    plain = tables_of("three")
+    for name, found in RATES_FIGURES.items():
+        assert found.needs(tables) and not found.needs(plain)
         assert "This run has no" in words(picture(name, plain))
 
 
-def test_what_is_true_false_or_not_known_is_read_as_numbers(tables: Tables) -> None:
-    assert set(tables.sweeps()["sustained"]) == {0.0, 1.0}
-    assert tables.sweeps()["objective_kept"].isna().all()
-
-
 @pytest.mark.parametrize("name", RATES_FIGURES)
-def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables, nine: Tables) -> None:
+def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables) -> None:
+    nine = tables_of("nine rates")
     one = replace(nine, trials=nine.trials[(nine.trials["server"] == "gin") & (nine.trials["block"] == 1)])
     for each in (tables, nine, one):
         readable(picture(name, each))
-    failed = changed(one, one.trials["server"] == "gin", status="failed", verdict="inconclusive")
-    assert "was sealed" in words(picture(name, failed))

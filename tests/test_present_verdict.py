@@ -11,15 +11,14 @@ import pandas as pd
 import pytest
 import synthetic_rates
 from built import ROOT, bare_lab
-from figure_checks import lines, picture, readable, words
+from figure_checks import folder_of, lines, picture, probed_case, readable, tables_of, words
 from synthetic_rates import PROBE_MS, USERS
 
 from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence
 from runner.present.case import Case, choose, probed
-from runner.present.chart import charts, draw
-from runner.present.figures import clients
+from runner.present.chart import charts
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
@@ -35,14 +34,20 @@ NEWER = (
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("verdict")
-    return RunFolder(synthetic_rates.build(folder, blocks=2, sweep=False, search=False))
+def tables() -> Tables:
+    return tables_of("probed")
 
 
 @pytest.fixture(scope="module")
-def tables(run: RunFolder) -> Tables:
-    return read_tables(run)
+def case() -> Case:
+    """The trial in which generator and probe differ most."""
+    return probed_case()
+
+
+@pytest.fixture(scope="module")
+def stored() -> pd.DataFrame:
+    """The trials as they are on disk, by trial id: what the words must agree with."""
+    return pd.read_parquet(folder_of("probed").table("trials")).set_index("trial_id")
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +56,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     folder = tmp_path_factory.mktemp("old")
     synthetic_rates.build(folder, blocks=2, sweep=False, search=False)
     return read_tables(RunFolder(synthetic_rates.forget(folder, *NEWER)))
-
-
-@pytest.fixture(scope="module")
-def case(tables: Tables) -> Case:
-    found = choose(tables)
-    assert found is not None
-    return found
 
 
 def chosen(tables: Tables, trial: str = "") -> Case:
@@ -70,16 +68,10 @@ def with_row(case: Case, **values: Any) -> Case:
     return replace(case, row=case.row | values)
 
 
-def trial_table(run: RunFolder) -> pd.DataFrame:
-    """The trials as they are on disk, by trial id: what the words must agree with."""
-    return pd.read_parquet(run.table("trials")).set_index("trial_id")
-
-
 # --- which trial ------------------------------------------------------------------------------------------
 
 
-def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(run: RunFolder, case: Case) -> None:
-    stored = trial_table(run)
+def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(stored: pd.DataFrame, case: Case) -> None:
     times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
     assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
 
@@ -108,8 +100,8 @@ def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named(tmp_
 # --- two clients ------------------------------------------------------------------------------------------
 
 
-def test_the_words_about_two_clients_have_the_tables_numbers(run: RunFolder, case: Case) -> None:
-    row = trial_table(run).loc[case.trial_id]
+def test_the_words_about_two_clients_have_the_tables_numbers(stored: pd.DataFrame, case: Case) -> None:
+    row = stored.loc[case.trial_id]
     said, saw = evidence.generator_said(case), evidence.probe_saw(case)
     for name in ("p50", "p95", "p99"):
         assert f"took longer than {number(row[f'latency_{name}_ms'])} ms" in said
@@ -135,7 +127,7 @@ def test_a_probe_that_waited_longer_is_not_said_to_be_spared(case: Case) -> None
 
 
 def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) -> None:
-    figure = draw(clients.two_clients(case))
+    figure = picture("verdict-two-clients", case)
     ((ours, _),) = lines(figure, 0, "median of k6")
     ((probes, _),) = lines(figure, 0, "median of probe")
     assert ours[0] == pytest.approx(synthetic_rates.MEDIAN_MS)
@@ -187,15 +179,15 @@ def test_servers_differ_in_cpu_per_request(case: Case) -> None:
 
 
 def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
-    figure = draw(clients.cpu(case))
+    figure = picture("verdict-cpu", case)
     ((_, server),) = lines(figure, 0, "server")
     assert np.median(server) == pytest.approx(90, rel=0.01)  # 0.1 ms for each of 9,000 requests/s
     assert all(lines(figure, panel, "given")[0][1][0] == 100 for panel in (0, 1))
     assert "Server: gin" in words(figure) and "Generator: k6" in words(figure)
 
 
-def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(run: RunFolder, case: Case) -> None:
-    row = trial_table(run).loc[case.trial_id]
+def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(stored: pd.DataFrame, case: Case) -> None:
+    row = stored.loc[case.trial_id]
     table = evidence.evidence_table(case).set_index("evidence")
     assert table.loc["CPU of the server", "value"].startswith(f"{number(row['server_cpu_mean_pct'])} % of 100 %")
     assert table.loc["CPU of the server", "what it says"] == "10 % of its CPU was left"
@@ -224,7 +216,7 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
     assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
     assert "probe's p50, ms" not in evidence.servers_table(found).columns
     assert "Measured: " in evidence.law_words(found) and "counted" not in evidence.law_words(found)
-    figure = draw(clients.two_clients(found))
+    figure = picture("verdict-two-clients", found)
     assert "There was no probe" in words(figure) and "another client" not in words(figure)
     assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")
     assert {"CPU of the server", "CPU of the generator"} <= set(evidence.evidence_table(found)["evidence"])

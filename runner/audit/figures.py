@@ -80,7 +80,7 @@ def little(found: Audit) -> Chart:
     title, about = "Little's law: what was under way, of what there was room for", "share under way"
     rows = _named(found.rows).assign(y=under_way(found.rows)).dropna(subset="y")
     if rows.empty:
-        return empty(title, about, "No row of a closed load has rate, mean response time and connections.")
+        return empty(title, "No row of a closed load has rate, mean response time and connections.")
     rows = _in_order(rows.assign(solid=~rows["y"].between(FAR_LESS, MORE)), ascending=True)
 
     def fill(ax: Axes, shown: pd.DataFrame) -> None:
@@ -100,7 +100,7 @@ def rates(found: Audit) -> Chart:
     title, about = "Rates in their order, and the densest band of 1 %", "requests/s"
     rows = _named(found.rows[found.rows["rate"] > 0])
     if rows.empty:
-        return empty(title, about, "No row has a rate.")
+        return empty(title, "No row has a rate.")
     rows = _in_order(rows.assign(y=rows["rate"], solid=False), ascending=False)
     flagged = {finding.test for finding in found.findings if finding.check == "one limit for all"}
     for panel, group in rows.groupby("panel"):
@@ -123,7 +123,7 @@ def cpu(found: Audit) -> Chart:
     title, about = "CPU used, of what was given, against the rate", "% of CPU given"
     rows = _named(found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0"))
     if rows.empty:
-        return empty(title, about, "No row has rate, CPU used and CPU given.")
+        return empty(title, "No row has rate, CPU used and CPU given.")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]
 
     def fill(ax: Axes, shown: pd.DataFrame) -> None:

@@ -50,7 +50,7 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
 
 def _with_data(make: Callable[[Audit], Chart], found: Audit) -> Chart | None:
     chart = make(found)
-    return None if chart.nothing else chart
+    return None if chart.frame.empty else chart
 
 
 def checks() -> Iterator[Block]:

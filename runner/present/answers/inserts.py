@@ -13,7 +13,7 @@ from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.ranking_text import NOTHING, percent
 from runner.present.chart.value import ServerLoad, cells
-from runner.present.figures.ramp import sweeps
+from runner.present.figures.ramp import pool_sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions
@@ -44,7 +44,7 @@ def findings(tables: Tables) -> tuple[str, ...]:
     limits = limits_of(sealed).value_counts()
     counts = ", ".join(f"{limit.noun} in {limits[limit]}" for limit in Limit if limit in limits)
     ramps = groupby(cells(tables, tables.ramps(database=True)), attrgetter("panel"))
-    sizes = groupby(cells(tables, sweeps(tables), "loop"), attrgetter("panel"))
+    sizes = groupby(cells(tables, pool_sweeps(tables), "loop"), attrgetter("panel"))
     is_open = table["load_model"] == "open"
     by_load = table[is_open if is_open.any() else ~is_open].groupby("load", sort=False)
     return summary.with_reading(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -22,228 +22,28 @@ DASHED: Any = (0, (4, 2.5))
 """Of a bound."""
 THIN: Any = (0, (4, 2))
 """Of a line to a point that does not rank."""
-Grid = Sequence[Sequence[Axes]]
-"""Rows of panels."""
 COLUMNS = 3
 """Small panels beside each other, where the servers of a load are too many for one panel."""
+FEW = 4
+"""Servers whose curves one panel can hold so that they can be kept apart; of more each has a small panel."""
+FEWEST = 3
+"""Sizes of a load that make a curve of points with ranges; of fewer each has a panel, and in it a row per server."""
+NUDGE = 1.045
+"""Factor by which such points of the next server lie farther across, so that the ranges of equal servers show."""
+SPARE, SPARE_LOG = 1.08, 1.3
+"""Factor by which the axis up reaches beyond the values, and where it is logarithmic."""
+Grid = Sequence[Sequence[Axes]]
+"""Rows of panels."""
+Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
+"""Draws the rows of a server in its look, with its name as label."""
 
 
 def draw(chart: Chart) -> Figure:
     """Return the figure; without data a small one that says why there is nothing to see."""
     with style.rc():
-        if chart.nothing:
+        if chart.frame.empty:
             return style.no_data(chart.title, chart.nothing)
-        return (chart.draw or (facets if chart.facets else together))(chart)
-
-
-# --- a panel for each server, with axes of its own --------------------------------------------------------
-
-
-def sheet(chart: Chart) -> tuple[Figure, dict[Facet, Axes]]:
-    """Return a figure with an empty panel for each facet, below the server's name, the load where there are several,
-    and the facet's notes.
-    """
-    size, shown = chart.sizes, chart.facets
-    columns = 1 if len(shown) <= size.alone else 2
-    room_in = style.WIDTH_IN / columns - 0.2
-    several = len({facet.panel for facet in shown}) > 1
-    words = [
-        [
-            line
-            for part in ([facet.panel] if several else []) + [note for note in facet.notes if note]
-            for line in style.wrap(part, style.SMALL_PT, room_in)
-        ]
-        for facet in shown
-    ]
-    figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns,
-        heading_in=0.36 + max(len(lines) for lines in words) * style.SMALL_PT * style.LINE / 72,
-        panel_in=size.panel_in[columns - 1], left_in=size.left_in, right_in=size.right_in[columns - 1],
-        axis_in=size.axis_in, below_in=size.below_in,
-    )  # fmt: skip
-    for ax in axes[len(shown) :]:
-        ax.remove()
-    kept = axes[: len(shown)]
-    for ax, facet, lines in zip(kept, shown, words, strict=True):
-        name = style.short(facet.server, 24)
-        style.heading(ax, name, "\n".join(lines), size.left_in - 0.1, chart.looks[facet.server].ink)
-    # In the lowest panel of each column, once for all above.
-    for ax in {round(ax.get_position().x0, 3): ax for ax in kept}.values():
-        ax.set_xlabel(chart.x.label)
-    return figure, dict(zip(shown, kept, strict=True))
-
-
-def facets(chart: Chart) -> Figure:
-    """Draw a panel for each server, all with the same limits upwards."""
-    figure, axes = sheet(chart)
-    limits = _limits(chart)
-    for facet, ax in axes.items():
-        curves = chart.of_panel(facet.panel)
-        places: dict[float, int] = {}
-        if chart.x.even:
-            every = np.unique(pd.concat(curves.values())["x"].dropna())
-            places = {float(value): number for number, value in enumerate(every)}
-            curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
-        _behind(ax, curves, facet.server)
-        if chart.dashed:
-            dashed = chart.series(facet.panel, facet.server, chart.dashed)
-            lines_of(ax, dashed, color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Solid where a server has a panel to itself: what is dashed there is the bound.
-        look = replace(chart.looks[facet.server], dash="-")
-        (chart.mark or band)(ax, curves[facet.server], look, facet.server)
-        scales.limit(ax, "y", *limits, log=chart.y.log)
-        ax.set_ylabel(chart.y.label)
-        _axis_across(ax, facet, places)
-    return figure
-
-
-def _behind(ax: Axes, curves: Lines, server: str) -> None:
-    """Draw the lines of the servers other than `server`."""
-    others = [rows for other, rows in curves.items() if other != server]
-    if others:
-        lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
-
-
-def _limits(chart: Chart) -> tuple[float, float]:
-    """Return the limits upwards of all panels alike, so that they compare."""
-    frame, (spare, spare_log) = chart.frame, chart.spare
-    dashed = frame["series"] == (chart.dashed or None)
-    high = float(np.nanmax([frame["high"].max(), frame.loc[dashed, "y"].max()])) or 1.0
-    if not chart.y.log:
-        return 0.0, high * spare
-    low = float(frame["low"].min())
-    return max(low, 1e-3) / spare_log, max(high, 1e-3) * spare_log
-
-
-def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
-    if places:
-        ax.set_xlim(-0.5, len(places) - 0.5)
-        ax.set_xticks(range(len(places)), [f"{value:,.10g}" for value in places])
-        return
-    if facet.limits:
-        ax.set_xlim(*facet.limits)
-    if facet.ticks:
-        scales.ticks_across(ax, list(facet.ticks), lambda at: facet.ticks.get(at, ""))
-    else:
-        scales.even_axis(ax, "x")
-
-
-# --- a panel for each load: its servers together where they are few, else a small panel each --------------
-
-
-def together(chart: Chart) -> Figure:
-    """Draw a panel for each load."""
-    plans = [_plan(chart, panel) for panel in chart.headings]
-    figure, grid = style.page(chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key)
-    left = iter(grid)
-    for rows, fill in plans:
-        fill(list(islice(left, len(rows))))
-    return figure
-
-
-def _plan(chart: Chart, panel: str) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
-    """Return the rows of panels that a load needs, and what fills them."""
-    size, every = chart.shared, chart.of_panel(panel)
-    curves = {server: rows for server, rows in every.items() if rows["y"].notna().any() or size.alone}
-    head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
-    if not curves:
-        return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
-    places = sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
-    if 0 < len(places) < size.fewest:
-        left_in = style.label_room(list(curves)) - 0.1
-        row = style.PanelRow(len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)
-        return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
-    if len(curves) <= size.few and not size.alone:
-        row = style.PanelRow(1, size.panel_in, head_in, 0.72, size.left_in, style.label_room(list(curves)))
-        factors = [size.nudge ** (place - (len(curves) - 1) / 2) for place in range(len(curves))]
-        moved = {
-            server: rows.assign(x=rows["x"] * factor)
-            for factor, (server, rows) in zip(factors, curves.items(), strict=True)
-        }
-        return [row], lambda grid: _fill_one(grid[0][0], chart, panel, moved)
-    columns = min(COLUMNS, len(curves))
-    count = -(-len(curves) // columns)
-    heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
-    rows_in = [
-        style.PanelRow(columns, 1.15, own_in, axis_in, size.left_in, 0.2, 0.24)
-        for own_in, axis_in in zip(heads_in, axes_in, strict=True)
-    ]
-    return rows_in, lambda grid: _fill_many(grid, chart, panel, curves)
-
-
-def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
-    style.heading(ax, *chart.headings[panel])
-    ax.set_axis_off()
-    ax.text(0, 0.5, chart.shared.nothing, transform=ax.transAxes)
-
-
-def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]) -> None:
-    """Draw a panel for each of the places across, which are too few for curves: in it a row for each server."""
-    style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
-    top = max(float(rows["high"].max()) for rows in curves.values())
-    for place, (ax, x) in enumerate(zip(axes, places, strict=True)):
-        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
-        style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
-        for number, (server, rows) in enumerate(curves.items()):
-            for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
-                look, sure = chart.looks[server], point["solid"]
-                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
-                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
-                ranged(ax, point["y"], number, point, look, server, reach="xerr", ms=7)
-                beside(ax, point["high"], number, style.number(point["y"]))
-        scales.limit(ax, "x", 0, top * 1.42 or 1)
-        style.name_rows(ax, list(curves), chart.looks)
-        ax.tick_params(labelleft=place == 0)
-        ax.set_xlabel(chart.y.label)
-
-
-def _fill_one(ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
-    style.heading(ax, *chart.headings[panel])
-    for server, rows in curves.items():
-        (chart.mark or band)(ax, rows, chart.looks[server], server)
-    (chart.finish or finish)(ax, chart, panel)
-    ax.set_xlabel(chart.xlabels.get(panel, chart.x.label))
-    ax.set_ylabel(chart.y.label)
-    last = {server: rows.dropna(subset="y").iloc[-1] for server, rows in curves.items()}
-    style.label_ends(ax, [(server, chart.looks[server], row["x"], row["y"]) for server, row in last.items()])
-
-
-def _fill_many(grid: Grid, chart: Chart, panel: str, curves: Lines) -> None:
-    style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
-    columns, last = len(grid[0]), len(curves) - 1
-    axes = [ax for row in grid for ax in row]
-    for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
-        style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
-        if not chart.shared.alone:
-            _behind(ax, curves, server)
-        (chart.mark or band)(ax, rows, chart.looks[server], server)
-        (chart.finish or finish)(ax, chart, panel)
-        ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
-    for ax in axes[last + 1 :]:
-        ax.remove()
-    _name_axes(grid, chart.xlabels.get(panel, chart.x.label), chart.y.label)
-
-
-def _name_axes(grid: Grid, xlabel: str, ylabel: str) -> None:
-    """Write the names of shared axes once, in the middle below and on the left."""
-    first, last = grid[0][0].get_position(), grid[-1][0].get_position()
-    figure = style.figure_of(grid[0][0])
-    width, height = figure.get_size_inches()
-    right = grid[0][-1].get_position().x1
-    below = last.y0 - 0.38 / height
-    figure.text((first.x0 + right) / 2, below, xlabel, size=style.TEXT_PT, ha="center", va="top")
-    middle = (first.y1 + last.y0) / 2
-    figure.text(0.1 / width, middle, ylabel, size=style.TEXT_PT, rotation=90, ha="left", va="center")
-
-
-def finish(ax: Axes, chart: Chart, panel: str) -> None:
-    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
-    own = chart.frame[chart.frame["panel"] == panel]
-    for axis, kind, values in (("x", chart.x, own[["x"]]), ("y", chart.y, own[["y", "low", "high"]])):
-        low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
-        spare = (1.0 if axis == "x" else chart.spare[0]) if not kind.log else chart.spare[1]
-        limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
-        scales.limit(ax, axis, *limits, log=kind.log)
+        return (chart.draw or (facets if chart.facets else Shared()))(chart)
 
 
 # --- curves -----------------------------------------------------------------------------------------------
@@ -257,11 +57,9 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
         import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
 
         # Without the names of the columns, which would become the labels of the axes.
-        x, y, units = known["x"].to_numpy(float), known["y"].to_numpy(float), runs.to_numpy()
-        server = pd.factorize(known["server"])[0]
-        sns.lineplot(
-            x=x, y=y, units=server * (len(rows) + 1) + units, estimator=None, sort=False, legend=False, ax=ax, **drawn
-        )  # fmt: skip
+        x, y = known["x"].to_numpy(float), known["y"].to_numpy(float)
+        units = pd.factorize(known["server"])[0] * (len(rows) + 1) + runs.to_numpy()
+        sns.lineplot(x=x, y=y, units=units, estimator=None, sort=False, legend=False, ax=ax, **drawn)
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
@@ -276,16 +74,9 @@ def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ranged(
-    ax: Axes,
-    x: float,
-    y: float,
-    row: Mapping[Any, Any],
-    look: Identity,
-    label: str,
-    *,
-    reach: str = "yerr",
+    ax: Axes, x: float, y: float, row: Mapping[Any, Any], look: Identity, label: str, *, reach: str = "yerr",
     ms: float = 6.5,
-) -> None:
+) -> None:  # fmt: skip
     """Draw a row's point at (x, y) with its low to high, upright or (`xerr`) across; hollow and pale if not solid."""
     color = look.color if row["solid"] else pale(look.color)
     ends: Any = {reach: [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
@@ -347,3 +138,216 @@ def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
     low, high = ax.get_ylim()
     spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
     scales.limit(ax, "y", low / spare, high * spare, log=True)
+
+
+# --- a panel for each server, with axes of its own --------------------------------------------------------
+
+
+def sheet(
+    chart: Chart, *, alone: int = 2, panel_in: tuple[float, float] = (1.8, 1.35), left_in: float = 0.95,
+    right_in: tuple[float, float] = (0.18, 0.18), axis_in: float = 0.38, below_in: float = 0.26,
+) -> dict[Facet, Axes]:  # fmt: skip
+    """Return an empty panel for each facet, below the server's name, the load where there are several, and its notes.
+
+    Up to `alone` panels stand below each other, more in two columns; pairs of sizes are for one column and for two.
+    """
+    shown = chart.facets
+    columns = 1 if len(shown) <= alone else 2
+    several = len({facet.panel for facet in shown}) > 1
+    words = [
+        [
+            line
+            for part in ([facet.panel] * several + [note for note in facet.notes if note])
+            for line in style.wrap(part, style.SMALL_PT, style.WIDTH_IN / columns - 0.2)
+        ]
+        for facet in shown
+    ]
+    _, axes = style.canvas(
+        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns,
+        heading_in=0.36 + max(len(lines) for lines in words) * style.SMALL_PT * style.LINE / 72,
+        panel_in=panel_in[columns - 1], left_in=left_in, right_in=right_in[columns - 1], below_in=below_in,
+        axis_in=axis_in + 0.18 * any(facet.ticks for facet in shown),
+    )  # fmt: skip
+    for ax in axes[len(shown) :]:
+        ax.remove()
+    found = dict(zip(shown, axes, strict=False))
+    for (facet, ax), lines in zip(found.items(), words, strict=True):
+        name = style.short(facet.server, 24)
+        style.heading(ax, name, "\n".join(lines), left_in - 0.1, chart.looks[facet.server].ink)
+    # In the lowest panel of each column, once for all above.
+    for ax in {round(ax.get_position().x0, 3): ax for ax in found.values()}.values():
+        ax.set_xlabel(chart.x.label)
+    return found
+
+
+def facets(chart: Chart, mark: Mark = band) -> Figure:
+    """Draw a panel for each server, all with the same limits upwards, so that they compare."""
+    axes, frame = sheet(chart), chart.frame
+    dashed = frame[frame["series"] == (chart.dashed or None)]
+    high = float(np.nanmax([frame["high"].max(), dashed["y"].max()])) or 1.0
+    limits = (0.0, high * SPARE)
+    if chart.y.log:
+        limits = max(float(frame["low"].min()), 1e-3) / SPARE_LOG, max(high, 1e-3) * SPARE_LOG
+    for facet, ax in axes.items():
+        curves = chart.of_panel(facet.panel)
+        places: dict[float, int] = {}
+        if chart.x.even:
+            every = np.unique(pd.concat(curves.values())["x"].dropna())
+            places = {float(value): number for number, value in enumerate(every)}
+            curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
+        _behind(ax, curves, facet.server)
+        bound = dashed[(dashed["panel"] == facet.panel) & (dashed["server"] == facet.server)]
+        lines_of(ax, bound, color=style.INK, lw=1.0, ls=DASHED, label="bound")
+        # Solid where a server has a panel to itself: what is dashed there is the bound.
+        look = replace(chart.looks[facet.server], dash="-")
+        mark(ax, curves[facet.server], look, facet.server)
+        scales.limit(ax, "y", *limits, log=chart.y.log)
+        ax.set_ylabel(chart.y.label)
+        _axis_across(ax, facet, places)
+    return style.figure_of(ax)
+
+
+def _behind(ax: Axes, curves: Lines, server: str) -> None:
+    """Draw the lines of the servers other than `server`."""
+    others = [rows for other, rows in curves.items() if other != server]
+    if others:
+        lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
+
+
+def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
+    if places:
+        ax.set_xlim(-0.5, len(places) - 0.5)
+        ax.set_xticks(range(len(places)), [f"{value:,.10g}" for value in places])
+        return
+    if facet.limits:
+        ax.set_xlim(*facet.limits)
+    if facet.ticks:
+        scales.ticks_across(ax, list(facet.ticks), lambda at: facet.ticks.get(at, ""))
+    else:
+        scales.even_axis(ax, "x")
+
+
+# --- a panel for each load: its servers together where they are few, else a small panel each --------------
+
+
+def finish(ax: Axes, chart: Chart, panel: str) -> None:
+    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
+    rows = chart.frame[chart.frame["panel"] == panel]
+    for axis, kind, values in (("x", chart.x, rows[["x"]]), ("y", chart.y, rows[["y", "low", "high"]])):
+        low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
+        spare = SPARE_LOG if kind.log else SPARE if axis == "y" else 1.0
+        limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
+        scales.limit(ax, axis, *limits, log=kind.log)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Draws a chart whose servers share the panel of a load where they are few."""
+
+    panel_in: float = 2.6
+    """Height of a panel."""
+    left_in: float = 0.95
+    alone: bool = False
+    """Whether each server has a small panel even so, without the others behind it, and where it has no points."""
+    mark: Mark = band
+    finish: Callable[[Axes, Chart, str], None] = finish
+    """Sets scales, limits and ticks of a panel."""
+
+    def __call__(self, chart: Chart) -> Figure:
+        """Draw a panel for each load."""
+        plans = [self._plan(chart, panel) for panel in chart.headings]
+        figure, grid = style.page(chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key)
+        left = iter(grid)
+        for rows, fill in plans:
+            fill(list(islice(left, len(rows))))
+        return figure
+
+    def _plan(self, chart: Chart, panel: str) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
+        """Return the rows of panels that a load needs, and what fills them."""
+        every = chart.of_panel(panel)
+        curves = {server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone}
+        head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
+        if not curves:
+            return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
+        if self.mark is bars and chart.x.log:
+            places = sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
+            if len(places) < FEWEST:
+                left_in = style.label_room(list(curves)) - 0.1
+                row = style.PanelRow(len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)
+                return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
+        if len(curves) <= FEW and not self.alone:
+            row = style.PanelRow(1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves)))
+            return [row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves)
+        columns = min(COLUMNS, len(curves))
+        count = -(-len(curves) // columns)
+        heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
+        rows_in = [
+            style.PanelRow(columns, 1.15, own_in, axis_in, self.left_in, 0.2, 0.24)
+            for own_in, axis_in in zip(heads_in, axes_in, strict=True)
+        ]
+        return rows_in, lambda grid: self._fill_many(grid, chart, panel, curves)
+
+    def _fill_one(self, ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
+        style.heading(ax, *chart.headings[panel])
+        factor, ends = NUDGE if self.mark is bars and chart.x.log else 1.0, []
+        for place, (server, rows) in enumerate(curves.items()):
+            moved = rows.assign(x=rows["x"] * factor ** (place - (len(curves) - 1) / 2))
+            self.mark(ax, moved, chart.looks[server], server)
+            last = moved.dropna(subset="y").iloc[-1]
+            ends.append((server, chart.looks[server], last["x"], last["y"]))
+        self.finish(ax, chart, panel)
+        ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
+        style.label_ends(ax, ends)
+
+    def _fill_many(self, grid: Grid, chart: Chart, panel: str, curves: Lines) -> None:
+        style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
+        columns, last = len(grid[0]), len(curves) - 1
+        axes = [ax for row in grid for ax in row]
+        for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
+            style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
+            if not self.alone:
+                _behind(ax, curves, server)
+            self.mark(ax, rows, chart.looks[server], server)
+            self.finish(ax, chart, panel)
+            ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
+        for ax in axes[last + 1 :]:
+            ax.remove()
+        _name_axes(grid, chart.x.label, chart.y.label)
+
+
+def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
+    style.heading(ax, *chart.headings[panel])
+    ax.set_axis_off()
+    ax.text(0, 0.5, chart.nothing, transform=ax.transAxes)
+
+
+def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]) -> None:
+    """Draw a panel for each of the places across, which are too few for curves: in it a row for each server."""
+    style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
+    top = max(float(rows["high"].max()) for rows in curves.values())
+    for place, (ax, x) in enumerate(zip(axes, places, strict=True)):
+        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
+        style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
+        for number, (server, rows) in enumerate(curves.items()):
+            for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
+                look, sure = chart.looks[server], point["solid"]
+                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
+                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
+                ranged(ax, point["y"], number, point, look, server, reach="xerr", ms=7)
+                beside(ax, point["high"], number, style.number(point["y"]))
+        scales.limit(ax, "x", 0, top * 1.42 or 1)
+        style.name_rows(ax, list(curves), chart.looks)
+        ax.tick_params(labelleft=place == 0)
+        ax.set_xlabel(chart.y.label)
+
+
+def _name_axes(grid: Grid, xlabel: str, ylabel: str) -> None:
+    """Write the names of shared axes once, in the middle below and on the left."""
+    first, last = grid[0][0].get_position(), grid[-1][0].get_position()
+    figure = style.figure_of(grid[0][0])
+    width, height = figure.get_size_inches()
+    right = grid[0][-1].get_position().x1
+    below = last.y0 - 0.38 / height
+    figure.text((first.x0 + right) / 2, below, xlabel, size=style.TEXT_PT, ha="center", va="top")
+    middle = (first.y1 + last.y0) / 2
+    figure.text(0.1 / width, middle, ylabel, size=style.TEXT_PT, rotation=90, ha="left", va="center")

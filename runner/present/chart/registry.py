@@ -15,7 +15,7 @@ from runner.present.frames import Tables
 
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
-    *("figures.latency", "figures.cpu", "figures.wrk_matrix", "figures.ramp", "figures.rate_charts"),
+    *("figures.latency", "figures.cpu", "figures.wrk_matrix", "figures.ramp", "figures.sweeps", "figures.objectives"),
     *("published.figures", "figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.
@@ -78,10 +78,13 @@ def _places() -> dict[str, int]:
 
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
-    modules, notebooks = _places(), {name: place for place, name in enumerate(NOTEBOOKS)}
-    by_module = sorted(_known.values(), key=lambda each: modules.get(each.make.__module__, len(modules)))
-    ordered = sorted(by_module, key=lambda each: notebooks.get(each.notebook, len(notebooks)))
-    return {found.name: found for found in ordered if notebook in ("", found.notebook)}
+    modules = _places()
+
+    def place(found: Registered) -> tuple[int, int]:
+        ranked = NOTEBOOKS.index(found.notebook) if found.notebook in NOTEBOOKS else len(NOTEBOOKS)
+        return ranked, modules.get(found.make.__module__, len(modules))
+
+    return {found.name: found for found in sorted(_known.values(), key=place) if notebook in ("", found.notebook)}
 
 
 def registered(name: str, subject: Any) -> Registered:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -36,30 +35,31 @@ class Axis:
     even: bool = False
     """Whether the values stand side by side at the same distance, whatever lies between them."""
 
-    def say(self, value: float) -> str:
-        """Return a value with its unit, rounded: `4,210/s`."""
-        return f"{number(value)}{self.unit}"
-
-    def place(self, value: float) -> str:
-        """Return where on the axis a point is: `at 17.5 s`."""
-        return f"at {value:,.10g}{self.unit}"
-
 
 @dataclass(frozen=True)
-class Extreme:
-    """Which point of a line a sentence names: the highest or the lowest, and which server first."""
+class Fact:
+    """What a sentence says of each server in a panel, the servers in the order of a value."""
 
-    noun: str = "highest point"
-    highest: bool = True
+    noun: str
+    value: Callable[[pd.DataFrame], float]
+    """A server's points -> the value; NaN where it is not known."""
+    unit: str = ""
+    text: Callable[[pd.DataFrame], str] | None = None
+    """A server's points -> what is said in place of value and unit."""
     rising: bool = False
-    """Whether the server with the smallest extreme comes first."""
-    first: str = ""
-    """Such as `shortest`; empty: lowest or highest."""
+    """Whether the smallest value is said first."""
+    order: str = ""
+    """Such as `shortest first`; empty: lowest or highest first."""
 
-    @property
-    def order(self) -> str:
-        """Which server comes first: `highest first`."""
-        return f"{self.first or ('lowest' if self.rising else 'highest')} first"
+
+def extreme(x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False) -> Fact:
+    """Return the fact of the highest or lowest point of each line, and where it is."""
+
+    def text(rows: pd.DataFrame) -> str:
+        found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
+        return f"{number(found['y'])}{y.unit} at {found['x']:,.10g}{x.unit}"
+
+    return Fact(noun, lambda rows: float(rows["y"].min() if lowest else rows["y"].max()), "", text, rising or lowest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,44 +69,11 @@ class Facet:
     panel: str
     server: str
     notes: tuple[str, ...] = ()
-    """Paragraphs below the server's name."""
+    """Paragraphs below the server's name; the description has them too."""
     ticks: Mapping[float, str] = field(default_factory=dict)
     """Value across -> its label; round numbers where it is empty."""
     limits: tuple[float, float] | None = None
     """Of the axis across."""
-
-
-@dataclass(frozen=True)
-class FacetSizes:
-    """Sizes of a figure with a panel for each server and axes of its own, in inches."""
-
-    alone: int = 2
-    """Up to how many panels stand below each other; more stand in two columns."""
-    panel_in: tuple[float, float] = (1.8, 1.35)
-    """Height of a panel in one column, and in two."""
-    left_in: float = 0.95
-    right_in: tuple[float, float] = (0.18, 0.18)
-    """In one column, and in two."""
-    axis_in: float = 0.56
-    below_in: float = 0.26
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Sizes, in inches, of a figure whose servers share the panel of a load where they are few."""
-
-    few: int = 4
-    """Servers whose curves one panel can hold so that they can be kept apart; of more each has a small panel."""
-    panel_in: float = 2.6
-    left_in: float = 0.95
-    nothing: str = "There is nothing to show of this load."
-    """Stands in the panel of a load without points."""
-    nudge: float = 1.0
-    """Factor by which the points of the next server lie farther across in a panel, so that bars do not hide others."""
-    alone: bool = False
-    """Whether each server has a small panel even so, without the others behind it, and where it has no points."""
-    fewest: int = 0
-    """Places across that make a curve: a load with fewer has a panel for each, and in it a row for each server."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,39 +94,26 @@ class Chart:
     caption: str = ""
     key: str = ""
     """Says above the panels what marks and lines are."""
-    facets: tuple[Facet, ...] = ()
-    """One for each panel and server; empty where the servers of a load share a panel."""
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Panel -> its name and the words below it, where the servers of a load share a panel."""
-    sizes: FacetSizes = FacetSizes()
-    shared: Shared = Shared()
-    xlabels: Mapping[str, str] = field(default_factory=dict)
-    """Panel -> the label of its axis across, where panels differ in it."""
-    mark: Callable[[Axes, pd.DataFrame, Identity, str], None] | None = None
-    """Draws the rows of a server in its look, with its name as label; None: `drawing.band`."""
-    finish: Callable[[Axes, Chart, str], None] | None = None
-    """Sets scales, limits and ticks of a shared panel; None: `drawing.finish`."""
-    spare: tuple[float, float] = (1.08, 1.3)
-    """Factor by which the axis up reaches beyond the values, and where it is logarithmic."""
+    facets: tuple[Facet, ...] = ()
+    """One for each panel and server; empty where the servers of a load share a panel."""
     dashed: str = ""
     """The series that is drawn dashed in ink, such as what was offered."""
+    kind: str = "Line chart"
+    """Of figure, for the sentence."""
     statistic: str = "median of the trials"
-    """What a point is, for the sentence."""
-    setting: str = ""
-    """Follows the axes in the sentence: `while the rate offered rises in steps`."""
-    hollow: str = ""
-    """What hollow points mean, as a sentence; empty where none is drawn."""
+    """What a point is, for the sentence; more sentences may follow."""
+    pale: str = ""
+    """What pale points mean, as a sentence; empty where none is drawn."""
     noun: str = "load"
     """What a panel is."""
-    extreme: Extreme = Extreme()
-    remarks: Mapping[str, str] = field(default_factory=dict)
-    """Panel -> what else the description says of it: a clause that begins with `; `."""
-    about: str = ""
-    """What the figure is about, for the sentence where it has no data."""
-    nothing: str = ""
-    """Why there is nothing to draw, as a sentence."""
+    facts: tuple[Fact, ...] = ()
+    """What the description says of each panel; empty: the highest point of each line."""
+    nothing: str = "There is nothing to show of this load."
+    """Why there is nothing to draw, in a panel or, where the frame is empty, at all; a sentence."""
     draw: Callable[[Chart], Figure] | None = None
-    """Draws an odd shape."""
+    """Draws it, where `drawing.facets` and `drawing.Shared()` do not."""
     describe: Callable[[Chart], str] | None = None
     """Describes an odd shape."""
 
@@ -176,18 +130,13 @@ class Chart:
 
     def of_panel(self, panel: str) -> dict[str, pd.DataFrame]:
         """Return each server's rows of a panel, in the order of the frame, without the dashed series."""
-        own = self.frame[(self.frame["panel"] == panel) & (self.frame["series"] != (self.dashed or None))]
-        return {str(server): rows for server, rows in own.groupby("server", sort=False)}
-
-    def series(self, panel: str, server: str, series: str) -> pd.DataFrame:
-        """Return one curve's rows."""
-        frame = self.frame
-        return frame[(frame["panel"] == panel) & (frame["server"] == server) & (frame["series"] == series)]
+        rows = self.frame[(self.frame["panel"] == panel) & (self.frame["series"] != (self.dashed or None))]
+        return {str(server): curve for server, curve in rows.groupby("server", sort=False)}
 
 
-def empty(title: str, about: str, reason: str) -> Chart:
+def empty(title: str, reason: str) -> Chart:
     """Return a chart that says in one sentence why there is nothing to draw."""
-    return Chart(title, pd.DataFrame(columns=COLUMNS), about=about, nothing=reason)
+    return Chart(title, pd.DataFrame(columns=COLUMNS), nothing=reason)
 
 
 # --- a frame ----------------------------------------------------------------------------------------------
@@ -240,7 +189,7 @@ def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 def median_points(cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
     """Return the median of a column with minimum and maximum at each value of the column `by`, where any is known."""
-    found = [(float(str(x)), spread(own[column]), solid(own)) for x, own in cell.trials.groupby(by)]
+    found = [(float(str(x)), spread(trials[column]), solid(trials)) for x, trials in cell.trials.groupby(by)]
     known = [(x, each.median, each.low, each.high, full) for x, each, full in found if each.n]
     x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
     return points(cell, "median", x, y, low, high, full)

@@ -14,7 +14,6 @@ from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart import Chart, empty
-from runner.present.chart.sentences import Form, fit, nothing
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.figures import forest
 from runner.present.figures.ratios import noise_floor
@@ -344,7 +343,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     """Return the ratio B / A of each comparison, one row each, grouped by load; `looks` are those of the servers."""
     if not found.comparisons:
         reason = "No cell of both runs has a quantity that may be compared in both."
-        return empty(TITLE, "the ratios of two runs", reason)
+        return empty(TITLE, reason)
     groups: dict[str, list[forest.ForestRow]] = {}
     for row in found.comparisons:
         groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
@@ -363,21 +362,10 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         f"A: {found.run_a}. B: {found.run_b}. {plural(len(found.comparisons), 'comparison')} of {trials} trials a "
         f"side: {counts}. Intervals are Welch's on logarithms; differences after Holm's correction."
     )
-    return forest.forest(TITLE, caption, key, groups, "B / A", lambda _: _describe(found))
-
-
-def _describe(found: RunComparison) -> str:
-    """Describe the ratios of two runs, the farthest from 1 first."""
-    known = [(row, row.ratio) for row in found.comparisons if row.ratio is not None]
-    if not known:
-        return nothing("the ratios of two runs", "No comparison has enough trials for one.")
     said = ", ".join(f"{verdict} {count}" for verdict, count in found.counts.most_common())
-    head = f"Forest plot of {len(known)} ratios B / A with 95 % intervals on a logarithmic axis: {said}."
-    texts = [
-        f"{row.server}, {row.load}, {row.quantity}: {b_a.ratio:.3f} [{b_a.low:.3f} to {b_a.high:.3f}], {row.verdict}."
-        for row, b_a in sorted(known, key=lambda pair: -abs(math.log(pair[1].ratio)))
-    ]
-    return fit(f"{head} Farthest from 1 first.", [Form(texts, "ratio")])
+    known = sum(row.ratio is not None for row in found.comparisons)
+    head = f"Forest plot of {known} ratios B / A with 95 % intervals on a logarithmic axis: {said}."
+    return forest.forest(TITLE, caption, key, groups, "B / A", head)
 
 
 def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> forest.ForestRow:

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from runner.model import LabError
-from runner.present.chart import Axis, Chart, Extreme, Shared, bars, empty
+from runner.present.chart import Axis, Chart, Shared, bars, empty, extreme
 from runner.present.chart.value import COLUMNS
 from runner.present.comparison.compare import QUANTITIES, ComparedQuantity, Side, SizedCell, cells_of
 from runner.present.comparison.conditions import conditions
@@ -199,7 +199,7 @@ def timeline(found: History) -> Chart:
     every = list(dict.fromkeys(course.panel for course in ordered))
     panels = every[:PANELS]
     if not panels:
-        return empty(TITLE, "values over many runs", "These runs have no cell in common that may be compared.")
+        return empty(TITLE, "These runs have no cell in common that may be compared.")
     rows = [
         (panel, course.server, "median", float(number), side.median, side.low, side.high, True,
          number in {change.at for change in course.changes})
@@ -220,11 +220,9 @@ def timeline(found: History) -> Chart:
         f"trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
         headings={panel: (panel, "") for panel in panels},
-        shared=Shared(nudge=1.0),
-        mark=bars,
-        finish=_finish,
         noun="load and quantity",
-        extreme=Extreme("highest median"),
+        facts=(extreme(Axis("run"), Axis("median"), "highest median"),),
+        draw=Shared(mark=bars, finish=_finish),
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from runner.present.chart import Axis, Chart
+from runner.present.chart.sentences import fit
 from runner.present.chart.value import COLUMNS
 from runner.present.look import scales, style
 
@@ -66,6 +68,8 @@ class ForestRow:
     other: float = math.nan
     limit: float = math.nan
     floor: float = math.nan
+    said: str = ""
+    """What the description says in place of the note."""
 
     @property
     def labels(self) -> tuple[list[str], list[str]]:
@@ -82,16 +86,16 @@ class ForestRow:
     @property
     def values(self) -> list[float]:
         """What the axis must show."""
-        own = [value for mark in self.marks for value in (mark.ratio, mark.low, mark.high)]
-        ends = [*own, self.other, self.limit, self.floor, 1 / self.floor, *(self.band or ())]
-        return [value for value in ends if math.isfinite(value) and value > 0]
+        marked = [value for mark in self.marks for value in (mark.ratio, mark.low, mark.high)]
+        every = [*marked, self.other, self.limit, self.floor, 1 / self.floor, *(self.band or ())]
+        return [value for value in every if math.isfinite(value) and value > 0]
 
 
 Groups = Mapping[str, Sequence[ForestRow]]
 
 
-def forest(title: str, caption: str, key: str, groups: Groups, axis: str, describe: Callable[[Chart], str]) -> Chart:
-    """Return the chart of groups of rows; `axis` names what is divided by what.
+def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
+    """Return the chart of groups of rows; `axis` names what is divided by what, `head` begins the description.
 
     Its frame has a point for each mark: panel is the group, server the words of the row, y the ratio, solid whether it
     claims anything; `other` is the row's second ratio. A row without marks has one point of NaN.
@@ -102,10 +106,21 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, descri
         for row in rows
         for number, mark in enumerate(row.marks or (Mark(math.nan, math.nan, math.nan, "", hollow=True),))
     ]
+    texts = [
+        f"{'' if place else f'{name}: '}{row.words}: {row.said or ', '.join(row.note.splitlines())}."
+        for name, rows in groups.items()
+        for place, row in enumerate(rows)
+    ]
     return Chart(
-        title, pd.DataFrame(points, columns=[*COLUMNS, "other"]), y=Axis(axis, log=True), caption=caption, key=key,
-        noun="group", draw=lambda chart: _sheet(chart, groups), describe=describe,
-    )  # fmt: skip
+        title,
+        pd.DataFrame(points, columns=[*COLUMNS, "other"]),
+        y=Axis(axis, log=True),
+        caption=caption,
+        key=key,
+        noun="group",
+        draw=lambda chart: _sheet(chart, groups),
+        describe=lambda _: fit(head, texts, "row"),
+    )
 
 
 def _sheet(chart: Chart, groups: Groups) -> Figure:
@@ -114,29 +129,24 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         chart.title, chart.caption, key=chart.key, panel_in=height, heading_in=0.3, left_in=LABEL_IN,
         right_in=NOTE_IN, axis_in=0.62,
     )  # fmt: skip
-    rows = [row for own in groups.values() for row in own]
-    low, high = _limits(rows)
+    rows = [row for group in groups.values() for row in group]
+    values = [value for row in rows for value in row.values]
+    low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
+    free = (high / low) ** EDGE
     # One unit of the upright axis is an inch, from the top down.
-    ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
-    _axis(ax, low, high, tall=len(rows) > 10)
+    ax.set(xscale="log", xlim=(low / free, high * free), ylim=(height, 0))
+    _axis(ax, low / free, high * free, tall=len(rows) > 10)
     ax.set_xlabel(f"{chart.y.label} (log scale)")
     at = 0.0
-    for name, own in groups.items():
+    for name, group in groups.items():
         _write(ax, 0.1, at + HEADING_IN - 0.12, [name], bold=True)
         top = at = at + HEADING_IN
-        for row in own:
+        for row in group:
             _draw(ax, row, at)
             at += row.height_in
         # Not through the headings, which may reach as far.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
-
-
-def _limits(rows: Sequence[ForestRow]) -> tuple[float, float]:
-    values = [value for row in rows for value in row.values]
-    low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
-    free = (high / low) ** EDGE
-    return low / free, high * free
 
 
 def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
@@ -153,40 +163,37 @@ def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
 
 
 def _draw(ax: Axes, row: ForestRow, top: float) -> None:
-    """Draw a row below the height `top`."""
+    """Draw a row below the height `top`; what is NaN is not drawn."""
     middle, half = top + row.height_in / 2, row.height_in / 2 - 0.05
+    upright = [middle - half, middle + half]
     if row.band is not None:
-        left, right = (min(max(end, 1 / WIDEST / 2), WIDEST * 2) for end in row.band)
+        left, right = np.clip(row.band, 1 / WIDEST / 2, WIDEST * 2)
         ax.barh(middle, right - left, left=left, height=2 * half, color=style.GRID, lw=0, zorder=0.5)
     if math.isfinite(row.other):
-        _draw_other(ax, row, middle)
+        for mark in row.marks:
+            ax.plot([row.other, mark.ratio], [middle] * 2, color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
+        _point(ax, row.other, middle, "D", style.INK, 1.3, 3, "other", hollow=True)
     if math.isfinite(row.limit):
-        ax.plot([row.limit] * 2, [middle - half, middle + half], color=style.INK, lw=1.6, zorder=3, label="limit")
-    for end in (row.floor, 1 / row.floor):
-        if math.isfinite(end):
-            ax.plot([end] * 2, [middle - half, middle + half], color=style.INK, lw=1.2, ls=":", label="floor")
+        ax.plot([row.limit] * 2, upright, color=style.INK, lw=1.6, zorder=3, label="limit")
+    if math.isfinite(row.floor):
+        for end in (row.floor, 1 / row.floor):
+            ax.plot([end] * 2, upright, color=style.INK, lw=1.2, ls=":", label="floor")
     for number, mark in enumerate(row.marks):
-        _draw_mark(ax, mark, middle + MARK_IN * (number - (len(row.marks) - 1) / 2), row.words)
+        y = middle + MARK_IN * (number - (len(row.marks) - 1) / 2)
+        if math.isfinite(mark.low) and math.isfinite(mark.high):
+            ax.plot([mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval")
+        if math.isfinite(mark.ratio):
+            _point(ax, mark.ratio, y, mark.marker, mark.color, 1.4, 4, row.words, hollow=mark.hollow)
     left_words, right_words = row.labels
     _write(ax, 0.25, middle, left_words)
     _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, right_words)
 
 
-def _draw_other(ax: Axes, row: ForestRow, y: float) -> None:
-    for mark in row.marks:
-        ax.plot([row.other, mark.ratio], [y, y], color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
-    ax.plot([row.other], [y], ls="", marker="D", ms=7, mfc="white", color=style.INK, mew=1.3, zorder=3, label="other")
-
-
-def _draw_mark(ax: Axes, mark: Mark, y: float, label: str) -> None:
-    if math.isfinite(mark.low) and math.isfinite(mark.high):
-        ax.plot([mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval")
-    if math.isfinite(mark.ratio):
-        face = "white" if mark.hollow else mark.color
-        ax.plot(
-            [mark.ratio], [y], ls="", marker=mark.marker, ms=7, color=mark.color, mfc=face, mew=1.4, zorder=4,
-            label=label,
-        )  # fmt: skip
+def _point(
+    ax: Axes, x: float, y: float, marker: str, color: str, edge: float, order: float, label: str, *, hollow: bool
+) -> None:
+    face = "white" if hollow else color
+    ax.plot([x], [y], ls="", marker=marker, ms=7, color=color, mfc=face, mew=edge, zorder=order, label=label)
 
 
 def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:

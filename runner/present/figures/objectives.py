@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from runner.limits import Limit
 from runner.planning.search import bracket
+from runner.present.chart import Axis, Chart, Fact, cells, chart, empty, points, tidy
 from runner.present.frames import Tables, limits_of, sealed_trials
-from runner.present.look import style
-from runner.present.look.palette import identities
+from runner.present.look import captions, scales, style
+from runner.present.look.palette import DOTS, Identity, identities, pale
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import spread
 
@@ -32,14 +36,15 @@ RANGE_ENDS = "end of the search"
 FEW = "not enough trials"
 COLUMNS = (
     *("search", "load_order", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
-    *("limit", "probe_p95_ms"),
+    *("limit", "why_open", "probe_p95_ms"),
 )
 WHY: dict[str, str] = {
     **{limit: limit.why_not for limit in Limit},
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
-"""Most frequent limit of the last steps -> why the server may keep more."""
+"""Limit of the step that broke the objective -> why the server may keep more."""
+Range = tuple[float, float]
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -70,11 +75,11 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 
 
 def answers(tables: Tables) -> pd.DataFrame:
-    """Return one row a search and server, columns `COLUMNS`.
+    """Return one row per search and server, columns `COLUMNS`.
 
     kept_rps and broken_rps enclose the median over the searches; low_rps and high_rps are its exact 95 % interval
     (`confidence`, from six searches on), else minimum and maximum with a confidence of NaN. 0 is no rate at all, inf
-    is not known.
+    is not known, mostly for the reason `why_open`.
     """
     sealed, servers = sealed_trials(tables.searches()), list(identities(tables.trials))
     ordered = sealed.assign(rank=sealed["server"].map(servers.index))
@@ -83,10 +88,10 @@ def answers(tables: Tables) -> pd.DataFrame:
 
 
 def _answer(steps: pd.DataFrame) -> dict[str, Any]:
-    found = [outcome(own) for _, own in steps.groupby("block")]
-    lows, highs = np.array([of.low_rps for of in found]), np.array([of.high_rps for of in found])
+    found = [outcome(search) for _, search in steps.groupby("block")]
+    lows, highs = np.array([each.low_rps for each in found]), np.array([each.high_rps for each in found])
     sure, first = (median_interval(lows), median_interval(highs)), steps.iloc[0]
-    limits = sorted(Counter(of.limit for of in found).items(), key=lambda item: (-item[1], item[0]))
+    limits = sorted(Counter(each.limit for each in found).items(), key=lambda item: (-item[1], item[0]))
     return {
         "search": str(first["load"]),
         "load_order": first["load_order"],
@@ -98,7 +103,8 @@ def _answer(steps: pd.DataFrame) -> dict[str, Any]:
         "high_rps": sure[1].high if sure[1] else float(highs.max()),
         "confidence": sure[0].confidence if sure[0] else math.nan,
         "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
-        "probe_p95_ms": spread([of.probe_p95_ms for of in found]).median,
+        "why_open": next((WHY[word] for word, _ in limits if word not in OWN), ""),
+        "probe_p95_ms": spread(each.probe_p95_ms for each in found).median,
     }
 
 
@@ -109,10 +115,7 @@ def words(row: Mapping[Any, Any]) -> str:
     """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown`."""
     kept, broken = row["kept_rps"], row["broken_rps"]
     if math.isinf(broken):
-        # The most frequent limit that leaves the answer open.
-        limits = [part.rstrip("0123456789 ") for part in str(row["limit"]).split(", ")]
-        why = WHY.get(next((limit for limit in limits if limit not in OWN), ""), "see the limit")
-        return f"at least {kept:,.0f} ({why})" if kept > 0 else f"unknown ({why})"
+        return f"{f'at least {kept:,.0f}' if kept > 0 else 'unknown'} ({row['why_open']})"
     return f"{kept:,.0f}" if kept > 0 else f"less than {broken:,.0f}"
 
 
@@ -126,26 +129,23 @@ def interval(row: Mapping[Any, Any]) -> str:
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
     """Return `answers` as texts."""
-    rows = [
-        {
-            "search": row["search"],
-            "server": row["server"],
-            "searches": str(row["searches"]),
-            "highest rate that kept it, requests/s": words(row),
-            "lowest that broke it": style.number(row["broken_rps"]),
-            "95 % interval": interval(row)
-            if math.isfinite(row["confidence"])
-            else f"{interval(row)} (minimum–maximum; {FEW})",
-            "limit where it broke": row["limit"],
-            "probe's p95 there, ms": style.number(row["probe_p95_ms"]),
-        }
-        for row in table.to_dict("records")
-    ]
-    return pd.DataFrame(rows)
+    rows = table.to_dict("records")
+    few = [f" (minimum–maximum; {FEW})" * math.isnan(row["confidence"]) for row in rows]
+    texts = {
+        "search": table["search"],
+        "server": table["server"],
+        "searches": table["searches"].astype(str),
+        "highest rate that kept it, requests/s": [words(row) for row in rows],
+        "lowest that broke it": table["broken_rps"].map(style.number),
+        "95 % interval": [f"{interval(row)}{note}" for row, note in zip(rows, few, strict=True)],
+        "limit where it broke": table["limit"],
+        "probe's p95 there, ms": table["probe_p95_ms"].map(style.number),
+    }
+    return pd.DataFrame(texts)
 
 
 def findings(tables: Tables) -> list[str]:
-    """Return a sentence a search, the servers in descending order."""
+    """Return a sentence for each search, the servers in descending order."""
     found = []
     for search, rows in answers(tables).groupby("search", sort=False):
         ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict("records")
@@ -153,3 +153,111 @@ def findings(tables: Tables) -> list[str]:
         few = "" if rows["confidence"].notna().all() else f", {FEW} for an interval"
         found.append(f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: {each}.")
     return found
+
+
+# --- the figure -------------------------------------------------------------------------------------------
+
+
+@chart("rates-objective", notebook="rates", needs=lambda tables: not tables.searches().empty, table="The answer")
+def kept(tables: Tables) -> Chart:
+    """Return the highest rate that keeps each objective, with every search's bracket."""
+    title, trials, table = "The highest rate that keeps the objective", tables.searches(), answers(tables)
+    if table.empty:
+        return empty(title, captions.unsealed(trials, "step of a search"))
+    sure = table["confidence"].notna().all()
+    bar = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
+    note = (
+        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
+        "more, since the generator or something else than the server was the limit where the objective broke."
+    )
+    searches = "each search, from the highest rate that kept the objective to the lowest that broke it"
+    return Chart(
+        title,
+        tidy(_curves(tables, table)),
+        y=Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
+        looks=identities(tables.trials),
+        caption=captions.caption(tables, trials, note),
+        key=f"Mark: median of the searches. Bar: {bar}. Pale: {searches}.",
+        kind="Dot plot",
+        statistic=f"the median of the searches with a bar, {bar}, in brackets, and pale {searches}",
+        noun="objective",
+        facts=(Fact("highest rate", lambda rows: float(rows["y"].iloc[0]), text=_said, order="fastest first"),),
+        draw=partial(_draw, limits=_searched(tables, trials)),
+    )
+
+
+def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the `median` of each search and server with its interval and both as texts, and every `search`.
+
+    Solid: the median is known. low and high of a search are the rates that enclose what the server keeps.
+    """
+    rows = {(str(row["search"]), str(row["server"])): row for row in table.to_dict("records")}
+    for cell in cells(tables, tables.searches()):
+        row = rows[cell.panel, cell.server]
+        known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
+        texts = {"words": words(row), "interval": interval(row)}
+        kept_rps, low, high = ([row[name]] for name in ("kept_rps", "low_rps", "high_rps"))
+        yield points(cell, "median", [math.nan], kept_rps, low, high, known, **texts)
+        for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
+            found = outcome(steps)
+            yield points(
+                cell, "search", [place], [math.nan], [found.low_rps], [found.high_rps], words="", interval=""
+            )  # fmt: skip
+
+
+def _said(rows: pd.DataFrame) -> str:
+    median = rows.iloc[0]
+    return f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
+
+
+def _searched(tables: Tables, trials: pd.DataFrame) -> Range:
+    """Return the range of rates: that which was searched, else that of the steps."""
+    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
+    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
+    found = [*ends, *trials["rate_rps"].dropna()]
+    return min(found) / 1.15, max(found) * 1.15
+
+
+def _draw(chart: Chart, limits: Range) -> Figure:
+    """Draw a row for each server, with every search's bracket behind it."""
+    figure, axes = style.canvas(
+        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=0.2 + 0.5 * len(chart.servers),
+        heading_in=0.36, left_in=max(0.95, style.label_room(chart.servers)), right_in=2.2,
+    )  # fmt: skip
+    for ax, panel in zip(axes, chart.panels, strict=True):
+        style.heading(ax, panel)
+        servers = chart.of_panel(panel)
+        for place, (server, rows) in enumerate(servers.items()):
+            _draw_searches(ax, place, rows[rows["series"] == "search"], chart.looks[server], limits)
+            _draw_answer(ax, place, rows.iloc[0], chart.looks[server], limits)
+        scales.limit(ax, "x", *limits, log=True)
+        style.name_rows(ax, list(servers), chart.looks)
+        ax.set_xlabel(chart.y.label)
+    return figure
+
+
+def _draw_searches(ax: Axes, place: int, rows: pd.DataFrame, look: Identity, limits: Range) -> None:
+    """Draw the brackets of single searches below each other, pale; dotted where they are open at the top."""
+    for number, low, high in zip(rows["x"], rows["low"], rows["high"], strict=True):
+        y = place + 0.12 + 0.28 * number / (len(rows) + 1)
+        ends, dash = (max(low, limits[0]), min(high, limits[1])), DOTS if math.isinf(high) else "-"
+        ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
+
+
+def _draw_answer(ax: Axes, place: int, row: pd.Series, look: Identity, limits: Range) -> None:
+    """Draw median and interval; dotted is what is not known, from the median on or, without one, from the left."""
+    y, known = place - 0.08, math.isfinite(row["high"])
+    low = max(row["low"], limits[0])
+    high = min(row["high"], limits[1]) if known else max(row["y"], low)
+    ax.plot([low, high], [y, y], color=look.color, lw=1.6, label="interval")
+    if row["y"] > 0:
+        ax.plot([row["y"]], [y], color=look.color, marker=look.marker, ms=8, ls="", label=row["server"])
+    if not known:
+        ax.plot([high, limits[1]], [y, y], color=look.color, lw=1.6, ls=DOTS, label="_not known")
+        ax.plot([limits[1]], [y], color=look.color, marker=">", ms=7, ls="", clip_on=False, label="open")
+    text, _, why = row["words"].replace("at least", "≥").replace("less than", "<").partition(" (")
+    below = why.rstrip(")") or (row["interval"] if row["y"] > 0 else "")
+    ax.annotate(
+        f"{text}\n{below}".rstrip(), (1.03, y), xycoords=ax.get_yaxis_transform(), va="center", size=style.SMALL_PT,
+        linespacing=1.15,
+    )  # fmt: skip

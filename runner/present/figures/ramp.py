@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from runner.limits import Limit
-from runner.present.chart import Axis, Chart, Extreme, ServerLoad, bars, cells, chart, empty, points
-from runner.present.chart.sentences import names_or_count
-from runner.present.chart.value import Facet, FacetSizes, median_points, tidy
+from runner.present.chart import (
+    Axis,
+    Chart,
+    Facet,
+    Fact,
+    ServerLoad,
+    bars,
+    cells,
+    chart,
+    empty,
+    extreme,
+    facets,
+    points,
+    tidy,
+)
+from runner.present.chart.value import median_points
 from runner.present.figures import seconds
 from runner.present.figures.seconds import kept_rps, offered_steps
 from runner.present.frames import Tables, limit_words, sealed_trials, server_bound
@@ -24,8 +37,6 @@ ACROSS = "Across: seconds since the load began and, below them, the requests/s o
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
-NAMES = {"server": "the server", "database": "PostgreSQL"}
-NOUNS = {str(limit): limit.noun for limit in Limit}
 Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]
 """Trials and tables -> points, as of `seconds`."""
 Bound = Callable[[ServerLoad], tuple[Floats, Floats]]
@@ -53,7 +64,7 @@ def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart
     y = Axis("answers/s", f"{what} answered per second", "/s")
     return _ramp(
         tables, title, y, seconds.answered, words=words, database=database, dashed="the rate offered", bound=_offered,
-        note=kept, remark=lambda own: _kept(own, tables),
+        note=kept,
     )  # fmt: skip
 
 
@@ -67,7 +78,8 @@ def _p90(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
 
 def _cpu(tables: Tables, title: str, subject: str, *, database: bool) -> Chart:
     """Return the CPU of the servers, or of all PostgreSQL processes, with the CPUs that they have."""
-    name, cpus = NAMES[subject], len((tables.manifest.get("placement") or {}).get(subject) or ())
+    name = "the server" if subject == "server" else "PostgreSQL"
+    cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
     words = captions.database_place(tables.manifest) if subject == "database" else ""
     y = Axis("CPU, %", f"CPU of {name} in % of a core", " %")
     return _ramp(
@@ -93,9 +105,8 @@ def _pool(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
 
     words = "As the servers themselves say, asked about five times a second; mean of each second's answers."
     return _ramp(
-        tables, title, Axis("connections", what), seconds.pool, "1 s", words, database=database,
+        tables, title, Axis("connections", what), seconds.pool, "1 s", words, database=database, note=waited,
         dashed="the pool's size", bound=lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
-        note=waited, remark=_waited,
     )  # fmt: skip
 
 
@@ -110,14 +121,10 @@ def _rows(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
         edges, rates = offered_steps(cell.trials)
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
-    def equal(own: Sequence[ServerLoad]) -> str:
-        words = captions.rows_equal_answers(pd.concat([cell.trials for cell in own]))
-        return words.removesuffix(".") or "how many rows the database has is not known"
-
     in_all = captions.rows_equal_answers(sealed_trials(tables.ramps(database=database)))
     return _ramp(
         tables, title, Axis("inserts", what), seconds.inserted, words=f"Inserts: answers with 2xx so far. {in_all}",
-        database=database, dashed="what was offered", bound=total, note=rows, remark=equal,
+        database=database, dashed="what was offered", bound=total, note=rows, said=in_all,
     )  # fmt: skip
 
 
@@ -140,7 +147,7 @@ def _register(name: str, make: Callable[..., Chart], title: str, what: str, tabl
     database = not name.startswith("static-")
 
     @chart(name, notebook="postgres", needs=has_database if database else has_ramp, table=table)
-    def of(tables: Tables) -> Chart:
+    def ramp(tables: Tables) -> Chart:
         return make(tables, title, what, database=database)
 
 
@@ -164,35 +171,39 @@ def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
 def _ramp(
     tables: Tables, title: str, y: Axis, values: Values, bins: str = "", words: str = "", *, database: bool,
     dashed: str = "", key: str = "", bound: Bound | None = None, note: Callable[[ServerLoad], str] = lambda _: "",
-    remark: Callable[[Sequence[ServerLoad]], str] = lambda _: "",
+    said: str = "",
 ) -> Chart:  # fmt: skip
     """Return `values` over time, in `bins` (empty: as `seconds.bin_width` says), with `bound` as a dashed line.
 
-    `words` are for the caption, `note` stands above a panel, `remark` is what the description says of a load besides.
+    `words` are for the caption, `note` stands above a panel, `said` is a sentence for the description.
     """
-    trials, about = tables.ramps(database=database), f"{y.words} over a ramp of arrival rates"
+    trials = tables.ramps(database=database)
     shown, sealed = cells(tables, trials), sealed_trials(trials)
     if not shown:
-        return empty(title, about, captions.unsealed(trials, "trial with rising rates"))
-    found = values(sealed, tables)
+        return empty(title, captions.unsealed(trials, "trial with rising rates"))
+    found, parts = values(sealed, tables), list[pd.DataFrame]()
     if found.empty:
-        return empty(title, about, "The tables of this run have nothing of it.")
-    panels = {each.panel: [cell for cell in shown if cell.panel == each.panel] for each in shown}
-    parts = []
+        return empty(title, "The tables of this run have nothing of it.")
     for cell in shown:
         curve = seconds.median_and_range(found, cell.trials["trial_id"])
         parts.append(points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"]))
         parts += [points(cell, dashed, *bound(cell))] if bound else []
     bins = bins or f"{seconds.bin_width(sealed):g} s"
     key = key or (f"Dashed: {dashed}." if dashed else "")
+    statistic = "median of the trials while the rate offered rises in steps" + (f"; dashed: {dashed}" if dashed else "")
     return Chart(
-        title, tidy(parts), SECONDS, y, identities(tables.trials),
-        captions.caption(tables, trials, f"{words} {BAND} Bins of {bins}.".strip()), f"{key} {ACROSS}".strip(),
-        facets=tuple(_facet(cell, note(cell)) for cell in shown), dashed=dashed,
-        statistic="median of the trials" + (f"; dashed: {dashed}" if dashed else ""),
-        setting="while the rate offered rises in steps", extreme=Extreme(rising=y.log),
-        remarks={name: _remark(own, remark(own)) for name, own in panels.items()},
-    )  # fmt: skip
+        title,
+        tidy(parts),
+        SECONDS,
+        y,
+        identities(tables.trials),
+        captions.caption(tables, trials, f"{words} {BAND} Bins of {bins}.".strip()),
+        f"{key} {ACROSS}".strip(),
+        facets=tuple(_facet(cell, note(cell)) for cell in shown),
+        dashed=dashed,
+        statistic=f"{statistic}. {said}" if said else statistic,
+        facts=(extreme(SECONDS, y, rising=y.log),),
+    )
 
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
@@ -204,36 +215,6 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
     return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
 
 
-# --- what the description says besides --------------------------------------------------------------------
-
-
-def _remark(own: Sequence[ServerLoad], more: str) -> str:
-    words = [limit_words(cell.trials) for cell in own]
-    groups = {word: [c.server for c, said in zip(own, words, strict=True) if said == word] for word in words}
-    limits = captions.joined([f"{NOUNS.get(word, word)} for {names_or_count(names)}" for word, names in groups.items()])
-    return f"{f'; {more}' if more else ''}; the limit was {limits}"
-
-
-def _kept(own: Sequence[ServerLoad], tables: Tables) -> str:
-    """Say up to which rate the servers answered what was offered, the highest first."""
-    medians = {cell.server: spread(kept_rps(cell.trials, tables.throughput)).median for cell in own}
-    _, rates = offered_steps(own[0].trials)
-    groups = {rate: [name for name, kept in medians.items() if kept == rate] for rate in sorted(set(medians.values()))}
-    words = []
-    for rate, names in reversed(groups.items()):
-        upto = f"to the last, {rate:,.0f}/s," if rate == rates[-1] else f"to {rate:,.0f}/s" if rate else "at no step"
-        words.append(f"{upto} by {names_or_count(names)}")
-    return f"the rate was kept {captions.joined(words)}"
-
-
-def _waited(own: Sequence[ServerLoad]) -> str:
-    """Say where requests waited for a connection of the pool, and how many at most."""
-    most = {c.server: float(count) for c in own if (count := c.trials["pool_waiting_max"].max()) > 0}
-    if not most:
-        return "no request was seen waiting for one"
-    return f"up to {max(most.values()):,.0f} requests waited for one, with {names_or_count(list(most))}"
-
-
 # --- closed loops with a database, by the size of the pool of connections -----------------------------------
 
 
@@ -242,8 +223,9 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
     """Return requests/s by pool size; hollow and pale where the server was not the limit in every trial."""
     y = Axis("inserts/s", "inserts per second", "/s")
     key = "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was not; do not rank."
-    hollow = "Hollow points do not rank: the server was not the limit in every trial."
-    return _by_pool_size(tables, "rps", "Inserts per second by pool size", y, key, Extreme("highest rate"), hollow)
+    pale = "Pale points do not rank: the server was not the limit in every trial."
+    fact = extreme(SIZES, y, "highest rate")
+    return _by_pool_size(tables, "rps", "Inserts per second by pool size", y, key, fact, pale)
 
 
 @chart("inserts-latency-by-pool-size", notebook="postgres", needs=has_database)
@@ -251,12 +233,12 @@ def p99_by_pool_size(tables: Tables) -> Chart:
     """Return the 99th percentile of the latency by pool size."""
     y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
     key = "Response times at saturation, which rank nobody. Filled: the server was the limit in every trial."
-    hollow = "These are response times at saturation, which rank nobody; hollow: the server was not the limit."
-    lowest = Extreme("lowest p99", highest=False, rising=True)
-    return _by_pool_size(tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, lowest, hollow)
+    pale = "These are response times at saturation, which rank nobody; pale: the server was not the limit."
+    fact = extreme(SIZES, y, "lowest p99", lowest=True)
+    return _by_pool_size(tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, fact, pale)
 
 
-def sweeps(tables: Tables) -> pd.DataFrame:
+def pool_sweeps(tables: Tables) -> pd.DataFrame:
     """Return the closed-loop trials of loads that were run with several pool sizes, with the column `loop`.
 
     A loop is a load but for its pool size.
@@ -271,24 +253,31 @@ def sweeps(tables: Tables) -> pd.DataFrame:
     return trials[several]
 
 
-def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, extreme: Extreme, hollow: str) -> Chart:
-    trials, about = sweeps(tables), f"{y.words} by pool size"
+def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fact: Fact, pale: str) -> Chart:
+    trials = pool_sweeps(tables)
     shown = cells(tables, trials, by="loop")
     if not shown:
-        return empty(title, about, captions.unsealed(trials, "closed loop with several pool sizes"))
-    frame = tidy([_pool_points(cell, column) for cell in shown])
-    if frame.empty:
-        return empty(title, about, "No trial has enough requests for a p99.")
+        return empty(title, captions.unsealed(trials, "sweep of pool size"))
     loops = ", ".join(dict.fromkeys(cell.panel for cell in shown))
     words = (
         f"Closed loop ({loops}), zero think time. Bars: minimum to maximum around the median; thin grey: the other "
         "servers."
     )
     return Chart(
-        title, frame, SIZES, y, identities(tables.trials), captions.caption(tables, trials, words), key,
+        title,
+        tidy(_pool_points(cell, column) for cell in shown),
+        SIZES,
+        y,
+        identities(tables.trials),
+        captions.caption(tables, trials, words),
+        key,
         facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
-        sizes=FacetSizes(axis_in=0.38), mark=bars, spare=(1.1, 1.4), hollow=hollow, noun="loop", extreme=extreme,
-    )  # fmt: skip
+        pale=pale,
+        noun="loop",
+        facts=(fact,),
+        nothing="No trial has enough requests for a p99.",
+        draw=partial(facets, mark=bars),
+    )
 
 
 def _pool_points(cell: ServerLoad, column: str) -> pd.DataFrame:

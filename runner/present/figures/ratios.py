@@ -15,7 +15,6 @@ import pandas as pd
 from runner.limits import TAKEN, Limit
 from runner.model import CALIBRATION
 from runner.present.chart import Chart, chart, empty
-from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
 from runner.present.frames import Tables, did_at_least, is_sealed, limits_of, sealed_trials, server_bound
 from runner.present.look import captions
@@ -279,7 +278,7 @@ def ratios(tables: Tables) -> Chart:
     if known.empty:
         few = f"This run has no load with two servers of {FEWEST} trials each to compare."
         none = captions.unsealed(tables.trials, "trial")
-        return empty(title, "the ratios of servers", few if is_sealed(tables.trials).any() else none)
+        return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = {}
     for (column, base), own in known.groupby(["quantity", "base"], sort=False):
         quantity = BY_COLUMN[str(column)]
@@ -294,7 +293,7 @@ def ratios(tables: Tables) -> Chart:
     return forest.forest(
         title, captions.caption(tables, trials, text),
         "A mark for each other server, in its colour. Hollow: the interval reaches 1.",
-        groups, "ratio", lambda _: _describe(known),
+        groups, "ratio", f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals.",
     )  # fmt: skip
 
 
@@ -315,12 +314,3 @@ def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> 
     for long, short in BRIEFLY:
         load = re.sub(long, short, load)
     return forest.ForestRow(load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks))
-
-
-def _describe(known: pd.DataFrame) -> str:
-    head = f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals."
-    texts = [
-        f"{row['load']}, {BY_COLUMN[row['quantity']].noun}: {row['base']} against {row['server']} {words(row)}."
-        for row in known.to_dict("records")
-    ]
-    return fit(head, [Form(texts, "ratio")])

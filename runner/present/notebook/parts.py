@@ -16,8 +16,7 @@ from runner.present.case import Case
 from runner.present.chart import charts
 from runner.present.comparison import compare
 from runner.present.comparison.conditions import word
-from runner.present.figures import objectives, ratios
-from runner.present.figures import rates as rates_figure
+from runner.present.figures import objectives, ratios, sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
@@ -99,7 +98,7 @@ def rates(tables: Tables) -> Iterator[Block]:
         return
     yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(tuple(objectives.findings(tables)))
-    kept, knees = objectives.printable(objectives.answers(tables)), rates_figure.knee_table(tables)
+    kept, knees = objectives.printable(objectives.answers(tables)), sweeps.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
     yield TextTable(knees, "Response times by offered rate, medians of the trials", name="rates")
 

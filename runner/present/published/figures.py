@@ -10,7 +10,6 @@ from itertools import product
 import pandas as pd
 
 from runner.present.chart import Chart, chart, empty
-from runner.present.chart.sentences import Form, fit
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
@@ -57,7 +56,7 @@ def beside_ours(tables: Tables) -> Chart:
         groups.setdefault(load, []).append(row)
     if not any(row.marks for rows in groups.values() for row in rows):
         reason = "This run has no load and pair of servers that a source compares."
-        return empty(BESIDE, "published ratios beside ours", reason)
+        return empty(BESIDE, reason)
     trials = _trials(tables, CLOSED.values())
     words = (
         "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five trials a side on. "
@@ -68,7 +67,13 @@ def beside_ours(tables: Tables) -> Chart:
         "limit in every trial."
     )
     caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
-    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", _describe_ratios)
+    marks = [row.marks for rows in groups.values() for row in rows]
+    known = [mark for each in marks for mark in each]
+    head = (
+        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust server, {len(known)} of "
+        f"them with ours beside it, {sum(not mark.hollow for mark in known)} of which are the servers' own."
+    )
+    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
 
 
 def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
@@ -111,16 +116,6 @@ def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str
     return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
 
 
-def _describe_ratios(chart: Chart) -> str:
-    known = chart.frame.dropna(subset="y")
-    head = (
-        f"Forest plot on a logarithmic axis: {len(chart.frame)} published ratios of a Go to a Rust server, "
-        f"{len(known)} of them with ours beside it, {known['solid'].sum()} of which are the servers' own."
-    )
-    texts = [f"{row.panel}, {row.server}: published {row.other:.2f}, here {row.y:.2f}." for row in known.itertuples()]
-    return fit(head, [Form(texts, "ratio")])
-
-
 # --- the claims -------------------------------------------------------------------------------------------
 
 
@@ -135,14 +130,17 @@ def claimed_and_measured(tables: Tables) -> Chart:
     }
     if not groups:
         reason = f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
-        return empty(CLAIMED, "what was claimed and measured", reason)
+        return empty(CLAIMED, reason)
     words = "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's correction."
     key = (
         "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
         "Cross: it does not. Hollow: too close to the border. Hollow and grey: the ratio is not the servers'."
     )
     caption = captions.caption(tables, _trials(tables, (*CLOSED.values(), *OPEN.values())), words)
-    return forest.forest(CLAIMED, caption, key, groups, "ratio", lambda _: _describe_claims(judged))
+    counts = Counter(part.outcome for each in judged for part in each.found.parts if part.ratio is not None)
+    said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
+    head = f"Forest plot of {counts.total()} ratios with intervals, each over the range that was claimed: {said}."
+    return forest.forest(CLAIMED, caption, key, groups, "ratio", head)
 
 
 def _claim(judged: Judged) -> forest.ForestRow:
@@ -154,16 +152,6 @@ def _claim(judged: Judged) -> forest.ForestRow:
     claim = judged.claim
     compared = f"{marks[0].ratio:.2f}" if len(marks) == 1 else captions.plural(len(marks), "comparison")
     note = f"claimed {claim.range_words}\n{compared}"
-    return forest.ForestRow(claim.short, note, tuple(marks), band=(claim.at_least, claim.at_most))
-
-
-def _describe_claims(judged: list[Judged]) -> str:
-    parts = [(each, part, part.ratio) for each in judged for part in each.found.parts if part.ratio is not None]
-    counts = Counter(part.outcome for _, part, _ in parts)
-    said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
-    head = f"Forest plot of {len(parts)} ratios with intervals, each over the range that was claimed: {said}."
-    texts = [
-        f"{part.words}: {ratio.ratio:.2f}, claimed {each.claim.range_words}: {part.outcome}."
-        for each, part, ratio in parts
-    ]
-    return fit(head, [Form(texts, "ratio")])
+    found = sorted(mark.ratio for mark in marks)
+    said = f"claimed {claim.range_words}, {found[0]:.2f} to {found[-1]:.2f}" if len(marks) > 1 else ""
+    return forest.ForestRow(claim.short, note, tuple(marks), band=(claim.at_least, claim.at_most), said=said)

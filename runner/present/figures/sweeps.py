@@ -1,0 +1,341 @@
+"""Sweeps of constant arrival rates: response times by offered rate, their knee, and what was the limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, product
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from runner.limits import Limit
+from runner.model import OWN_SCRIPT
+from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, empty, points, tidy
+from runner.present.chart.drawing import sheet
+from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
+from runner.present.look import captions, scales, style
+from runner.present.look.palette import PROBE, Identity, identities, pale
+from runner.present.look.style import number
+from runner.present.statistics.inference import median_interval
+from runner.present.statistics.stats import BEYOND, spread
+
+KNEE_OF = "p90"
+"""p99 of a trial with 2,500 requests rests on 25."""
+FEWEST_RATES = 3
+SERIES = {
+    "p50": ("latency_p50_ms", 0.5),
+    "p90": ("latency_p90_ms", 0.9),
+    "p99": ("latency_p99_ms", 0.99),
+    "probe p50": ("probe_p50_ms", None),
+    "probe p95": ("probe_p95_ms", None),
+}
+"""Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
+NO_LIMIT = "–"
+
+
+def swept(tables: Tables) -> pd.DataFrame:
+    """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its rate in words."""
+    trials = tables.sweeps()
+    several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
+    words = [
+        ", ".join(
+            [str(row["workload"]), *([] if row["mode"] in ("keepalive", "") else [MODES.get(row["mode"], row["mode"])])]
+            + ([f"at most {row['vus']:.0f} users"] if each else [])
+        )
+        for row, each in zip(trials.to_dict("records"), several, strict=True)
+    ]
+    return trials.assign(sweep=words)
+
+
+# --- the knee ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Knee:
+    """Where response times begin to grow faster than the rate; where that is not known, NaN, and `why`."""
+
+    rate_rps: float
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """The rate, or why there is none."""
+        return self.why or _rate(self.rate_rps)
+
+
+def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
+    """Return the knee of one curve, whose rates rise; a rate with NaN is left out.
+
+    It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979, Power and
+    Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC; Jain 1991, The Art of
+    Computer Systems Performance Analysis, section 3.3). Where the power still rises at the highest rate, there is none.
+    `docs/method.md` compares it with two rivals.
+
+    Rates from the first one on that was not sustained are no candidates: their response times are those of a queue that
+    grows as long as the load lasts.
+    """
+    rates, latency = np.asarray(rates_rps, dtype=float), np.asarray(latency_ms, dtype=float)
+    within = np.logical_and.accumulate(np.asarray(sustained, dtype=bool))
+    candidates = within & np.isfinite(latency) & (latency > 0)
+    if rates.size < FEWEST_RATES:
+        return Knee(math.nan, f"too few rates ({rates.size})")
+    if not within.any():
+        return Knee(math.nan, f"below {_rate(rates[0])}/s")
+    if not candidates.any():
+        return Knee(math.nan, "too few requests")
+    rates, power = rates[candidates], rates[candidates] / latency[candidates]
+    best = int(np.argmax(power))
+    if best == rates.size - 1 and within.all():
+        return Knee(math.nan, f"none up to {_rate(rates[-1])}/s")
+    if best == 0:
+        return Knee(math.nan, f"at or below {_rate(rates[0])}/s")
+    return Knee(float(rates[best]))
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What the trials of one server over the rates of a sweep show."""
+
+    trials: pd.DataFrame
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """The points of its curves: series, rate_rps, median, low, high (ms), rising by rate.
+
+        Low and high are the exact 95 % interval of the median from six trials on, else minimum and maximum. A
+        percentile is left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
+        """
+        found = []
+        for (rate, trials), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
+            beyond = math.inf if quantile is None else float(trials["requests"].sum()) * (1 - quantile)
+            each, sure = spread(trials[column]), median_interval(trials[column])
+            if each.n and beyond >= BEYOND - 1e-6:
+                ends = sure or each
+                found.append((series, float(str(rate)), each.median, ends.low, ends.high))
+        return pd.DataFrame(found, columns=["series", "rate_rps", "median", "low", "high"])
+
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """What became of each rate, rising: rate_rps, sustained, offered, letter.
+
+        sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent
+        other verdict, empty where there is none.
+        """
+        found = []
+        for rate, trials in self.trials.groupby("rate_rps"):
+            others = trials.loc[trials["verdict"] != Limit.NONE.verdict, "verdict"]
+            letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
+            found.append((float(str(rate)), bool((trials["sustained"] == 1).mean() > 0.5), others.empty, letter))
+        return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
+
+    @cached_property
+    def knee_ms(self) -> pd.Series[float]:
+        """The response times of which the knee is taken, by rate."""
+        return self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")["median"]
+
+    @cached_property
+    def knee(self) -> Knee:
+        """The knee, of the medians of the trials."""
+        rates = self.outcomes["rate_rps"]
+        return knee(rates, self.knee_ms.reindex(rates), self.outcomes["sustained"])
+
+    @property
+    def sustained_rps(self) -> float:
+        """The highest rate up to which every one was sustained; NaN where the lowest was not."""
+        return float(self.outcomes.loc[self.outcomes["sustained"].cummin(), "rate_rps"].max())
+
+    @property
+    def limit_beyond_knee(self) -> str:
+        """The limit that trials met first above the knee: at the rate whose letter the figure shows first.
+
+        A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
+        """
+        above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != Limit.NONE.verdict)
+        return limit_above(self.trials[above] if above.any() else self.trials, self.knee.rate_rps)
+
+    @property
+    def notes(self) -> tuple[str, str]:
+        """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
+        knee, last = self.knee, self.sustained_rps
+        first = f"knee: {knee.why}" if knee.why else f"knee at {knee.words}/s"
+        if self.limit_beyond_knee.startswith(Limit.GENERATOR):
+            first += ", the generator's"
+        if math.isnan(last):
+            return first, "not sustained at any rate"
+        then = limit_above(self.trials, last)
+        return first, f"sustained to {_rate(last)}/s" + ("" if then == NO_LIMIT else f"; then: {then}")
+
+
+def limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
+    """Return what limited the trials at the next rate above `rate_rps`; `–` where there is none."""
+    above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
+    return NO_LIMIT if above.empty else limit_words(trials[trials["rate_rps"] == above.min()])
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.10g}" if math.isfinite(value) else "–"
+
+
+def _knee_of(block: pd.DataFrame) -> float:
+    """Return the knee of a block of one server and sweep, of the block's own trials; NaN where it has none."""
+    column, _ = SERIES[KNEE_OF]
+    rising = block.sort_values("rate_rps").drop_duplicates("rate_rps")
+    return knee(rising["rate_rps"], rising[column], rising["sustained"] == 1).rate_rps
+
+
+def knee_table(tables: Tables) -> pd.DataFrame:
+    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
+    rows, unit = [], rate_unit(tables.sweeps()["workload"])
+    for cell in cells(tables, swept(tables), by="sweep"):
+        found, lowest = Sweep(cell.trials), cell.trials["rate_rps"].min()
+        blocks, last = spread(_knee_of(block) for _, block in cell.trials.groupby("block")), found.sustained_rps
+        comparable = found.outcomes.loc[found.outcomes["offered"].cummin(), "rate_rps"]
+        rows.append(
+            {
+                "sweep": cell.panel,
+                "server": cell.server,
+                "trials": str(len(cell.trials)),
+                f"knee, {unit}": found.knee.words,
+                "knee by block": f"{_rate(blocks.low)}–{_rate(blocks.high)} ({blocks.n})" if blocks.n else "–",
+                "limit beyond the knee": found.limit_beyond_knee,
+                "sustained up to": f"below {_rate(lowest)}" if math.isnan(last) else _rate(last),
+                "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last),
+                "response times compare up to": _rate(comparable.max()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# --- the figure -------------------------------------------------------------------------------------------
+
+
+@chart("rates-latency", notebook="rates", needs=lambda tables: not tables.sweeps().empty, table="The answer")
+def latency(tables: Tables) -> Chart:
+    """Return response times by offered rate: generator and probe, what became of each rate, and the knee."""
+    title, trials = "Response times by offered rate", swept(tables)
+    found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
+    if not found:
+        return empty(title, captions.unsealed(trials, "trial at a constant arrival rate"))
+    unit = rate_unit(trials["workload"])
+    return Chart(
+        title,
+        tidy(part for cell, sweep in found.items() for part in _curves(cell, sweep)),
+        Axis(f"{unit} offered (log scale)", f"{unit} offered", "/s", log=True),
+        Axis("ms (log scale)", "response time in ms", " ms", log=True),
+        identities(tables.trials),
+        captions.caption(tables, trials, _words(trials)),
+        "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
+        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
+        "rate was not sustained in half of the trials or more. Upright line: the knee.",
+        facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
+        statistic="medians of the generator's p50, p90 and p99 and the probe's p50 and p95; upright line: the knee",
+        noun="sweep",
+        facts=(Fact("p90", _lowest, text=_course, rising=True, order="fastest first"),),
+        nothing=f"No rate of this run has {BEYOND} requests beyond a percentile.",
+        draw=_draw,
+    )
+
+
+def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
+    """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where there is none."""
+    table = sweep.outcomes.set_index("rate_rps")
+
+    def part(series: str, rows: pd.DataFrame) -> pd.DataFrame:
+        then = table.loc[rows["rate_rps"]]
+        more = {"sustained": then["sustained"], "letter": then["letter"]}
+        return points(
+            cell, series, rows["rate_rps"], rows["median"], rows["low"], rows["high"], then["offered"], **more
+        )
+
+    curves = dict(list(sweep.curves.groupby("series")))
+    rates = pd.DataFrame({"rate_rps": table.index, "median": np.nan, "low": np.nan, "high": np.nan})
+    at = sweep.knee.rate_rps
+    knee = points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")
+    return [*(part(series, curves[series]) for series in SERIES if series in curves), part("outcome", rates), knee]
+
+
+def _words(trials: pd.DataFrame) -> str:
+    enough = sealed_trials(trials).groupby(["server", "load"]).size().min() >= 6
+    bars = "95 % interval of the median" if enough else "minimum to maximum"
+    words = (
+        f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "
+        f"than {BEYOND} requests beyond it together. Knee: the greatest rate / p90 (Kleinrock's power); where the "
+        "generator is the first limit beyond it, the knee is the generator's."
+    )
+    if OWN_SCRIPT in set(trials["workload"]):
+        words += " The probe asked for one path alone, not for what the script does."
+    return words
+
+
+def _lowest(rows: pd.DataFrame) -> float:
+    """Return p90 at the lowest rate that has it; NaN without any."""
+    return float(next(iter(rows.loc[rows["series"] == KNEE_OF, "y"]), math.nan))
+
+
+def _course(rows: pd.DataFrame) -> str:
+    """Return p90 at the lowest rate and at the knee (or the highest): `0.3 ms at 250/s to 2 ms at 4,000/s`."""
+    p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
+    shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
+    return " to ".join(f"{number(y)} ms at {_rate(x)}/s" for x, y in zip(shown["x"], shown["y"], strict=True))
+
+
+def _draw(chart: Chart) -> Figure:
+    axes = sheet(
+        chart, alone=1, panel_in=(2.1, 2.1), left_in=0.92, right_in=(0.7, 0.5), axis_in=0.36, below_in=0.28
+    )  # fmt: skip
+    low, high = max(float(chart.frame["low"].min()), 1e-3), float(chart.frame["high"].max())
+    across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
+    for facet, ax in axes.items():
+        # Room for letters above the curves.
+        ax.set(xscale="log", yscale="log", xlim=across, ylim=(low / 1.4, high * (high / low) ** 0.16 * 1.2))
+        rows, look, ends = chart.of_panel(facet.panel)[facet.server], chart.looks[facet.server], []
+        for series, curve in rows[rows["series"].isin(SERIES)].groupby("series", sort=False):
+            probe = str(series).startswith("probe")
+            shown = PROBE if probe else replace(look, marker="o", dash="-")
+            _draw_curve(ax, str(series), curve, shown, probe=probe)
+            last = curve.iloc[-1]
+            ends.append((str(series).removeprefix("probe "), shown, float(last["x"]), float(last["y"])))
+        for rate in rows.loc[rows["series"] == "knee", "x"].dropna():
+            ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
+        letters = rows[rows["series"] == "outcome"].set_index("x")["letter"]
+        _write_letters(ax, letters)
+        scales.log_axis(ax, "y")
+        scales.ticks_across(ax, [float(str(rate)) for rate in letters.index])
+        ax.set_ylabel(chart.y.label)
+        style.label_ends(ax, ends)
+    return style.figure_of(ax)
+
+
+def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
+    """Draw a curve; where the rate was not sustained it is pale: those response times grow with the load's length."""
+    found = rows.to_dict("records")
+    for a, b in pairwise(found):
+        ax.plot(
+            [a["x"], b["x"]], [a["y"], b["y"]], lw=1.1 if probe else 1.7, ls=look.dash, label="", zorder=2,
+            color=look.color if a["sustained"] and b["sustained"] else pale(look.color),
+        )  # fmt: skip
+    for row in found:
+        marker = "." if probe else "o" if row["sustained"] else "x"
+        bars = np.array([[row["y"] - row["low"]], [row["high"] - row["y"]]])
+        ax.errorbar(
+            [row["x"]], [row["y"]], yerr=np.clip(bars, 0, None), color=look.color, capsize=2, lw=0.9,
+            marker=marker, ms=3 if probe else 4.6, markeredgewidth=1.1, label=series,
+            markerfacecolor=look.color if row["solid"] or probe else "white", zorder=3,
+        )  # fmt: skip
+
+
+def _write_letters(ax: Axes, letters: pd.Series[str]) -> None:
+    """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
+    left, right = ax.get_xlim()
+    decade_in = style.size_in(ax)[0] / math.log10(right / left)
+    last, written = 0.0, ""
+    for rate, letter in letters.items():
+        at = float(str(rate))
+        if letter and (letter != written or decade_in * math.log10(at / last) >= 0.16):
+            last, written = at, letter
+            ax.text(at, 0.98, letter, transform=ax.get_xaxis_transform(), ha="center", va="top", size=style.SMALL_PT)
