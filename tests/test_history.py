@@ -18,27 +18,24 @@ from runner.present.comparison import history
 from runner.present.notebook import notebooks
 from runner.store import RunFolder
 
-Weeks = Callable[..., list[str]]
+Weeks = Callable[..., list[RunFolder]]
 
 
 @pytest.fixture
 def weeks(bare_lab: Path) -> Weeks:
     """A maker of weekly runs: gin's CPU per request is 1.2 times as much from the run with number `worse` on."""
 
-    def make(count: int, worse: int = 99, **facts: Any) -> list[str]:
-        names = [f"week{number}" for number in range(1, count + 1)]
-        for number, name in enumerate(names, start=1):
-            factors = {("gin", "server_cpu_ms_per_request"): 1.2} if number >= worse else None
+    def make(count: int, worse: int = 99) -> list[RunFolder]:
+        return [
             varied(
-                bare_lab / "data" / "runs" / name, factors, started_at=f"2026-03-{number:02}T00:00:00+00:00", **facts
+                bare_lab / "data" / "runs" / f"week{number}",
+                {("gin", "server_cpu_ms_per_request"): 1.2} if number >= worse else None,
+                started_at=f"2026-03-{number:02}T00:00:00+00:00",
             )
-        return names
+            for number in range(1, count + 1)
+        ]
 
     return make
-
-
-def followed(lab: Path, names: list[str], **how: Any) -> history.History:
-    return history.history([RunFolder(lab / "data" / "runs" / name) for name in names], **how)
 
 
 # --- where a series changes -------------------------------------------------------------------------------
@@ -82,15 +79,14 @@ def test_equal_values_and_few_runs_have_no_change() -> None:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-def test_a_regression_is_found_with_its_run_and_size(weeks: Weeks, bare_lab: Path) -> None:
-    found = followed(bare_lab, weeks(8, worse=5)[::-1], fail_above_pct=10)
+def test_a_regression_is_found_with_its_run_and_size(weeks: Weeks) -> None:
+    found = history.history(weeks(8, worse=5)[::-1], fail_above_pct=10)
     assert found.runs == tuple(f"week{number}" for number in range(1, 9))
-    changed = [course for course in found.courses if course.changes]
+    changed = tuple(course for course in found.courses if course.changes)
     assert {(course.server, course.quantity) for course in changed} == {("gin", "CPU ms/request")}
-    for course in changed:
-        (change,) = course.changes
+    for ((change,),) in ((course.changes,) for course in changed):
         assert change.at == 5 and change.worse and change.ratio == pytest.approx(1.2, rel=0.02)
-    assert found.regressions == tuple(changed)
+    assert found.regressions == changed
     assert f"gin, {LOAD}: CPU ms/request is 1.2" in " ".join(history.findings(found))
     chart = history.timeline(found)
     assert chart.frame.loc[chart.frame["changed"], "x"].eq(5).all() and chart.frame["changed"].sum() == len(changed)
@@ -98,48 +94,43 @@ def test_a_regression_is_found_with_its_run_and_size(weeks: Weeks, bare_lab: Pat
     assert "gin" in describe(chart)
 
 
-def test_the_medians_are_those_of_the_runs(weeks: Weeks, bare_lab: Path) -> None:
-    found = followed(bare_lab, weeks(3))
-    course = next(
-        each for each in found.courses if (each.load, each.server, each.quantity) == (LOAD, "axum", "requests/s")
-    )
+def test_the_medians_are_those_of_the_runs(weeks: Weeks) -> None:
+    found = history.history(weeks(3))
+    sides = {(each.load, each.server, each.quantity): each.sides for each in found.courses}[LOAD, "axum", "requests/s"]
     for number, tables in enumerate(found.tables, start=1):
-        own = tables.trials[(tables.trials["load"] == LOAD) & (tables.trials["server"] == "axum")]
-        assert course.sides[number].median == pytest.approx(own["rps"].median())
-        assert course.sides[number].low <= own["rps"].median() <= course.sides[number].high
+        rps = tables.trials.query("load == @LOAD and server == 'axum'")["rps"]
+        assert sides[number].median == pytest.approx(rps.median())
+        assert sides[number].low <= rps.median() <= sides[number].high
     assert "A change is looked for in 6 runs or more" in history.findings(found)[0]
 
 
-def test_runs_that_do_not_go_together_are_refused(weeks: Weeks, bare_lab: Path) -> None:
+def test_runs_that_do_not_go_together_are_refused(weeks: Weeks) -> None:
     one, two = weeks(2)
-    for names in ([one], [one, one]):
+    for runs in ([one], [one, one]):
         with pytest.raises(LabError, match="two runs or more, each once"):
-            followed(bare_lab, names)
-    manifest = bare_lab / "data" / "runs" / two / "run.json"
-    facts = json.loads(manifest.read_text())
-    facts["engine"] = "docker" if facts.get("engine") == "process" else "process"
-    manifest.write_text(json.dumps(facts))
+            history.history(runs)
+    varied(two.path, engine="docker")
     with pytest.raises(LabError, match="differ in engine"):
-        followed(bare_lab, [one, two])
-    assert followed(bare_lab, [one, two], force=True).courses
+        history.history([one, two])
+    assert history.history([one, two], force=True).courses
 
 
 def test_the_command_says_it_and_fails_on_request(weeks: Weeks, bench: Any) -> None:
-    names = weeks(8, worse=5)
+    names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
     assert code == 1 and "changes are for the worse by more than 10 %" in err and "×1.2" in out
     code, out, _ = bench(*names, "--fail-above", "30", "--json", command="history")
     found = json.loads(out)
     assert code == 0 and len(found["runs"]) == 8
-    assert any(course["changes"] and course["changes"][0]["at"] == 5 for course in found["courses"])
+    assert {course["changes"][0]["at"] for course in found["courses"] if course["changes"]} == {5}
 
 
 @pytest.mark.long
 def test_the_notebook_shows_the_same(weeks: Weeks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    names = weeks(6, worse=4)
     executed = tmp_path / "out.ipynb"
-    given = {"runs": ",".join(names), "force": False, "fail_above": None}
+    runs = ",".join(run.run_id for run in weeks(6, worse=4))
+    given = {"runs": runs, "force": False, "fail_above": None}
     notebooks.execute(ROOT / "notebooks" / "history.ipynb", given, executed)
     assert notebooks.figures_shown(executed) == ["history"]
     assert "times what it was since run 4" in executed.read_text()

@@ -112,7 +112,7 @@ def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tabl
     for part in (part for each in judge_all(sample) for part in each.found.parts if part.values):
         if not (found := re.match(r"(\w+)/(\w+) (requests/s|CPU ms/request), ([\w-]+), (\d+)", part.words)):
             continue
-        cell = trials[trials["load"].isin(part.loads)]
+        cell = trials[trials["load"].isin([each.load for each in part.cells])]
         assert set(cell["mode"]) == {found[4].replace("keep-alive", "keepalive")}
         assert set(cell["connections"]) == {float(found[5])}
         medians = cell.groupby("server")[{"requests/s": "rps", "CPU ms/request": CPU}[found[3]]].median()

@@ -111,8 +111,7 @@ def _stopping(budget: str | None, until: str | None) -> Stopping:
         from runner.present.frames import tables_of
         from runner.present.published.settled import settled
 
-        found = settled(tables_of(run.manifest(), map(trial_row, run.records())), until)
-        return found.loads, found.words
+        return settled(tables_of(run.manifest(), map(trial_row, run.records())), until)
 
     return Stopping(budget_s, until, LOOKS, look)
 

@@ -21,9 +21,9 @@ from runner.present.published import claims, counterparts
 from runner.present.published.claims import Claim, Comparison
 from runner.present.published.counterparts import STAND_INS, Counterpart, cell
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, Outcome, Part
-from runner.present.published.quantities import QUANTITIES, Obstacle
+from runner.present.published.quantities import QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, FEWEST, Sample, level, ratio
+from runner.present.statistics.inference import ALPHA, FEWEST, level, ratio
 from runner.present.statistics.significance import holm
 
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
@@ -141,14 +141,13 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
 
 def _read(tables: Tables, claim: Claim, stand_in: Mapping[str, str], frameworks: int) -> Outcome:
     """Judge a claim with one of `frameworks` that stand in for a language; entries with a `reading` are one each."""
-    by_reading: dict[str, list[Question]] = {}
+    readings: dict[str, list[Part]] = {}
     for each in claim.compare:
-        by_reading.setdefault(each.reading, []).extend(_questions(tables, each, stand_in))
-    cells = [question.cells for questions in by_reading.values() for question in questions]
+        readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, stand_in))
+    cells = [part.cells for parts in readings.values() for part in parts]
     seen = tuple(sentence for name in claim.also for sentence in NOTES[name](tables, cells))
-    parts = {name: [_weighed(tables, claim, each) for each in questions] for name, questions in by_reading.items()}
-    alpha = level(tables.manifest)
-    outcomes = {name: combined(found, claim, seen, alpha, frameworks * len(parts)) for name, found in parts.items()}
+    alpha, count = level(tables.manifest), frameworks * len(readings)
+    outcomes = {name: combined(parts, claim, seen, alpha, count) for name, parts in readings.items()}
     return _whichever(outcomes, claim.depends_on)
 
 
@@ -164,23 +163,20 @@ def combined(
     Technometrics 24, 295). It fails where one does, by Holm's correction over the parts, and over its readings where
     there are several. A claim about any of them is the other way round.
     """
-    known = [part for part in parts if part.outcome != ABSENT]
-    every = claim.combine == "all"
-    holds, fails = [part.p_holds for part in known], [readings * part.p_fails for part in known]
+    every, whole = claim.combine == "all", list(parts)
+    known = [place for place, part in enumerate(parts) if part.outcome != ABSENT]
+    holds, fails = [parts[place].p_holds for place in known], [readings * parts[place].p_fails for place in known]
     tests = zip(known, holds if every else holm(holds), holm(fails) if every else fails, strict=True)
-    decided = iter([_decided(part, p_holds <= alpha, p_fails <= alpha) for part, p_holds, p_fails in tests])
-    whole = tuple(part if part.outcome == ABSENT else next(decided) for part in parts)
+    for place, p_holds, p_fails in tests:
+        outcome, bound = HOLDS if p_holds <= alpha else FAILS if p_fails <= alpha else CLOSE, parts[place].why
+        why = WHY[outcome] + (f", by a bound: {bound}" if bound else "")
+        whole[place] = replace(parts[place], outcome=outcome, why=why)
     outcome = _foremost([part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS)))
     decisive = [part for part in whole if part.outcome == outcome]
     why = _whys(decisive, len(whole))
     if outcome == CLOSE and math.isfinite(reach := max(_reach(part, claim) for part in decisive)):
         why += f": within ±{number(100 * reach)} % of it"
-    return Outcome(outcome, why, whole, seen)
-
-
-def _decided(part: Part, holds: bool, fails: bool) -> Part:
-    outcome = HOLDS if holds else FAILS if fails else CLOSE
-    return replace(part, outcome=outcome, why=WHY[outcome] + (f", by a bound: {part.why}" if part.why else ""))
+    return Outcome(outcome, why, tuple(whole), seen)
 
 
 def _reach(part: Part, claim: Claim) -> float:
@@ -240,63 +236,30 @@ TERMS = ["idle", "share", "database_share"]
 """Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
-    """One ratio that a claim asks for: a / b of the medians of two samples, named in `names`.
-
-    `column` is the one that both samples come from, if it is one: what noise alone makes of it is added to the
-    interval. `obstacles` are what stands against the ratio, by server (of one server by load).
-    """
-
-    words: str
-    names: tuple[str, ...]
-    cells: tuple[Counterpart, ...]
-    samples: tuple[Sample, Sample]
-    column: str
-    obstacles: Mapping[str, Obstacle]
-
-    @property
-    def absence(self) -> str:
-        """Why there are no trials; empty where there are."""
-        return next((each.absence for each in self.cells if each.absence), "")
-
-    @property
-    def fewest(self) -> int:
-        """How many values the smaller sample has."""
-        return min(sample.n for sample in self.samples)
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether all that stands against the ratio is that one of its two servers did at least what it did."""
-        return len(self.cells) == 2 and [each.is_floor for each in self.obstacles.values()] == [True]
-
-    @property
-    def serves(self) -> bool:
-        """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a value."""
-        return not self.absence and self.fewest > 0 and (not self.obstacles or self.is_bound)
-
-    @property
-    def standing(self) -> tuple[bool, int, bool]:
-        """What makes it better than the same on other terms: the smaller is the better."""
-        weight = sum(1 if each.is_floor else 2 for each in self.obstacles.values())
-        return bool(self.absence), weight, self.fewest < FEWEST
-
-
-def _questions(tables: Tables, asked: Comparison, stand_in: Mapping[str, str]) -> list[Question]:
+def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]) -> list[Part]:
+    """Return the ratios that an entry asks for, each on the terms on which it can be given."""
     servers = [stand_in.get(name, name) for name in asked.servers]
-    load, numbers = asked.against.load or asked.load, asked.against.connections or asked.connections
-    loads, others = (
-        _loads(tables, asked, servers),
-        _loads(tables, replace(asked, load=load, connections=numbers), servers),
-    )
+    kind, sizes = asked.against.load or asked.load, asked.against.connections or asked.connections
+    loads = _loads(tables, asked, servers)
+    others = _loads(tables, replace(asked, load=kind, connections=sizes), servers)
     if asked.against.load:  # of several rates those that both have
         by_label = {other.label: other for other in others}
         loads = [load for load in loads if load.label in by_label] or loads[:1]
         others = [by_label.get(load.label, others[0]) for load in loads]
-    found = [_on_best_terms(tables, asked, servers, *pair) for pair in zip(loads, others, strict=True)]
+    found = []
+    for load, other in zip(loads, others, strict=True):
+        rows, rest = _by_terms(load.trials), _by_terms(other.trials)
+        # Chosen by what limited the trials, never by a value.
+        candidates = [
+            _part(
+                tables, claim, asked, load.label, cell(rows[terms], servers[0], load.sought),
+                cell(rest.get(terms, other.trials), servers[-1], other.sought),
+            )
+            for terms in [terms for terms in rows if terms in rest] or list(rows)[:1]
+        ]  # fmt: skip
+        found.append(min(candidates, key=lambda part: part.standing))
     # A claim about offered rates is about those that serve: which a run offers is not for the claim to say.
-    serving = [each for each in found if asked.load.endswith(" offered") and each.serves]
-    return serving or found
+    return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Load]:
@@ -318,84 +281,58 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     return [Load(load.removeprefix(f"{rows['workload'].min()}, "), rows, sought) for load, rows in chosen.items()]
 
 
-def _on_best_terms(tables: Tables, asked: Comparison, servers: Sequence[str], load: Load, against: Load) -> Question:
-    """Return the ratio on the terms on which it can be given, chosen by what limited the trials and never by a value.
-
-    First where every cell may be compared, then where one of them bounds the ratio, then where there are most trials.
-    """
-    rows, others = _by_terms(load.trials), _by_terms(against.trials)
-    both = [terms for terms in rows if terms in others] or list(rows)[:1]
-    pairs = [
-        (
-            cell(rows[terms], servers[0], load.sought),
-            cell(others.get(terms, against.trials), servers[-1], against.sought),
-        )
-        for terms in both
-    ]
-    return min((_question(tables, asked, load.label, *pair) for pair in pairs), key=lambda each: each.standing)
-
-
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the trials on each of their terms, the first that serves first; without trials there are none of them."""
     ordered = trials.sort_values(TERMS, ascending=[True, False, False], kind="stable")
     return {tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
 
 
-def _question(tables: Tables, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> Question:
+def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> Part:
+    """Return what the ratio a / b comes to, before the claim is decided from all of its parts."""
     name, other = asked.quantity, asked.against.quantity or asked.quantity
     quantity, one_server = QUANTITIES[name], a.server == b.server
     cells = (a,) if one_server and a.load == b.load else (a, b)
-    absent = any(each.absence for each in cells)
-    facts = {"{servers}": a.server if one_server else f"{a.server}/{b.server}", "{noun}": quantity.noun, "{load}": load}
     words = asked.words or ("{servers} {noun}, {load}" if load else "{servers} {noun}")
-    for key, value in facts.items():
-        words = words.replace(key, value)
-    return Question(
-        words,
-        tuple(each.replace("{server}", a.server) for each in asked.names)
-        or ((a.load, b.load) if one_server else (a.server, b.server)),
-        cells,
-        (quantity.sample(tables, a, name), QUANTITIES[other].sample(tables, b, other)),
-        name if name == other and quantity.points is None else "",
-        {
-            each.load if one_server else each.server: obstacle
-            for each in cells
-            if not absent and (obstacle := quantity.rule(tables, each))
-        },
-    )
-
-
-# --- weighing ---------------------------------------------------------------------------------------------
-
-
-def _weighed(tables: Tables, claim: Claim, question: Question) -> Part:
-    """Return what a question comes to, before the claim is decided from all of its questions."""
-    part = Part(question.words, tuple(each.load for each in question.cells))
-    if question.absence or not question.fewest:
-        return replace(part, why=question.absence or "this run did not record it")
-    found, floor = ratio(*question.samples, confidence=1 - level(tables.manifest)), _floor(tables, question)
+    servers = a.server if one_server else f"{a.server}/{b.server}"
+    words = words.replace("{servers}", servers).replace("{noun}", quantity.noun).replace("{load}", load)
+    samples = quantity.sample(tables, a, name), QUANTITIES[other].sample(tables, b, other)
+    counts = [sample.n for sample in samples]
+    absence = a.absence or b.absence or ("" if min(counts) else "this run did not record it")
+    if absence:
+        return Part(words, cells, why=absence)
+    names = [each.load if one_server else each.server for each in (a, b)]
+    sides = [each.replace("{server}", a.server) for each in asked.names] or names
+    medians = "; ".join(f"{side}: {style.number(sample.median)}" for side, sample in zip(sides, samples, strict=True))
+    trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
+    rules = zip(names, (quantity.rule(tables, each) for each in cells), strict=False)
+    obstacles = {key: obstacle for key, obstacle in rules if obstacle}
+    # Of two cells that may not be compared, the one whose limit is known says why.
+    whys = sorted((each.why for each in obstacles.values()), key=lambda why: [*Limit, None].index(_limit(why)))
+    found, floor = ratio(*samples, confidence=1 - level(tables.manifest)), 1.0
+    if name == other and quantity.points is None:
+        within = [bool(each.sealed["session"].ne("").all()) for each in cells]
+        pairs = zip(cells, within, strict=True)
+        floor = max(noise_floor(tables, each.load, name, within=sessions) for each, sessions in pairs)
     found = found and replace(found, low=found.low / floor, high=found.high * floor)
-    numbers = "; ".join(f"{name}: {each.numbers}" for name, each in question.obstacles.items())
-    part = replace(part, values=_values(question), ratio=found, numbers=numbers)
-    if question.obstacles:
-        # Of two cells that may not be compared, the one whose limit is known says why.
-        whys = [each.why for each in question.obstacles.values()]
-        part = replace(part, why=min(whys, key=lambda why: [*Limit, None].index(_limit(why))))
-        if not found or not question.is_bound:
-            return part
-        on_first = question.cells[0].server in question.obstacles or question.cells[0].load in question.obstacles
-        found = replace(found, high=math.inf) if on_first else replace(found, low=0.0)
-    if not found:
-        return replace(part, why=TOO_FEW)
-    return _tested(replace(part, ratio=found, outcome=CLOSE), claim, floor)
+    part = Part(
+        words, cells, f"{medians} (medians of {trials})", found,
+        why=whys[0] if whys else "",
+        numbers="; ".join(f"{name}: {each.numbers}" for name, each in obstacles.items()),
+        standing=(False, sum(1 if each.is_floor else 2 for each in obstacles.values()), found is None),
+    )  # fmt: skip
+    if found is None or not part.serves:
+        return replace(part, why=part.why or TOO_FEW)
+    if obstacles:  # one of two servers did at least what it did
+        found = replace(found, high=math.inf) if names[0] in obstacles else replace(found, low=0.0)
+    return tested(replace(part, ratio=found, outcome=CLOSE), claim, floor)
 
 
-def _tested(part: Part, claim: Claim, floor: float) -> Part:
+def tested(part: Part, claim: Claim, floor: float) -> Part:
     """Return a part with its p-values; one-sided tests, of which a bound on one side allows only one.
 
     What noise makes of one program under two labels (`floor`) is added to the distance from every border.
     """
-    found = part.ratio
+    found, tests = part.ratio, []
     assert found is not None
 
     def below(border: float) -> float:
@@ -404,27 +341,9 @@ def _tested(part: Part, claim: Claim, floor: float) -> Part:
     def above(border: float) -> float:
         return 1.0 if found.low == 0 else found.p_above(border * floor)
 
-    within, beyond = [], []
     if claim.at_least > 0:
-        within, beyond = [above(claim.at_least)], [below(claim.at_least)]
+        tests.append((above(claim.at_least), below(claim.at_least)))
     if claim.at_most < math.inf:
-        within, beyond = [*within, below(claim.at_most)], [*beyond, above(claim.at_most)]
-    return replace(part, p_holds=max(within), p_fails=len(beyond) * min(beyond))
-
-
-def _floor(tables: Tables, question: Question) -> float:
-    """Return by which factor noise alone widens the interval."""
-    if not question.column:
-        return 1.0
-    return max(
-        noise_floor(tables, each.load, question.column, within=bool(each.sealed["session"].ne("").all()))
-        for each in question.cells
-    )
-
-
-def _values(question: Question) -> str:
-    pairs = zip(question.names, question.samples, strict=True)
-    medians = "; ".join(f"{name}: {style.number(sample.median)}" for name, sample in pairs)
-    counts = [sample.n for sample in question.samples]
-    trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
-    return f"{medians} (medians of {trials})"
+        tests.append((below(claim.at_most), above(claim.at_most)))
+    holds, fails = zip(*tests, strict=True)
+    return replace(part, p_holds=max(holds), p_fails=len(fails) * min(fails))

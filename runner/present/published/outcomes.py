@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.present.answers.ranking_text import times
+from runner.present.published.counterparts import Counterpart
 from runner.present.statistics.inference import Ratio
 
 OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", "not in this run"
@@ -14,15 +15,17 @@ OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", 
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison that a claim needs, with the loads that it was measured under.
+    """One comparison that a claim needs, of the cells that it was measured in.
 
     `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite where only a bound is known. None
     where there are too few trials. `p_holds` and `p_fails` are the p-values of "it does not agree with the claim" and
-    of "it does". `why` is a reason of a few words, which other parts may share; `numbers` are its evidence.
+    of "it does". `why` is a reason of a few words, which other parts may share; `numbers` are its evidence. `standing`
+    says what makes it better than the same on other terms: whether nothing was measured, how much stands against the
+    ratio (1: it is only a bound, 2 and more: it is not the servers'), and whether there are too few trials for it.
     """
 
     words: str
-    loads: tuple[str, ...] = ()
+    cells: tuple[Counterpart, ...] = ()
     values: str = ""
     ratio: Ratio | None = None
     outcome: str = ABSENT
@@ -30,6 +33,12 @@ class Part:
     numbers: str = ""
     p_holds: float = 1.0
     p_fails: float = 1.0
+    standing: tuple[bool, int, bool] = (True, 0, True)
+
+    @property
+    def serves(self) -> bool:
+        """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a value."""
+        return self.standing < (False, 2)
 
     @property
     def ratio_words(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -15,14 +14,6 @@ from runner.present.published.outcomes import ABSENT, CLOSE
 
 DECIDED = "decided"
 """Stop a load where every ratio of its servers is apart from 1, and every claim about it is decided."""
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What a look found: loads (by the names of their sessions) that need no further session, and words about all."""
-
-    loads: frozenset[str]
-    words: str
 
 
 def read_until(text: str) -> float | None:
@@ -38,8 +29,11 @@ def read_until(text: str) -> float | None:
     return width
 
 
-def settled(tables: Tables, until: str) -> Settled:
-    """Return which loads are settled in the sessions so far; only what is measured in sessions ever is."""
+def settled(tables: Tables, until: str) -> tuple[set[str], str]:
+    """Return the loads (by the names of their sessions) that need no further session, and words about all.
+
+    Only what is measured in sessions is ever settled.
+    """
     width = read_until(until)
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["session"].ne("")]
     names = dict(zip(trials["load"], (name.partition("-")[2] for name in trials["session"]), strict=True))
@@ -56,7 +50,7 @@ def settled(tables: Tables, until: str) -> Settled:
             widest = max(widest, reach)
     rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
     what = "decided" if width is None else f"within ±{100 * width:g} %"
-    return Settled(frozenset(names[load] for load in done), f"{len(done)} of {len(names)} loads are {what}{rest}")
+    return ({names[load] for load in done}, f"{len(done)} of {len(names)} loads are {what}{rest}")
 
 
 def _reach(known: pd.DataFrame) -> float:
@@ -68,10 +62,10 @@ def _reach(known: pd.DataFrame) -> float:
 def _undecided(tables: Tables) -> set[str]:
     """Return the loads of comparisons that are too close, or have too few trials, of claims that are not decided."""
     return {
-        load
+        each.load
         for judged in judging.judge_all(tables)
         if judged.found.outcome in (CLOSE, ABSENT)
         for part in judged.found.parts
         if part.outcome == CLOSE or part.why == judging.TOO_FEW
-        for load in part.loads
+        for each in part.cells
     }
