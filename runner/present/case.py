@@ -80,21 +80,19 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
     None where a run has no closed load by k6. LabError for a trial that the run does not have, or that was not sealed.
     """
     if trial:
-        known = tables.trials[tables.trials["trial_id"] == trial]
-        if known.empty:
+        chosen = tables.trials[tables.trials["trial_id"] == trial]
+        if chosen.empty:
             raise LabError(f"This run has no trial {trial!r}.")
-        if not is_sealed(known).iloc[0]:
-            raise LabError(f"The trial {trial!r} was not sealed: {known['error'].iloc[0]}")
-        return _case(tables, known.iloc[0])
-    chosen = candidates(tables)
-    if chosen.empty:
-        return None
-    column = "times" if chosen["times"].notna().any() else "latency_p50_ms"
-    return _case(tables, chosen.sort_values(column, ascending=False, na_position="last").iloc[0])
-
-
-def _case(tables: Tables, row: pd.Series[Any]) -> Case:
-    samples = tables.probe(str(row["trial_id"]))
+        if not is_sealed(chosen).iloc[0]:
+            raise LabError(f"The trial {trial!r} was not sealed: {chosen['error'].iloc[0]}")
+    else:
+        chosen = candidates(tables)
+        column = "times" if chosen["times"].notna().any() else "latency_p50_ms"
+        chosen = chosen.sort_values(column, ascending=False, na_position="last")
+        if chosen.empty:
+            return None
+    row = {str(name): value for name, value in chosen.iloc[0].items()}
+    samples = tables.probe(row["trial_id"])
     if samples is not None:
         samples = samples[(samples["t_s"] >= 0) & (samples["t_s"] < row["duration_s"])].reset_index(drop=True)
-    return Case(tables, {str(key): value for key, value in row.items()}, samples)
+    return Case(tables, row, samples)

@@ -175,53 +175,55 @@ def read_tables(run: RunFolder) -> Tables:
     The run that was read last is not read again while its files are the same, as a kernel opens it for one notebook
     after the other. The caller may change what is returned.
     """
-    kept = _kept(run, tuple(_stamp(path) for path in (run.path / "run.json", *map(run.table, FRAMES))))
+    files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
+    kept = _kept(run, tuple((facts.st_ino, facts.st_size, facts.st_mtime_ns) for facts in map(Path.stat, files)))
     return replace(kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in FRAMES})
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
+    manifest, remedy = run.manifest(), f": `bench report {short_name(run)}` rebuilds the tables"
+    frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
+    return Tables(manifest, **frames | {"trials": _with_loads(frames["trials"])}, folder=run)
 
 
 def tables_of(manifest: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> Tables:
     """Return the tables of a run that is going on: its trials so far, one row each, and nothing of what lies within."""
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
     trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
-    numbers = [each.name for each in columns("trials") if each.type != "string"]
-    typed = trials.assign(**{name: _numbers(trials[name]) for name in numbers})
-    return Tables(manifest, _with_loads(typed), frames["latency"], frames["throughput"], frames["resources"])
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with any writing of a file; None where there is no file."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
-
-
-@functools.lru_cache(maxsize=1)
-def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int] | None, ...]) -> Tables:
-    manifest = run.manifest()
-    remedy = f": `bench report {short_name(run)}` rebuilds the tables"
-    frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
-    frames["trials"] = _with_loads(frames["trials"])
-    return Tables(manifest, **frames, folder=run)
+    return Tables(manifest, **frames | {"trials": _with_loads(_typed(trials, "trials"))}, folder=None)
 
 
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
-    """Read a table; LabError where it is damaged or lacks a column that every run has.
-
-    Optional columns are always there: numbers as NaN, texts as null. They and all numbers of the trials are floats,
-    booleans 0 and 1, since a column of nulls has no type in Parquet.
-    """
-    frame = _parquet(path, remedy)
-    missing = [each for each in columns(table) if each.name not in frame.columns]
-    if required := [each.name for each in missing if not each.optional]:
-        raise LabError(f"{path} lacks the column {', '.join(required)}{remedy}.", exit_code=1)
-    whole = frame.reindex(columns=[*frame.columns, *(each.name for each in missing)])
-    numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
+    """Read a table; LabError where it is damaged or lacks a column that every run has."""
     try:
-        return whole.assign(**{name: _numbers(whole[name]) for name in numbers})
+        if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
+            raise ValueError(f"{rows:,} rows are more than a run of the lab has")
+        found = pq.read_table(path)
+        found.validate(full=True)  # texts are decoded when they are used, and may not be texts
+        frame = found.to_pandas()
+    except FileNotFoundError:
+        raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
+    required = [each.name for each in columns(table) if not each.optional and each.name not in frame.columns]
+    if required:
+        raise LabError(f"{path} lacks the column {', '.join(required)}{remedy}.", exit_code=1)
+    try:
+        return _typed(frame, table)
     except (ValueError, TypeError) as error:
         raise LabError(f"{path} has a value of the wrong kind ({error}){remedy}.", exit_code=1) from None
+
+
+def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Return a table with all of its columns, optional ones too: numbers as NaN, texts as null.
+
+    They and all numbers of the trials are floats, booleans 0 and 1, since a column of nulls has no type in Parquet.
+    """
+    whole = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *(each.name for each in columns(table))])))
+    numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
+    return whole.assign(**{name: _numbers(whole[name]) for name in numbers})
 
 
 def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
@@ -231,22 +233,6 @@ def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
     return pd.to_numeric(column).astype(float)
 
 
-def _parquet(path: Path, remedy: str) -> pd.DataFrame:
-    try:
-        rows = pq.read_metadata(path).num_rows
-        if rows > MOST_ROWS:
-            raise ValueError(f"{rows:,} rows are more than a run of the lab has")
-        table = pq.read_table(path)
-        table.validate(full=True)  # texts are decoded when they are used, and may not be texts
-        frame: pd.DataFrame = table.to_pandas()
-        return frame
-    except FileNotFoundError:
-        raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
-    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
-
-
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     """Make null texts empty, say what older runs leave out, and name the loads."""
     texts = [each.name for each in columns("trials") if each.type == "string"]
@@ -254,7 +240,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
-    typed["share"], typed["database_share"] = typed["share"].fillna(1.0), typed["database_share"].fillna(1.0)
+    typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["terms"] = [_terms(row) for row in typed.to_dict("records")]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
@@ -265,33 +251,36 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
 
 
-def _load(row: dict[Any, Any]) -> str:
+def _load(row: Mapping[Any, Any]) -> str:
     """Return a load in words: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
-    parts = [str(row["workload"])]
-    if row["tool"] == "wrk" or row["mode"] not in ("keepalive", ""):
-        parts.append(MODES.get(row["mode"], str(row["mode"])))
-    if not np.isnan(row["connections"]):
-        number = int(row["connections"])
-        parts.append(f"{number} connection{'s' * (number != 1)}")
-    if row["objective"]:
-        parts.append(f"search for {row['objective']}")
-    elif row["load_model"] == "open":
-        parts.append(offered_words(row))
-    elif not np.isnan(row["vus"]):
-        parts.append(f"N = {int(row['vus'])}")
-    if not np.isnan(row["pool_size"]):
-        parts.append(f"pool of {int(row['pool_size'])}")
-    return ", ".join([*parts, *filter(None, [row["terms"]])])
+    connections, searched = row["connections"], bool(row["objective"])
+    offered = not searched and row["load_model"] == "open"
+    parts = {
+        str(row["workload"]): True,
+        MODES.get(row["mode"], row["mode"]): row["tool"] == "wrk" or row["mode"] not in ("keepalive", ""),
+        f"{connections:.0f} connection{'s' * (connections != 1)}": connections >= 0,
+        f"search for {row['objective']}": searched,
+        offered_words(row): offered,
+        f"N = {row['vus']:.0f}": row["vus"] >= 0 and not searched and not offered,
+        f"pool of {row['pool_size']:.0f}": row["pool_size"] >= 0,
+        row["terms"]: row["terms"],
+    }
+    return _joined(parts)
 
 
 def _terms(row: Mapping[Any, Any]) -> str:
     """Return in words on what share of a core, with which idle CPUs and in how many slices a trial was measured."""
-    parts = {
-        f"{row['share']:g} of a core": row["share"] < 1,
-        f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
-        "idle CPUs asleep": row["idle"] == "system",
-        f"{row['slices']:.0f} slices": not np.isnan(row["slices"]),
-    }
+    return _joined(
+        {
+            f"{row['share']:g} of a core": row["share"] < 1,
+            f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
+            "idle CPUs asleep": row["idle"] == "system",
+            f"{row['slices']:.0f} slices": row["slices"] >= 0,
+        }
+    )
+
+
+def _joined(parts: Mapping[str, object]) -> str:
     return ", ".join(part for part, known in parts.items() if known)
 
 
