@@ -1,12 +1,15 @@
 """Intervals, tests and effect sizes against scipy and against tables in print."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from runner.present.statistics.inference import (
+    Interval,
+    Ratio,
     Sample,
     detectable_ratio,
     is_tie,
@@ -25,6 +28,12 @@ def sample(values, first_block: int = 1) -> Sample:
     return Sample.of(values, range(first_block, first_block + len(values)))
 
 
+def compared(a: Sample, b: Sample) -> Ratio:
+    found = ratio(a, b)
+    assert found is not None
+    return found
+
+
 # --- medians ----------------------------------------------------------------------------------------------
 
 # Ranks and coverage of the 95 % interval of a median, as in Conover, Practical Nonparametric Statistics, table A3.
@@ -35,44 +44,31 @@ TABLE = [(6, 1, 0.9688), (8, 1, 0.9922), (9, 2, 0.9609), (10, 2, 0.9785), (15, 4
 def test_median_interval_has_the_ranks_and_coverage_of_the_tables(n: int, rank: int, confidence: float) -> None:
     values = np.arange(1.0, n + 1)
     found = median_interval(RNG.permutation(values))
-    assert found is not None
-    assert (found.low, found.high) == (rank, n + 1 - rank)
-    assert found.estimate == np.median(values)
-    assert found.confidence == pytest.approx(confidence, abs=5e-5)
+    assert found == Interval(float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5))
 
 
-@pytest.mark.parametrize("n", range(6))
-def test_five_values_have_no_95_percent_interval_of_their_median(n: int) -> None:
-    assert median_interval(np.arange(n)) is None
-
-
-def test_minimum_to_maximum_of_five_covers_the_median_with_93_75_percent() -> None:
-    found = median_interval([3, 1, 5, 2, 4, np.nan], confidence=0.93)
-    assert found is not None
-    assert (found.low, found.estimate, found.high, found.confidence) == (1, 3, 5, 0.9375)
+def test_five_values_have_no_95_percent_interval_of_their_median() -> None:
+    assert [median_interval(np.arange(n)) for n in range(6)] == [None] * 6
+    assert median_interval([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Interval(3, 1, 5, 0.9375)
 
 
 # --- ratios -----------------------------------------------------------------------------------------------
 
 
-def test_a_ratio_within_blocks_is_scipys_paired_t_interval_of_the_logarithms() -> None:
-    a, b = RNG.lognormal(4, 0.1, 8), RNG.lognormal(4, 0.1, 8)
-    shuffled = RNG.permutation(8)
-    found = ratio(sample(a), Sample.of(b[shuffled], shuffled + 1))
-    theirs = stats.ttest_rel(np.log(a), np.log(b))
-    assert found is not None and found.blocks == 8
+def welch(x, y):
+    return stats.ttest_ind(x, y, equal_var=False)
+
+
+@pytest.mark.parametrize(("blocks", "sizes", "test"), [(8, (8, 8), stats.ttest_rel), (0, (7, 12), welch)])
+def test_a_ratio_is_scipys_t_interval_of_the_logarithms(blocks: int, sizes: tuple[int, int], test: Any) -> None:
+    a, b = (RNG.lognormal(4, noise, size) for size, noise in zip(sizes, (0.1, 0.3), strict=True))
+    shuffled = RNG.permutation(len(b))
+    found = compared(sample(a), Sample.of(b[shuffled], shuffled + (1 if blocks else 100)))
+    theirs = test(np.log(a), np.log(b))
+    assert found.blocks == blocks
     assert (found.low, found.high) == pytest.approx(np.exp(theirs.confidence_interval()), rel=1e-12)
     assert found.p == pytest.approx(theirs.pvalue, rel=1e-9)
     assert found.ratio == pytest.approx(stats.gmean(a) / stats.gmean(b), rel=1e-12)
-
-
-def test_a_ratio_without_common_blocks_is_scipys_welch_interval_of_the_logarithms() -> None:
-    a, b = RNG.lognormal(4, 0.1, 7), RNG.lognormal(4, 0.3, 12)
-    found = ratio(sample(a), sample(b, first_block=100))
-    theirs = stats.ttest_ind(np.log(a), np.log(b), equal_var=False)
-    assert found is not None and found.blocks == 0
-    assert (found.low, found.high) == pytest.approx(np.exp(theirs.confidence_interval()), rel=1e-12)
-    assert found.p == pytest.approx(theirs.pvalue, rel=1e-9)
 
 
 def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
@@ -81,45 +77,35 @@ def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
     assert ratio(sample(range(1, 6)), sample(range(1, 6))) is not None
 
 
-def test_only_common_blocks_are_compared_where_trials_are_missing() -> None:
+def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_trials() -> None:
     a = Sample.of([10, 11, 12, 13, 14, 99], [1, 2, 3, 4, 5, 6])
-    b = Sample.of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7])
-    found = ratio(a, b)
-    assert found is not None
-    assert (found.blocks, found.ratio) == (5, pytest.approx(2))
-    assert (found.low, found.high) == pytest.approx((2, 2))
-
-
-def test_several_trials_in_a_block_are_not_compared_within_blocks() -> None:
-    found = ratio(Sample.of([9, 10, 11, 10, 9, 11], [1, 1, 2, 3, 4, 5]), sample([5, 6, 5, 6, 5]))
-    assert found is not None and found.blocks == 0
+    found = compared(a, Sample.of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
+    assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
+    several = Sample.of([9, 10, 11, 10, 9, 11], [1, 1, 2, 3, 4, 5])
+    assert compared(several, sample([5, 6, 5, 6, 5])).blocks == 0
 
 
 def test_blocks_that_both_sides_share_do_not_widen_a_ratio() -> None:
     machine = np.array([1.0, 0.7, 1.3, 0.9, 1.1, 0.6])
-    noise = 1 + RNG.normal(0, 0.01, (2, 6))
-    blocked = ratio(sample(100 * machine * noise[0]), sample(90 * machine * noise[1]))
-    apart = ratio(sample(100 * machine * noise[0]), sample(90 * machine * noise[1], first_block=50))
-    assert blocked is not None and apart is not None
+    a, b = np.array([[100], [90]]) * machine * (1 + RNG.normal(0, 0.01, (2, 6)))
+    blocked, apart = compared(sample(a), sample(b)), compared(sample(a), sample(b, first_block=50))
     assert blocked.high / blocked.low < 1.06 < 1.5 < apart.high / apart.low
 
 
 def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
-    values = [70, 0.1 + 0.2, 3, 4, 5]
-    for other in (sample(values), sample(values, first_block=50)):
-        found = ratio(sample([70, 0.3, 3, 4, 5]), other)
-        assert found is not None and found.ratio == pytest.approx(1) and found.p == 1
-    same = ratio(sample([2, 2, 2, 2, 2]), sample([1, 1, 1, 1, 1], first_block=50))
-    assert same is not None and (same.low, same.ratio, same.high, same.p) == (2, 2, 2, 0)
+    for first_block in (1, 50):
+        found = compared(sample([70, 0.3, 3, 4, 5]), sample([70, 0.1 + 0.2, 3, 4, 5], first_block))
+        assert (found.ratio, found.p) == (pytest.approx(1), 1)
+    same = compared(sample([2, 2, 2, 2, 2]), sample([1, 1, 1, 1, 1], first_block=50))
+    assert (same.low, same.ratio, same.high, same.p) == (2, 2, 2, 0)
 
 
-def test_many_campaigns_at_once_give_what_each_gives_alone() -> None:
-    a, b = RNG.normal(0, 1, (50, 7)), RNG.normal(0, 1, (50, 7))
-    for together, alone in ((paired, stats.ttest_rel), (unpaired, lambda x, y: stats.ttest_ind(x, y, equal_var=False))):
-        found = together(a, b)
-        ends = np.array([alone(x, y).confidence_interval() for x, y in zip(a, b, strict=True)])
-        assert np.allclose(np.column_stack(found.interval()), ends)
-        assert np.allclose(found.p_value(), [alone(x, y).pvalue for x, y in zip(a, b, strict=True)])
+@pytest.mark.parametrize(("together", "alone"), [(paired, stats.ttest_rel), (unpaired, welch)])
+def test_many_campaigns_at_once_give_what_each_gives_alone(together: Any, alone: Any) -> None:
+    a, b = RNG.normal(0, 1, (2, 50, 7))
+    found, theirs = together(a, b), [alone(x, y) for x, y in zip(a, b, strict=True)]
+    assert np.allclose(np.column_stack(found.interval()), [each.confidence_interval() for each in theirs])
+    assert np.allclose(found.p_value(), [each.pvalue for each in theirs])
 
 
 # --- power and noise --------------------------------------------------------------------------------------
@@ -133,30 +119,27 @@ def test_detectable_ratio_agrees_with_g_power(standard_error: float, degrees: in
     assert math.log(detectable_ratio(standard_error, degrees, power=power)) == pytest.approx(0.5, abs=2e-4)
 
 
-def test_more_trials_less_noise_and_a_looser_level_tell_smaller_ratios() -> None:
-    tells = detectable_ratio(0.01, 9)
-    assert 1 < detectable_ratio(0.005, 9) < tells < detectable_ratio(0.01, 4)
-    assert tells < detectable_ratio(0.01, 9, alpha=0.05 / 36)
+def test_more_trials_less_noise_and_a_looser_level_find_smaller_ratios() -> None:
+    found = detectable_ratio(0.01, 9)
+    assert 1 < detectable_ratio(0.005, 9) < found < detectable_ratio(0.01, 4)
+    assert found < detectable_ratio(0.01, 9, alpha=0.05 / 36)
     assert detectable_ratio(0.0, 4) == 1
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_a_a_interval_whichever_label_is_first() -> None:
     a, b = sample([100, 101, 99, 102, 98]), sample([103, 100, 101, 102, 101])
-    one, other = ratio(a, b), ratio(b, a)
-    assert one is not None and other is not None
+    one, other = compared(a, b), compared(b, a)
     assert noise_floor(one) == pytest.approx(noise_floor(other)) == pytest.approx(1 / one.low)
     assert one.low < 1 < one.high
 
 
 def test_a_tie_is_an_interval_over_one_or_inside_the_noise_floor() -> None:
-    clear = ratio(sample([103, 104, 103, 104, 103]), sample([100, 101, 100, 101, 100]))
-    assert clear is not None and 1.029 < clear.low < clear.high < 1.031
-    assert not is_tie(clear) and not is_tie(clear, floor=1.02)
-    assert is_tie(clear, floor=1.05)
-    below = ratio(sample([100, 101, 100, 101, 100]), sample([103, 104, 103, 104, 103]))
-    assert below is not None and is_tie(below, floor=1.05) and not is_tie(below, floor=1.02)
-    noisy = ratio(sample([90, 110, 100, 95, 106]), sample([100, 100, 100, 100, 100]))
-    assert noisy is not None and is_tie(noisy)
+    fast, slow = sample([103, 104, 103, 104, 103]), sample([100, 101, 100, 101, 100])
+    above, below = compared(fast, slow), compared(slow, fast)
+    assert 1.029 < above.low < above.high < 1.031
+    assert not is_tie(above)
+    assert [[is_tie(found, floor) for floor in (1.02, 1.05)] for found in (above, below)] == [[False, True]] * 2
+    assert is_tie(compared(sample([90, 110, 100, 95, 106]), sample([100] * 5)))
 
 
 # --- how many requests a percentile needs -----------------------------------------------------------------
@@ -170,8 +153,7 @@ def test_requests_that_mlperf_asks_for() -> None:
 
 
 def test_the_tail_of_a_sample_quantile_is_as_far_off_as_stated() -> None:
-    uniform = RNG.random((4000, 10_000))
-    beyond = 1 - np.quantile(uniform, 0.99, axis=1)
+    beyond = 1 - np.quantile(RNG.random((2000, 10_000)), 0.99, axis=1)
     stated = tail_error_pct(10_000, 0.99) / 100
     assert stated == pytest.approx(0.256, abs=1e-3)
     inside = np.mean(np.abs(beyond - 0.01) <= stated * 0.01)
