@@ -16,7 +16,6 @@ import synthetic_run
 import synthetic_spikes
 from built import ROOT, bare_lab
 from jupyter_client.manager import start_new_kernel
-from marking import long_but
 from matplotlib.image import imread
 from synthetic_spikes import STEALS_S
 
@@ -44,12 +43,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-def papermill(lab: Path, out: Path, *parameters: str) -> subprocess.CompletedProcess[str]:
+def papermill(lab: Path, out: Path, **parameters: str) -> str:
+    """Run the notebook as a reader of the README does; return what failed, in words, or what was shown."""
     environment = {**os.environ, "BENCH_ROOT": str(lab), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "papermill", "--no-progress-bar", "notebooks/cpu_spikes.ipynb", str(out)]
-    return subprocess.run(
-        [*command, *parameters], cwd=lab, env=environment, capture_output=True, text=True, timeout=200, check=False
+    given = [word for parameter in parameters.items() for word in ("-p", *parameter)]
+    done = subprocess.run(
+        [*command, *given], cwd=lab, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
+    return done.stderr if done.returncode else shown(out)
 
 
 def outputs(path: Path) -> list[Any]:
@@ -66,48 +68,39 @@ def shown(path: Path) -> str:
 
 @pytest.mark.long
 def test_papermill_makes_a_page_without_widgets(lab: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.ipynb"
-    done = papermill(lab, out)
-    assert done.returncode == 0, done.stderr
+    out, page = tmp_path / "out.ipynb", tmp_path / "out.html"
+    text = papermill(lab, out)
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds
-    text = shown(out)
     assert f"Trial {GIN}" in text and "stands out most" in text and "coincides with spikes more than by chance" in text
     assert "axum 0 spikes" in text and "Machine" in text
     assert {path.name for path in (lab / "figures" / "sample").iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
-    page = tmp_path / "out.html"
     notebooks.export_html(out, page)
-    assert (
-        "5 CPU spikes" not in page.read_text() and "the highest, " in page.read_text()
-    )  # in the picture, in its words
+    # The title is in the picture; its alternative text has words of its own.
+    assert "5 CPU spikes" not in page.read_text() and "the highest, " in page.read_text()
 
 
 @pytest.mark.long
 def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.ipynb"
-    done = papermill(lab, out, "-p", "trial", AXUM, "-p", "start_s", "5", "-p", "stop_s", "7.5")
-    assert done.returncode == 0, done.stderr
-    text = shown(out)
+    text = papermill(lab, tmp_path / "out.ipynb", trial=AXUM, start_s="5", stop_s="7.5")
     assert f"Trial {AXUM}" in text and "The parameter trial names it" in text and "No spike of the server" in text
-    assert "from 5.0 to 7.5 s" in str(outputs(out))
+    assert "from 5.0 to 7.5 s" in str(outputs(tmp_path / "out.ipynb"))
 
 
-WRONG = [
-    (("-p", "bogus", "1"), "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
-    (("-p", "trial", "nope"), "LabError: This run has no trial 'nope'."),
-    (("-p", "start_s", "31"), "LabError: start_s and stop_s must be seconds of the load"),
-    (("-p", "stop_s", "soon"), "LabError: The parameter stop_s must be a valid number, not 'soon'."),
-]
+WRONG = {
+    "bogus": ("1", "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
+    "trial": ("nope", "LabError: This run has no trial 'nope'."),
+    "start_s": ("31", "LabError: start_s and stop_s must be seconds of the load"),
+    "stop_s": ("soon", "LabError: The parameter stop_s must be a valid number, not 'soon'."),
+}
 
 
-@pytest.mark.parametrize(("parameters", "sentence"), long_but(WRONG[:0], WRONG))
-def test_a_wrong_parameter_is_one_sentence(
-    lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
-) -> None:
-    done = papermill(lab, tmp_path / "out.ipynb", *parameters)
-    assert done.returncode != 0
-    assert sentence in done.stderr
+@pytest.mark.long
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_parameter_is_one_sentence(lab: Path, tmp_path: Path, name: str) -> None:
+    value, sentence = WRONG[name]
+    assert sentence in papermill(lab, tmp_path / "out.ipynb", **{name: value})
 
 
 def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:
@@ -120,10 +113,9 @@ def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_
 def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = open_spikes("empty")
     page.show_controls()
-    page.show_part("trial")
-    page.show_part("spikes")
+    for part in ("trial", "spikes", "control"):
+        page.show_part(part)
     page.show_figure("cpu-spikes")
-    page.show_part("control")
     page.finish()
     printed = capsys.readouterr().out
     assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
@@ -144,25 +136,21 @@ def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None
 def known_cpu(lab: Path, at_s: float) -> float:
     """The CPU of gin's server in the window that a second is in, from the table itself."""
     rows = pd.read_parquet(lab / "data" / "sample" / "tables" / "resources.parquet")
-    own = rows[(rows["trial_id"] == GIN) & (rows["subject"] == "server")]
-    (value,) = own.loc[(own["t_s"] - own["dt_s"] < at_s) & (at_s < own["t_s"]), "cpu_pct"]
+    inside = (rows["t_s"] - rows["dt_s"] < at_s) & (at_s < rows["t_s"])
+    (value,) = rows.loc[inside & rows["trial_id"].eq(GIN) & rows["subject"].eq("server"), "cpu_pct"]
     return float(value)
 
 
 def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     page = open_spikes("sample")
     assert page.view is not None
-    figure = timeline(page.view)
-    first, *_, last = figure.axes
-    by_label = {ax.get_ylabel(): ax for ax in figure.axes}
-    assert first.format_coord(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
+    cpu, _, rate, latency, events = (ax.format_coord for ax in timeline(page.view).axes)
+    assert cpu(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
     assert known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)  # within its first spike, and before
-    assert first.format_coord(99.0, 7.0) == "gin, 99.00 s: – % of a core"
-    assert by_label["req/s"].format_coord(4.12, 0.0).endswith(" requests/s")
-    assert "p50 " in by_label["ms (log)"].format_coord(4.5, 1.0)
-    assert by_label["ms (log)"].format_coord(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
-    assert last.format_coord(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal"
-    assert last.format_coord(1.0, 0.0) == "1.00 s: none of these"
+    assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"
+    assert rate(4.12, 0.0).endswith(" requests/s") and "p50 " in latency(4.5, 1.0)
+    assert latency(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
+    assert events(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal" and events(1.0, 0.0) == "1.00 s: none of these"
 
 
 # --- with a reader in front of it -------------------------------------------------------------------------
@@ -193,12 +181,15 @@ move = {"type": "motion_notify", "button": 0, "buttons": 0, "modifiers": [], "gu
 canvas._handle_message(canvas, move, [])
 canvas._message"""
 """Moves the pointer as the front end says it does; the message is what the widget shows below the figure."""
-NO_ZOOM = "import sys\nsys.modules['ipympl'] = None"
+HIDE = "import sys\nsys.modules[{0!r}] = None"
+SHOW = "import sys\ndel sys.modules[{0!r}]"
 
 
-@pytest.fixture
-def client(in_lab: Path) -> Any:
-    manager, client = start_new_kernel(cwd=str(in_lab))
+@pytest.fixture(scope="module")
+def client(lab: Path) -> Any:
+    """One kernel for all tests; what they hide from it they show again."""
+    environment = {**os.environ, "BENCH_ROOT": str(lab), "PYTHONPATH": str(ROOT)}
+    manager, client = start_new_kernel(cwd=str(lab), env=environment)
     yield client
     client.stop_channels()
     manager.shutdown_kernel(now=True)
@@ -207,33 +198,31 @@ def client(in_lab: Path) -> Any:
 def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
     ask = "from runner.present.notebook.page import has_reader\nhas_reader()"
-    assert run_cells(client, ask, reader=True)[-1]["text/plain"] == "True"
-    assert run_cells(client, ask, reader=False)[-1]["text/plain"] == "False"
+    for reader in (True, False):
+        assert run_cells(client, ask, reader=reader)[-1]["text/plain"] == str(reader)
 
 
 @pytest.mark.long
-def test_a_reader_chooses_the_trial_and_everything_follows(in_lab: Path, client: Any) -> None:
+def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: Any) -> None:
     pytest.importorskip("ipywidgets")
-    shutil.rmtree(in_lab / "figures", ignore_errors=True)
-    first = run_cells(client, NO_ZOOM, OPEN, *CELLS, reader=True)
+    shutil.rmtree(lab / "figures", ignore_errors=True)
+    trial, part = "page.controls.children[0].value", "page.controls.children[1].value"
+    first = run_cells(client, HIDE.format("ipympl"), OPEN, *CELLS, SHOW.format("ipympl"), reader=True)
     assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
-    chosen = run_cells(client, f"page.controls.children[0].value = {AXUM!r}", reader=True)
+    chosen = run_cells(client, HIDE.format("ipympl"), f"{trial} = {AXUM!r}", SHOW.format("ipympl"), reader=True)
     assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
     (picture,) = [data["image/png"] for data in chosen if "image/png" in data]
     assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
-    cut = run_cells(client, "page.controls.children[1].value = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)",
-                    reader=True)  # fmt: skip
+    cut = run_cells(client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True)
     assert cut[-1]["text/plain"] == "(4.0, 9.0)"
-    back = run_cells(client, f"page.controls.children[0].value = {GIN!r}", "page.controls.children[1].value",
-                     reader=True)  # fmt: skip
-    assert back[-1]["text/plain"] == "(0.0, 30.0)"
-    assert not (in_lab / "figures").exists()  # looking around changes no file
+    assert run_cells(client, f"{trial} = {GIN!r}", part, reader=True)[-1]["text/plain"] == "(0.0, 30.0)"
+    assert not (lab / "figures").exists()  # looking around changes no file
 
 
-def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(in_lab: Path, client: Any) -> None:
+def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
     pytest.importorskip("ipympl")
-    shutil.rmtree(in_lab / "figures", ignore_errors=True)
+    shutil.rmtree(lab / "figures", ignore_errors=True)
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
     assert sum(WIDGET in data for data in shown) == 2  # the place for the figure, and in it the figure
     assert any("CPU of server" in data.get("text/plain", "") for data in shown)  # in words, too
@@ -243,16 +232,15 @@ def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(in_lab: Pa
     )
     assert run_cells(client, zoom, reader=True)[-1]["text/plain"] == "(5, {(3.9, 4.5)})"
     pointed = run_cells(client, POINT, reader=True)[-1]["text/plain"]
-    assert pointed == f"'gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core'"
-    other = "old = page._canvas\npage.choose(" + repr(AXUM) + ")\n(old.comm is None, page._canvas is old)"
+    assert pointed == f"'gin, 4.12 s: {number(known_cpu(lab, 4.12))} % of a core'"
+    other = f"old = page._canvas\npage.choose({AXUM!r})\n(old.comm is None, page._canvas is old)"
     assert run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"  # no widget is left behind
-    assert not (in_lab / "figures").exists()
+    assert not (lab / "figures").exists()
 
 
 @pytest.mark.long
 def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
-    hide = "import sys\nsys.modules['ipywidgets'] = None"
-    found = run_cells(client, hide, OPEN, *CELLS, reader=True)
+    found = run_cells(client, HIDE.format("ipywidgets"), OPEN, *CELLS, SHOW.format("ipywidgets"), reader=True)
     assert not any(WIDGET in data for data in found)
     assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
     assert any("image/png" in data for data in found)
