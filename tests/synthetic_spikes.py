@@ -1,6 +1,7 @@
 """A small run folder whose servers' CPU spikes at known times, beside known events; 20 windows a second."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,18 @@ NEW = ("switches_per_s", "threads", "steal_ms", "requests", "connections")
 
 @dataclass
 class Course:
-    """What one trial's resources are made of."""
+    """What one trial's resources are made of; `reports` says what its server has: a collector, a pool."""
 
     length_s: float
     level_pct: float
+    seed: int
     spikes: tuple[tuple[float, float, float], ...] = ()
-    gc: bool = False
-    pool: bool = False
+    reports: tuple[str, ...] = ()
     noise_pct: float = NOISE_PCT
-    steals_s: tuple[float, ...] = STEALS_S
-    seed: int = 1
-    rng: np.random.Generator = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.seed)
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
 
 
 # --- one series -------------------------------------------------------------------------------------------
@@ -84,56 +83,45 @@ def within(end: np.ndarray, begin_s: float, length_s: float) -> np.ndarray:
     return np.clip(shared, 0, None) / WINDOW_S
 
 
-def resources(trial_id: str, course: Course) -> pd.DataFrame:
-    """The rows of one trial in the resources table."""
+def resources(course: Course) -> pd.DataFrame:
+    """The rows of one trial in the resources table.
+
+    /stats answers at every fourth window; the collector runs at each spike, and at no other time.
+    """
     end = windows(course.length_s)
     loaded = end > 0
-    noise = course.rng.normal(0, course.noise_pct, end.size)
-    server = np.where(loaded, course.level_pct + noise, 0.5)
-    for begin, length, height in course.spikes:
-        server = server + height * within(end, begin, length)
+    server = np.where(loaded, course.level_pct + course.rng.normal(0, course.noise_pct, end.size), 0.5)
+    server = server + sum((height * within(end, at, length) for at, length, height in course.spikes), 0 * end)
     generator = np.where(loaded, 60 + course.rng.normal(0, 2, end.size), 0.0)
-    stolen = sum((within(end, at, 0.1) > 0.01) * 10.0 for at in course.steals_s)
+    answers = {"requests": 1000 * (end + WARM_S), "connections": 50.0 + STORM * (end > STORM_S)}
+    if "collector" in course.reports:
+        answers["gc_cycles"] = 3.0 + sum((1.0 * (end > begin) for begin, _, _ in course.spikes), 0 * end)
+    if "pool" in course.reports:
+        answers |= {"pool_in_use": np.where((end > 5) & (end < 8), 20.0, 3.0), "pool_size": 20.0 + 0 * end}
+    answered = {name: np.where(np.arange(end.size) % 4 == 0, values, np.nan) for name, values in answers.items()}
+    stolen = sum((10.0 * (within(end, at, 0.1) > 0.01) for at in STEALS_S), 0 * end)
+    switches = 9000 + course.rng.normal(0, 300, end.size)
     parts = {
-        "server": {"cpu_pct": server, **told(end, course)},
+        "server": {"cpu_pct": server, **dict.fromkeys(("gc_cycles", "pool_in_use", "pool_size"), np.nan), **answered},
         "generator": {"cpu_pct": generator},
-        "host": {
-            "cpu_pct": server + generator,
-            "switches_per_s": 9000 + course.rng.normal(0, 300, end.size),
-            "steal_ms": stolen + 0 * end,
-        },
-        "sampler": {"cpu_pct": np.full(end.size, 1.0)},
+        "host": {"cpu_pct": server + generator, "switches_per_s": switches, "steal_ms": stolen},
+        "sampler": {"cpu_pct": 1.0},
     }
-    if course.pool:
+    if "pool" in course.reports:
         parts["database"] = {"cpu_pct": np.where(loaded, 25 + course.rng.normal(0, 1, end.size), 1.0)}
-    common = {"trial_id": trial_id, "t_s": end, "dt_s": WINDOW_S, "rss_bytes": 30_000_000, "threads": 5}
-    common["throttled_ms"] = 0.0
+    common = {"t_s": end, "dt_s": WINDOW_S, "rss_bytes": 30_000_000, "threads": 5, "throttled_ms": 0.0}
     frames = [pd.DataFrame({**common, "subject": subject, **columns}) for subject, columns in parts.items()]
     return pd.concat(frames, ignore_index=True)
 
 
-def told(end: np.ndarray, course: Course) -> dict[str, np.ndarray]:
-    """What /stats answered, at every fourth window; the collector runs at each spike, and at no other time."""
-    answered = np.arange(end.size) % 4 == 0
-    cycles = 3.0 + sum((end > begin) * 1.0 for begin, _, _ in course.spikes)
-    found = {
-        "requests": 1000 * (end + WARM_S),
-        "connections": 50.0 + STORM * (end > STORM_S),
-        "gc_cycles": (cycles if course.gc else np.nan) + 0 * end,
-        "pool_in_use": np.where((end > 5) & (end < 8), 20.0, 3.0) if course.pool else np.nan + 0 * end,
-        "pool_size": (20.0 if course.pool else np.nan) + 0 * end,
-    }
-    return {name: np.where(answered, values, np.nan) for name, values in found.items()}
-
-
-def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any) -> dict[str, Any]:
+def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any) -> str:
     """One trial at a constant rate of 1,000 requests/s, whose response times follow the spikes."""
-    rows = resources("", course)
+    rows = resources(course)
     inside = rows[(rows["subject"] == "server") & (rows["t_s"] > 0)]["cpu_pct"]
     pairs = inside.to_numpy()[: inside.size // 2 * 2].reshape(-1, 2).mean(axis=1)
     count = round(1000 * course.length_s)
     row = maker.trial(
-        server, values.pop("cell", "rates-r1000"), block,
+        server, "rates-r1000", block,
         **{
             "workload": "rates", "tool": "k6", "load_model": "open", "vus": 100, "first_rate_rps": 1000.0,
             "rate_rps": 1000.0, "steps": 1, "step_s": course.length_s, "requests": count, "dropped": 0,
@@ -144,15 +132,15 @@ def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any)
             "verdict_reason": "1000 requests/s were sustained", **values,
         },
     )  # fmt: skip
-    maker.resources.append(rows.assign(trial_id=row["trial_id"]))
+    trial_id = str(row["trial_id"])
+    maker.resources.append(rows.assign(trial_id=trial_id))
     ms = 5.0 * np.exp(0.3 * course.rng.normal(size=count))
-    second = np.floor(np.arange(count) / 1000).astype(int)
-    for begin, _, _ in course.spikes:
-        ms[second == int(begin)] *= 3
-    maker.latency.append(histogram(ms, row["trial_id"], second))
+    second = np.arange(count) // 1000
+    ms[np.isin(second, [int(begin) for begin, _, _ in course.spikes])] *= 3
+    maker.latency.append(histogram(ms, trial_id, second))
     starts = np.round(np.arange(0, course.length_s, 0.1), 1)
-    maker.throughput.append(pd.DataFrame({"trial_id": row["trial_id"], "t_s": starts, "requests": 100, "failed": 0}))
-    return row
+    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": 100, "failed": 0}))
+    return trial_id
 
 
 def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
@@ -163,7 +151,7 @@ def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
         latency_max_ms=30.0, server_cpu_mean_pct=98.0, server_cpu_peak_1s_pct=99.0, server_cpu_peak_100ms_pct=99.5,
         server_cpu_ms_per_request=0.1, verdict="server-bound", verdict_reason="the server used 98 % of its CPUs",
     )  # fmt: skip
-    maker.resources.append(resources(row["trial_id"], course))
+    maker.resources.append(resources(course).assign(trial_id=row["trial_id"]))
     maker.latency.append(histogram(np.full(1000, 9.0), row["trial_id"], None))
 
 
@@ -182,19 +170,17 @@ def add_probe(folder: Path, trial_id: str, course: Course) -> None:
 def build(folder: Path, *, spikes: bool = True, probe: bool = True, wrk: bool = True, database: bool = False) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
     maker = Maker(SERVERS, np.random.default_rng(4))
+    pool, sized = (("pool",), {"pool_size": 20}) if database else ((), {})
     for block in (1, 2):
         bursts = (SETTLING, *GIN_SPIKES) if spikes and block == 1 else ()
-        gin = Course(LOAD_S, 40.0, bursts, gc=True, pool=database, seed=10 + block)
-        axum = Course(LOAD_S, 30.0, pool=database, seed=20 + block)
-        sized = {"pool_size": 20} if database else {}
-        for server, course in (("gin", gin), ("axum", axum)):
-            row = add_k6(maker, server, block, course, **sized)
+        gin = Course(LOAD_S, 40.0, 10 + block, bursts, ("collector", *pool))
+        for server, course in (("gin", gin), ("axum", Course(LOAD_S, 30.0, 20 + block, reports=pool))):
+            trial_id = add_k6(maker, server, block, course, **sized)
             if probe:
-                add_probe(folder, row["trial_id"], course)
-        if wrk:
-            for server in ("gin", "axum"):
-                add_wrk(maker, server, block, Course(WRK_S, 98.0, noise_pct=0.5, seed=30 + block))
-        add_k6(maker, "reference", block, Course(LOAD_S, 20.0, seed=40 + block), tier="calibration")
+                add_probe(folder, trial_id, course)
+            if wrk:
+                add_wrk(maker, server, block, Course(WRK_S, 98.0, 30 + block, noise_pct=0.5))
+        add_k6(maker, "reference", block, Course(LOAD_S, 20.0, 40 + block), tier="calibration")
     facts = synthetic_database.database_manifest() if database else {"placement": manifest()["placement"]}
     write(folder, maker, "process", **facts)
     return folder

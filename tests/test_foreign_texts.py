@@ -50,13 +50,11 @@ def read(page: str) -> Reader:
 def lab(tmp_path_factory):
     root = tmp_path_factory.mktemp("lab")
     fake_lab.make(root)
-    folder = root / "data" / "runs" / "hostile"
-    synthetic_run.build(folder)
+    folder = synthetic_run.build(root / "data" / "runs" / "hostile")
     manifest = json.loads((folder / "run.json").read_text())
     manifest["campaign"]["title"] = HOSTILE
     manifest["machine"] |= {"cpu_model": HOSTILE, "os": HOSTILE}
-    manifest["host_warnings"] = [HOSTILE]
-    manifest["engine_reason"] = HOSTILE
+    manifest |= {"host_warnings": [HOSTILE], "engine_reason": HOSTILE}
     (folder / "run.json").write_text(json.dumps(manifest))
     path = folder / "tables" / "trials.parquet"
     trials = pd.read_parquet(path)
@@ -71,26 +69,27 @@ def lab(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.fault("a foreign run's texts are HTML, script, links, Markdown or LaTeX", "they are shown as text")
-def test_hostile_texts_stay_texts_in_a_report(lab, monkeypatch):
-    done = bench(lab, "report", "hostile", "--json")
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
+def test_hostile_texts_stay_texts_in_a_report(lab):
+    made = json.loads(succeeded(lab, "report", "hostile", "--json"))
     for page in made["pages"] if "pages" in made else [made["html"]]:
-        reader = read(Path(page).read_text(encoding="utf-8"))
-        assert reader.done == [], page
+        assert read(Path(page).read_text(encoding="utf-8")).done == [], page
     assert "<script>alert(1)</script>" in read(Path(made["html"]).read_text(encoding="utf-8")).words
 
 
 @pytest.mark.long
 @pytest.mark.fault("the same run is published", "text still, in the page and in the post")
 def test_hostile_texts_stay_texts_in_a_post(lab, tmp_path):
-    done = bench(lab, "publish", "hostile", "--out", str(tmp_path / "post"))
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 0, done.stderr
-    assert read((tmp_path / "post" / "index.html").read_text(encoding="utf-8")).done == []
-    markdown = (tmp_path / "post" / "post.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    post = tmp_path / "post"
+    succeeded(lab, "publish", "hostile", "--out", str(post))
+    markdown = (post / "post.md").read_text(encoding="utf-8").split("---\n", 2)[2]
     rendered = mistune.create_markdown(escape=False, plugins=["table"])(markdown)
-    assert read(str(rendered)).done == []
-    for drawing in (tmp_path / "post" / "figures").glob("*.svg"):
-        assert "<script" not in drawing.read_text(encoding="utf-8")
+    for page in ((post / "index.html").read_text(encoding="utf-8"), str(rendered)):
+        assert read(page).done == []
+    assert not any("<script" in drawing.read_text(encoding="utf-8") for drawing in (post / "figures").glob("*.svg"))
+
+
+def succeeded(lab, *arguments):
+    """What a command printed, which ended well."""
+    done = bench(lab, *arguments)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    return done.stdout

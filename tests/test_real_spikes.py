@@ -12,7 +12,7 @@ from runner.measure.tools import find_tool
 from runner.present.frames import read_tables
 from runner.present.spikes.coincidence import seen
 from runner.present.spikes.view import most_pronounced, survey, view
-from runner.store import find_run
+from runner.store import RunFolder
 
 pytestmark = [
     pytest.mark.load,
@@ -22,6 +22,7 @@ pytestmark = [
 
 SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
 """Of a CPU; seconds after the server's start, and how long. The load begins within two seconds of it."""
+BURSTING = "b01-bursting-rates-r20"
 CAMPAIGN = """title = "known spikes"
 servers = ["bursting", "duty"]
 
@@ -46,10 +47,8 @@ def lab(tmp_path_factory):
     real_lab.add_known_server(root, "bursting", [0])
     described = root / "servers" / "bursting" / "server.toml"
     burst = ",".join(f"{at}:{length}" for at, length in BURSTS)
-    command = [
-        sys.executable, str(real_lab.HERE / "fakes" / "bursting_server.py"), "bursting", "0",
-        str(root / "bursts.json"), str(SHARE_PCT / 100), burst,
-    ]  # fmt: skip
+    script, log = str(real_lab.HERE / "fakes" / "bursting_server.py"), str(root / "bursts.json")
+    command = [sys.executable, script, "bursting", "0", log, str(SHARE_PCT / 100), burst]
     text = described.read_text()
     described.write_text(text[: text.index("command")] + f"command = {json.dumps(command)}\n")
     done, _ = real_lab.run(root, CAMPAIGN, "--engine", "process")
@@ -59,64 +58,52 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("BENCH_ROOT", str(lab))
-        return read_tables(find_run("latest"))
+    return read_tables(RunFolder(next(lab.glob("data/runs/*"))))
 
 
-def trial_of(tables, name):
+def shown(tables, name):
     """The last attempt of a trial: the machine may have disturbed those before it."""
     trials = real_lab.standing(tables.trials)
-    return trials.set_index("name").loc[name, "trial_id"]
+    return view(tables, trials.set_index("name").loc[name, "trial_id"], "")
 
 
 def load_began_s(lab, trial):
     """The begin of k6's first request, in seconds since the epoch, from its raw samples."""
-    began = []
     with gzip.open(next(lab.glob(f"data/runs/*/trials/{trial}/k6.json.gz")), "rt") as lines:
-        for line in lines:
-            point = json.loads(line)
-            if point["type"] == "Point" and point["metric"] == "http_req_duration":
-                ended = datetime.fromisoformat(point["data"]["time"]).timestamp()
-                began.append(ended - point["data"]["value"] / 1000)
-    return min(began)
+        points = [point for line in lines if (point := json.loads(line))["type"] == "Point"]
+    requests = [point["data"] for point in points if point["metric"] == "http_req_duration"]
+    return min(datetime.fromisoformat(each["time"]).timestamp() - each["value"] / 1000 for each in requests)
 
 
-def test_the_bursts_are_found_where_they_were(lab, tables):
+def test_the_bursts_are_found_where_they_were_and_that_trial_is_shown_first(lab, tables):
     """Where others took the CPU away in the middle of a burst, it is two spikes."""
-    trial = trial_of(tables, "b01-bursting-rates-r20")
-    began = load_began_s(lab, trial)
+    bursting = shown(tables, BURSTING)
+    began = load_began_s(lab, bursting.case.trial_id)
     bursts = json.loads((lab / "bursts.json").read_text())
     assert len(bursts) == len(BURSTS)
-    found = list(view(tables, trial, "").server.counted)
+    found = list(bursting.server.counted)
     for begin, end, cpu_s in bursts:
-        own = [spike for spike in found if spike.overlaps(begin - began, end - began)]
-        assert own, found
-        assert own[0].start_s == pytest.approx(begin - began, abs=0.1)
-        assert own[-1].end_s == pytest.approx(end - began, abs=0.1)
-        assert max(spike.height_pct for spike in own) == pytest.approx(SHARE_PCT, rel=0.2)
-        assert sum(spike.excess_ms for spike in own) == pytest.approx(1000 * cpu_s, rel=0.2)
-        found = [spike for spike in found if spike not in own]
+        burst = [spike for spike in found if spike.overlaps(begin - began, end - began)]
+        assert burst, found
+        assert burst[0].start_s == pytest.approx(begin - began, abs=0.1)
+        assert burst[-1].end_s == pytest.approx(end - began, abs=0.1)
+        assert max(spike.height_pct for spike in burst) == pytest.approx(SHARE_PCT, rel=0.2)
+        assert sum(spike.excess_ms for spike in burst) == pytest.approx(1000 * cpu_s, rel=0.2)
+        found = [spike for spike in found if spike not in burst]
     assert found == []
-
-
-def test_that_trial_is_shown_first(tables):
-    found = survey(tables)
-    assert most_pronounced(found) == trial_of(tables, "b01-bursting-rates-r20")
+    assert most_pronounced(survey(tables)) == bursting.case.trial_id
 
 
 def test_a_steady_server_has_none(tables):
-    shown = view(tables, trial_of(tables, "b01-duty-rates-r20"), "")
-    assert shown.server.counted == ()
+    assert shown(tables, "b01-duty-rates-r20").server.counted == ()
 
 
 def test_the_new_columns_are_measured(tables):
     host = tables.resources.query("subject == 'host'")
-    assert (host["switches_per_s"] > 10).mean() > 0.9
-    assert host["steal_ms"].notna().all()
+    assert (host["switches_per_s"] > 10).mean() > 0.9 and host["steal_ms"].notna().all()
     server = tables.resources.query("subject == 'server' and t_s > 0")
     assert server["connections"].dropna().is_monotonic_increasing or server["trial_id"].nunique() > 1
     assert server["requests"].notna().any() and server["threads"].notna().any()
-    shown = view(tables, trial_of(tables, "b01-bursting-rates-r20"), "")
-    assert {kind.kind: kind.unknown for kind in shown.events}["connection storm"] == ""
-    assert isinstance(seen(shown.events, shown.server.spikes[-1]), tuple)
+    bursting = shown(tables, BURSTING)
+    assert {kind.kind: kind.unknown for kind in bursting.events}["connection storm"] == ""
+    assert isinstance(seen(bursting.events, bursting.server.spikes[-1]), tuple)
