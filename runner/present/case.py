@@ -92,7 +92,6 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
         if chosen.empty:
             return None
     row = {str(name): value for name, value in chosen.iloc[0].items()}
-    samples = tables.probe(row["trial_id"])
-    if samples is not None:
-        samples = samples[(samples["t_s"] >= 0) & (samples["t_s"] < row["duration_s"])].reset_index(drop=True)
-    return Case(tables, row, samples)
+    probe = tables.samples("probe", row["trial_id"])
+    within = probe[(probe["t_s"] >= 0) & (probe["t_s"] < row["duration_s"])].reset_index(drop=True)
+    return Case(tables, row, within if len(probe) else None)

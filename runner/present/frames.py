@@ -66,16 +66,13 @@ class Tables:
     @property
     def copies(self) -> dict[str, str]:
         """The servers of the run that are another one under a second label, with its name."""
-        campaign = self.manifest.get("campaign") or {}
-        given: dict[str, list[str]] = {}
-        for server, name, value in campaign.get("environment") or ():
-            given.setdefault(server, []).append(f"{name}={value}")
-        ran = set(self.trials["server"])
-        return {
-            label: server
-            for label, server in campaign.get("copies") or ()
-            if {label, server} <= ran and sorted(given.get(label, ())) == sorted(given.get(server, ()))
-        }
+        campaign, ran = self.manifest.get("campaign") or {}, set(self.trials["server"])
+
+        def given(label: str) -> list[tuple[str, str]]:
+            return sorted((name, value) for who, name, value in campaign.get("environment") or () if who == label)
+
+        every = campaign.get("copies") or ()
+        return {label: who for label, who in every if {label, who} <= ran and given(label) == given(who)}
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, failed ones too, sorted by load.
@@ -103,22 +100,14 @@ class Tables:
         """Whether the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
 
-    def probe(self, trial_id: str) -> pd.DataFrame | None:
-        """Return the probe's samples beside a trial (one row per request); None where there are none.
+    def samples(self, table: str, trial_id: str) -> pd.DataFrame:
+        """Return the rows of a table with a file per trial, `probe` or `requests`; no rows where none are kept.
 
         LabError for a file that cannot be read or lacks a column.
         """
-        return self._of_trial("probe", trial_id)
-
-    def requests(self, trial_id: str) -> pd.DataFrame:
-        """Return the requests of a trial by k6, one row per request; no rows where none are kept. Errors as `probe`."""
-        found = self._of_trial("requests", trial_id)
-        rows = pd.DataFrame(columns=[column.name for column in columns("requests")]) if found is None else found
-        return rows.assign(trial_id=trial_id)
-
-    def _of_trial(self, table: str, trial_id: str) -> pd.DataFrame | None:
         path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
-        return _read(path, table, "") if path is not None and path.is_file() else None
+        rows = pd.DataFrame(columns=[column.name for column in columns(table)])
+        return (_read(path, table, "") if path is not None and path.is_file() else rows).assign(trial_id=trial_id)
 
     @property
     def _offered(self) -> pd.Series[bool]:

@@ -76,7 +76,7 @@ class ExplorePage(RunPage):
 
     def requests(self, trial: str = "") -> pd.DataFrame:
         """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
-        return self._joined(self.tables.requests(trial or self.trial))
+        return self._joined(self.tables.samples("requests", trial or self.trial))
 
     def _joined(self, table: pd.DataFrame) -> pd.DataFrame:
         return table.merge(self.trials[["trial_id", "server", "tool", "load"]], on="trial_id")
