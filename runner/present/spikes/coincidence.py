@@ -52,6 +52,8 @@ class Coincidence:
     """How often a server's spikes overlap events of one kind; p values are NaN where there is nothing to test."""
 
     kind: str
+    every_s: float
+    """Seconds between two looks at it."""
     events: int = 0
     covered: float = 0.0
     """Share of the windows in which there is such an event."""
@@ -140,12 +142,12 @@ def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, .
 
 def _hold(kind: Events, spikes: Sequence[tuple[int, int]], start: Floats, end: Floats) -> Coincidence:
     if not len(start):
-        return Coincidence(kind.kind)
+        return Coincidence(kind.kind, kind.every_s)
     begin, finish = np.sort(kind.intervals, axis=0).T
     # Those that have begun before a window's end, less those that were over by its begin.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(finish, start + ROUNDING_S, side="right")
     events = int(((finish > start[0] + ROUNDING_S) & (begin < end[-1] - ROUNDING_S)).sum())
-    found = Coincidence(kind.kind, events, float(there.mean()))
+    found = Coincidence(kind.kind, kind.every_s, events, float(there.mean()))
     if not spikes:
         return found
     overlaps = by_shift(spikes, there)

@@ -10,8 +10,8 @@ from runner.model import CALIBRATION
 from runner.present.answers import evidence
 from runner.present.look.captions import plural
 from runner.present.look.style import number
-from runner.present.spikes.coincidence import ALPHA, Coincidence, Events, seen
-from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOOR_PCT, LIMIT, SETTLING_S, Spike
+from runner.present.spikes.coincidence import ALPHA, Coincidence, seen
+from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOOR_PCT, LIMIT, SETTLING_S
 from runner.present.spikes.view import View
 
 NOTHING = "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
@@ -76,26 +76,24 @@ def spike_words(view: View) -> str:
 
 def spike_table(view: View) -> pd.DataFrame:
     """Return the server's spikes in the part that is shown, as texts, with what else happened meanwhile."""
-    return pd.DataFrame([_spike_row(view, place, spike) for place, spike in view.numbered.items()])
-
-
-def _spike_row(view: View, place: int, spike: Spike) -> dict[str, str]:
-    happened = [*(["the load began"] if spike.settling else []), *seen(view.events, spike)]
-    row = {
-        "spike": str(place),
-        "start, s": f"{spike.start_s:.2f}",
-        "length, s": f"{spike.length_s:.2f}",
-        "height, % of a core": number(spike.height_pct),
-        "meanwhile": ", ".join(happened) or "nothing of what is looked at",
-        "baseline, %": number(spike.baseline_pct),
-        "deviations": number(spike.deviations),
-        "CPU ms above baseline": number(spike.excess_ms),
-    }
-    probe = view.case.probe
-    if probe is not None:
-        due = probe.loc[probe["ok"] & probe["t_s"].between(spike.start_s, spike.end_s), "latency_ms"]
-        row["probe's slowest, ms"] = number(float(due.max()))
-    return row
+    rows, probe = [], view.case.probe
+    for place, spike in view.numbered.items():
+        happened = [*(["the load began"] if spike.settling else []), *seen(view.events, spike)]
+        row = {
+            "spike": str(place),
+            "start, s": f"{spike.start_s:.2f}",
+            "length, s": f"{spike.length_s:.2f}",
+            "height, % of a core": number(spike.height_pct),
+            "meanwhile": ", ".join(happened) or "nothing of what is looked at",
+            "baseline, %": number(spike.baseline_pct),
+            "deviations": number(spike.deviations),
+            "CPU ms above baseline": number(spike.excess_ms),
+        }
+        if probe is not None:
+            due = probe.loc[probe["ok"] & probe["t_s"].between(spike.start_s, spike.end_s), "latency_ms"]
+            row["probe's slowest, ms"] = number(float(due.max()))
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 # --- coincidence ------------------------------------------------------------------------------------------
@@ -116,25 +114,20 @@ def coincidence_words(view: View) -> str:
 
 def coincidence_table(view: View) -> pd.DataFrame:
     """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
-    known, spikes = {found.kind: found for found in view.found}, len(view.server.counted)
-    rows = [_kind_row(kind, known.get(kind.kind), spikes) for kind in view.events]
-    return pd.DataFrame(rows).fillna(number(math.nan))
-
-
-def _kind_row(kind: Events, found: Coincidence | None, spikes: int) -> dict[str, str]:
-    if found is None:
-        return {"event": kind.kind, "what it says": f"not known: {kind.unknown}"}
-    return {
-        "event": kind.kind,
-        "what it says": reading(found, spikes),
-        "spikes with one": f"{found.together} of {spikes}",
-        "by chance": number(found.expected * spikes),
-        "p, Holm": number(found.p_holm),
-        "p": number(found.p),
-        "events": f"{found.events:,}",
-        "time with one": f"{100 * found.covered:.1f} %",
-        "looked at every": f"{kind.every_s:.2g} s",
-    }
+    spikes = len(view.server.counted)
+    rows = {kind.kind: {"event": kind.kind, "what it says": f"not known: {kind.unknown}"} for kind in view.events}
+    for kind in view.found:
+        rows[kind.kind] |= {
+            "what it says": reading(kind, spikes),
+            "spikes with one": f"{kind.together} of {spikes}",
+            "by chance": number(kind.expected * spikes),
+            "p, Holm": number(kind.p_holm),
+            "p": number(kind.p),
+            "events": f"{kind.events:,}",
+            "time with one": f"{100 * kind.covered:.1f} %",
+            "looked at every": f"{kind.every_s:.2g} s",
+        }
+    return pd.DataFrame(rows.values()).fillna(number(math.nan))
 
 
 def reading(found: Coincidence, spikes: int) -> str:
@@ -190,26 +183,26 @@ def limits(view: View) -> tuple[str, ...]:
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
     """Return how often each server of a survey spikes over all its trials, as texts, ordered by language as figures."""
-    by_server = found.groupby(["language", "server"], sort=True)
-    rows = [_control_row(str(server), trials) for (_, server), trials in by_server if trials["seconds"].any()]
+    rows = []
+    for (language, server, tier), trials in found.groupby(["language", "server", "tier"], sort=True):
+        seconds, gc_per_s = float(trials["seconds"].sum()), float(trials["gc_per_s"].mean())
+        if seconds:
+            rows.append(
+                {
+                    "server": f"{server} ({CALIBRATION})" if tier == CALIBRATION else server,
+                    "language": language,
+                    "GC cycles/s": number(gc_per_s) if math.isfinite(gc_per_s) else "none reported",
+                    "trials": str(len(trials)),
+                    "minutes": number(seconds / 60),
+                    "spikes": f"{trials['spikes'].sum():,}",
+                    "a minute": number(60 * trials["spikes"].sum() / seconds),
+                    "share of time": f"{100 * trials['spike_s'].sum() / seconds:.2f} %",
+                    "trials with one": str(int((trials["spikes"] > 0).sum())),
+                    "highest, % of a core": number(float(trials["height_pct"].max())),
+                    "with the load's begin": f"{trials['settling'].sum():,}",
+                }
+            )
     return pd.DataFrame(rows)
-
-
-def _control_row(server: str, trials: pd.DataFrame) -> dict[str, str]:
-    seconds, gc_per_s = float(trials["seconds"].sum()), float(trials["gc_per_s"].mean())
-    return {
-        "server": f"{server} ({CALIBRATION})" if trials["tier"].iloc[0] == CALIBRATION else server,
-        "language": str(trials["language"].iloc[0]),
-        "GC cycles/s": number(gc_per_s) if math.isfinite(gc_per_s) else "none reported",
-        "trials": str(len(trials)),
-        "minutes": number(seconds / 60),
-        "spikes": f"{trials['spikes'].sum():,}",
-        "a minute": number(60 * trials["spikes"].sum() / seconds),
-        "share of time": f"{100 * trials['spike_s'].sum() / seconds:.2f} %",
-        "trials with one": str(int((trials["spikes"] > 0).sum())),
-        "highest, % of a core": number(float(trials["height_pct"].max())),
-        "with the load's begin": f"{trials['settling'].sum():,}",
-    }
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
