@@ -17,8 +17,7 @@ import real_lab
 
 TINY = Path(__file__).parent / "fakes" / "tiny_server.py"
 
-BRIEF = ("--repeats", "1")
-CLOSED = ("--vus", "4", "--iterations", "200", *BRIEF)
+CLOSED = ("--vus", "4", "--iterations", "200")
 
 
 def free_port(address="127.0.0.1"):
@@ -97,23 +96,16 @@ class Made:
         return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
 
 
-def run(root, *arguments):
-    """Run `bench run` with these arguments and return what it left; it must have come to a run."""
-    done = real_lab.bench(root, "run", "--json", *arguments)
+def run(root, *arguments, url=None, script=None, code=0):
+    """Run `bench run`, each load once where nothing else is asked for, and return what it left; it ends with `code`.
+
+    `script` is the text of a script of k6.
+    """
+    given = ["--url", url] if url else []
+    if script is not None:
+        (root / "my.js").write_text(script)
+        given += ["--script", str(root / "my.js")]
+    done = real_lab.bench(root, "run", "--json", "--repeats", "1", *given, *arguments)
     assert done.stdout, done.stderr
+    assert code is None or done.returncode == code, done.stderr
     return Made(done, Path(json.loads(done.stdout)["path"]))
-
-
-def refused(root, *arguments):
-    """Run `bench run`, which must refuse, and return what it said."""
-    done = real_lab.bench(root, "run", *arguments)
-    assert done.returncode == 2, (done.returncode, done.stderr)
-    assert not list(root.glob("data/runs/*")), "a run was begun"
-    return done.stderr
-
-
-def script(folder, text):
-    """Write a script of k6 and return its path."""
-    path = folder / "my.js"
-    path.write_text(text)
-    return str(path)

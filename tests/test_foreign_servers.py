@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import real_lab
-from own_api import BRIEF, free_port, run, wait_for
+from own_api import free_port, run, wait_for
 
 from runner.measure.tools import find_tool
 
@@ -41,59 +41,34 @@ def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
         process.wait()
 
 
-def accepted(made):
-    """Return how many connections the kernel accepted during the load."""
-    measured = made.records[-1]["measurement"]
-    return measured["counters_after"]["passive_opens"] - measured["counters_before"]["passive_opens"]
-
-
-def published(made, row):
-    """Return the latencies of a trial's single requests."""
-    return pd.read_parquet(made.folder / "tables" / "requests" / f"{row['trial_id']}.parquet")["latency_ms"].to_numpy()
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """Python's own server, which closes after each answer, at 100 requests/s; and how often it says it was asked."""
-    folder = tmp_path_factory.mktemp("site")
-    root = real_lab.make(tmp_path_factory.mktemp("python"))
-    port, log = free_port(), folder / "log.txt"
+def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_lab_says(root, tmp_path):
+    """Python's own server at 100 requests/s, and how often it says it was asked."""
+    (tmp_path / "site").mkdir()
+    port, log = free_port(), tmp_path / "log.txt"
     command = (sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1")
-    with log.open("w") as said, listening(port, *command, log=said, cwd=folder) as url:
-        made = run(root, "--url", url, "--rate", "100", "--duration", "3", *BRIEF)
-    assert made.done.returncode == 0, made.done.stderr
-    return made, made.trials.iloc[0], log.read_text().count('"GET / HTTP/1.1" 200')
-
-
-def test_a_server_that_closes_after_each_answer_has_no_kept_connections(python):
-    made, row, answered = python
+    with log.open("w") as said, listening(port, *command, log=said, cwd=tmp_path / "site") as url:
+        made = run(root, "--rate", "100", "--duration", "3", url=url)
+    row, answered = made.trials.iloc[0], log.read_text().count('"GET / HTTP/1.1" 200')
+    # It has no kept connections.
     assert (row["mode"], row["opened_pct"], row["probe_reopened_pct"]) == ("close", 100, 100)
+    assert made.records[0]["cell"]["mode"] == "keepalive"
     sent = row["requests"] + row["probe_requests"]
     assert answered >= sent
-    assert sent - row["failed"] - row["probe_failed"] <= accepted(made) <= sent + row["probe_requests"] + STRANGERS
-    assert made.records[0]["cell"]["mode"] == "keepalive"
-
-
-def test_its_rate_is_the_one_that_was_begun(python):
-    _, row, _ = python
+    before, after = (made.records[-1]["measurement"][f"counters_{when}"] for when in ("before", "after"))
+    accepted = after["passive_opens"] - before["passive_opens"]
+    assert sent - row["failed"] - row["probe_failed"] <= accepted <= sent + row["probe_requests"] + STRANGERS
+    # Its rate is the one that was begun.
     assert row["requests"] == pytest.approx(300, abs=2)
     assert row["duration_s"] == 3
     assert row["rps"] == pytest.approx(100, abs=1)
-
-
-def test_its_response_times_begin_with_asking_for_a_connection(python):
-    made, row, _ = python
-    whole = published(made, row)
+    # Its response times begin with asking for a connection.
     parts = pd.read_parquet(made.folder / "tables" / "requests" / f"{row['trial_id']}.parquet")
-    sent = parts["sending_ms"] + parts["waiting_ms"] + parts["receiving_ms"]
+    whole, sent_ms = parts["latency_ms"], parts["sending_ms"] + parts["waiting_ms"] + parts["receiving_ms"]
     assert (parts["connecting_ms"] > 0).all()
-    assert (whole >= sent + parts["connecting_ms"] - 1e-6).all()
+    assert (whole >= sent_ms + parts["connecting_ms"] - 1e-6).all()
     for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("max", 1)):
         assert row[f"latency_{name}_ms"] == pytest.approx(np.quantile(whole, q), rel=1e-9)
-
-
-def test_no_verdict_rests_on_witnesses_that_contradict_each_other(python):
-    _, row, _ = python
+    # No verdict rests on witnesses that contradict each other.
     apart = max(row["probe_p50_ms"] / row["latency_p50_ms"], row["latency_p50_ms"] / row["probe_p50_ms"])
     assert row["verdict"] == "inconclusive" or (apart < 5 and row["probe_requests"] >= 96)
     assert row["probe_requests"] == pytest.approx(120, abs=4), "the probe kept its schedule"
@@ -106,10 +81,9 @@ def node(root, most, *arguments):
     """Load node's own server, which takes 20 ms and closes after `most` requests; return the run, and what k6 sent."""
     port = free_port()
     with listening(port, "node", str(NODE), str(port), "20", str(most)) as url:
-        made = run(root, "--url", url, *arguments, *BRIEF)
+        made = run(root, *arguments, url=url)
         with urllib.request.urlopen(f"{url}seen", timeout=5) as answer:
             seen = json.load(answer)
-    assert made.done.returncode == 0, made.done.stderr
     begun_ms = made.records[0]["measurement"]["load_started_wall_ns"] / 1e6
     return made.trials.iloc[-1], [each for each in seen if each[0] >= begun_ms and "k6" in each[2]]
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 import real_lab
-from own_api import CLOSED, Made, run, script, tiny
+from own_api import CLOSED, Made, run, tiny
 
 from runner.digest.k6 import read_summary
 
@@ -62,14 +62,14 @@ def series(request):
 def loads(series, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp(series), k6=real_lab.k6_of(series))
     (root / "test.toml").write_text(LOADS)
-    return run(root, str(root / "test.toml"), "--engine", "process")
+    return run(root, str(root / "test.toml"), "--engine", "process", code=None)
 
 
 @pytest.fixture(scope="module")
 def own(series, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp(series), k6=real_lab.k6_of(series))
     with tiny(5) as server:
-        return run(root, "--url", server.url, "--script", script(root, SCRIPT), *CLOSED)
+        return run(root, *CLOSED, url=server.url, script=SCRIPT, code=None)
 
 
 def holds(made: Made, series: str, trials: int) -> None:
