@@ -28,53 +28,58 @@ MANIFEST = {
 }
 
 
-def closed(trial, server, connections, rps, verdict="generator-bound", status="sealed"):
+def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"):
     row = {"trial_id": trial, "server": server, "tool": "wrk", "load_model": "closed", "mode": "keepalive"}
-    return {**row, "connections": connections, "rps": rps, "verdict": verdict, "status": status}
+    return {**row, "connections": 10, "rps": rps, "verdict": verdict, "status": status}
 
 
-def written(tmp_path, rows, bins=()):
-    run = RunFolder(tmp_path / "run")
-    run.tables.mkdir(parents=True)
-    (run.path / "run.json").write_text(json.dumps(MANIFEST))
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS["trials"]), run.table("trials"))
-    pq.write_table(pa.Table.from_pylist(list(bins), schema=SCHEMAS["throughput"]), run.table("throughput"))
-    return run
+@pytest.fixture
+def calibrated(tmp_path):
+    """Calibrates by a run with these trials."""
+
+    def of_rows(*rows, bins=()):
+        run = RunFolder(tmp_path / "run")
+        run.tables.mkdir(parents=True)
+        (run.path / "run.json").write_text(json.dumps(MANIFEST))
+        for name, found in (("trials", rows), ("throughput", bins)):
+            pq.write_table(pa.Table.from_pylist(list(found), schema=SCHEMAS[name]), run.table(name))
+        return calibrate(run)
+
+    return of_rows
 
 
-def test_the_fastest_servers_median_is_the_ceiling(tmp_path):
-    rows = [
-        closed("a1", "gnet", 10, 900.0),
-        closed("a2", "gnet", 10, 1000.0),
-        closed("a3", "gnet", 10, 1100.0, "inconclusive"),
-        closed("b1", "nginx", 10, 950.0, "server-bound"),
-        closed("b2", "nginx", 10, 9999.0, status="failed"),
-    ]
-    (found,) = calibrate(written(tmp_path, rows)).ceilings
-    assert (found.server, found.rps, found.rps_min, found.rps_max, found.trials) == ("gnet", 1000.0, 900.0, 1100.0, 3)
-    assert found.known
-    assert found.in_words == "1,000"
+def test_the_fastest_servers_median_is_the_ceiling(calibrated):
+    found = calibrated(
+        closed("a1", 900.0),
+        closed("a2", 1000.0),
+        closed("a3", 1100.0, "inconclusive"),
+        closed("b1", 950.0, "server-bound", "nginx"),
+        closed("b2", 9999.0, server="nginx", status="failed"),
+    )
+    (ceiling,) = found.ceilings
+    assert (ceiling.server, ceiling.rps, ceiling.rps_min, ceiling.rps_max) == ("gnet", 1000.0, 900.0, 1100.0)
+    assert (ceiling.trials, ceiling.known, ceiling.in_words) == (3, True, "1,000")
 
 
-def test_where_the_server_was_the_limit_the_rate_is_a_lower_bound(tmp_path):
-    calibration = calibrate(written(tmp_path, [closed("a1", "gnet", 10, 900.0, "server-bound")]))
+def test_where_the_server_was_the_limit_the_rate_is_a_lower_bound(calibrated):
+    calibration = calibrated(closed("a1", 900.0, "server-bound"))
     assert calibration.ceilings[0].in_words == "at least 900"
     assert calibration.ceiling_of(CELL) is None
 
 
-def test_of_a_ramp_the_best_step_counts(tmp_path):
+def test_of_a_ramp_the_best_step_counts(calibrated):
     """Steps of 1 s that answer 100, 200 and, beyond what it can, 150."""
     row = {"trial_id": "o", "server": "gnet", "tool": "k6", "load_model": "open", "mode": "close", "vus": 100}
     row |= {"rps": 150.0, "verdict": "generator-bound", "status": "sealed", "steps": 3, "step_s": 1.0}
     answered = [10] * 10 + [20] * 10 + [15] * 10 + [99]  # the last bin lies behind the schedule's end
     bins = [{"trial_id": "o", "t_s": i / 10, "requests": n, "failed": 0} for i, n in enumerate(answered)]
-    (found,) = calibrate(written(tmp_path, [row], bins)).ceilings
+    (found,) = calibrated(row, bins=bins).ceilings
     assert (found.load_model, found.connections, found.rps) == ("open", 100, 200.0)
 
 
-def test_nothing_sealed_is_no_calibration(tmp_path):
+def test_nothing_sealed_is_no_calibration(calibrated):
     with pytest.raises(LabError, match="nothing to calibrate by"):
-        calibrate(written(tmp_path, [closed("a1", "gnet", 10, 900.0, status="failed")]))
+        calibrated(closed("a1", 900.0, status="failed"))
 
 
 CELL = Cell("gin", "Go", "gin", "realistic", "wrk-matrix", "wrk", "closed", "keepalive", "/x", connections=40)
@@ -113,12 +118,11 @@ def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
         ({**FACTS, "cpu_model": "Another CPU"}, {"k6": "1.8.1"}, 1, False),
     ],
 )
-def test_it_is_valid_for_its_own_machine_and_tools_only(tmp_path, facts, tools, cpus, valid):
-    assert calibrate(written(tmp_path, [closed("a1", "gnet", 10, 900.0)])).valid_for(facts, tools, cpus) is valid
+def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cpus, valid):
+    assert calibrated(closed("a1", 900.0)).valid_for(facts, tools, cpus) is valid
 
 
-def test_it_is_kept_in_a_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("BENCH_ROOT", str(real_lab.make(tmp_path)))
+def test_it_is_kept_in_a_file(bare_lab):
     assert load_calibration() is None
     save_calibration(calibration(ceiling(10, 1.0)))
     assert load_calibration() == calibration(ceiling(10, 1.0))
@@ -127,8 +131,7 @@ def test_it_is_kept_in_a_file(tmp_path, monkeypatch):
         load_calibration()
 
 
-def test_the_doctor_shows_it_and_says_when_it_does_not_fit(tmp_path, monkeypatch):
-    monkeypatch.setenv("BENCH_ROOT", str(real_lab.make(tmp_path)))
+def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch):
     monkeypatch.setattr(doctor, "find_tool", lambda name: None)
     monkeypatch.setattr(doctor.machine, "facts", lambda: FACTS)
 
@@ -151,16 +154,14 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(tmp_path, monkeypatch
 @pytest.mark.load
 @pytest.mark.long
 @pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed")
-def test_a_calibrated_machine_says_so_in_its_next_run(tmp_path):
-    root = real_lab.make(tmp_path)
+def test_a_calibrated_machine_says_so_in_its_next_run(root):
     arguments = ("--engine", "process", "--scale", "0.1", "--repeats", "1", "--json")
     done = real_lab.bench(root, "calibrate", *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     kinds = {(c["tool"], c["load_model"], c["mode"]) for c in found["ceilings"]}
-    assert kinds == {(tool, "closed", mode) for tool in ("k6", "wrk") for mode in ("keepalive", "close")} | {
-        ("k6", "open", mode) for mode in ("keepalive", "close")
-    }
+    loads = (("k6", "closed"), ("wrk", "closed"), ("k6", "open"))
+    assert kinds == {(*load, mode) for load in loads for mode in ("keepalive", "close")}
     assert all(c["rps"] > 50 for c in found["ceilings"])
     assert json.loads((root / "data" / "calibration.json").read_text()) == found
     campaign = 'title = "t"\nservers = ["gnet"]\n[[load]]\nworkload = "static"\nconnections = 10\nduration_s = 1\n'

@@ -29,91 +29,19 @@ duration_s = 1
 """
 
 
-def write(tmp_path, text):
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    return str(path)
+OPEN = """title = "test"
+servers = ["gin"]
 
-
-def test_all_campaigns_and_servers_load():
-    assert {"quick", "seeds"} <= set(campaign_names())
-    assert {"axum", "gin", "nginx"} <= set(server_names())
-    for name in campaign_names():
-        assert load_campaign(name).loads
-    for name in server_names():
-        assert load_server(name).implements
-
-
-def test_seeds_has_the_published_size():
-    k6 = load_campaign("seeds").loads
-    assert [(load.workload, load.vus, load.iterations) for load in k6] == [
-        ("experiments", (3000,), 1_000_000), ("experiments-md5", (3000,), 1_000_000),
-    ]  # fmt: skip
-    (wrk,) = (load for load in load_campaign("seeds-hour").loads if load.connections)
-    assert (wrk.connections, wrk.modes, wrk.duration_s) == ((1, 10, 100, 1000), ("keepalive", "close"), 3.0)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "says"),
-    [
-        ("vus = 5", "vus = 0", 7, "vus = 0"),
-        ("vus = 5", "vuss = 5", 7, "unknown key 'vuss'"),
-        ("iterations = 10", "iterations = 3", 8, "fewer than 5 virtual users"),
-        ('workload = "wrk-matrix"', 'workload = "wrk"', 11, "no workload 'wrk'"),
-        ("duration_s = 1", "duration_s = -1", 14, "duration_s = -1"),
-        ("duration_s = 1", "iterations = 1", 14, "takes no 'iterations'"),
-        ('modes = ["keepalive", "close"]', 'modes = ["open"]', 13, "modes"),
-        ('servers = ["axum", "gin", "nginx"]', 'servers = "axum"', 2, "not a list of strings"),
-        ("repeats = 2", "repeats = true", 3, "repeats = True"),
-        ("repeats = 2", "repeats =", 3, "line 3"),
-    ],
-)
-def test_a_mistake_is_named_with_its_line(tmp_path, old, new, line, says):
-    with pytest.raises(LabError) as caught:
-        load_campaign(write(tmp_path, CAMPAIGN.replace(old, new, 1)))
-    assert f"line {line}" in str(caught.value)
-    assert says in str(caught.value)
-
-
-def plan(tmp_path, **changes):
-    campaign = choose(
-        load_campaign(write(tmp_path, CAMPAIGN)), **{"servers": [], "repeats": None, "scale": 1} | changes
-    )
-    return plan_trials(campaign, [load_server(name) for name in campaign.servers])
-
-
-def test_blocks_are_complete_and_their_order_is_seeded(tmp_path):
-    trials = plan(tmp_path)
-    cells = Counter(trial.cell.cell_id for trial in trials)
-    assert len(cells) == 2 + 3 * 4  # nginx does not implement experiments
-    assert set(cells.values()) == {2}
-    first, second = ([t.cell.cell_id for t in trials if t.block == block] for block in (1, 2))
-    assert sorted(first) == sorted(second)
-    assert first != second
-    assert [t.trial_id for t in trials] == [t.trial_id for t in plan(tmp_path)]
-    assert len({t.trial_id for t in trials}) == len(trials)
-
-
-def test_scale_shrinks_but_never_below_what_can_be_measured(tmp_path):
-    small = plan(tmp_path, scale=0.01)
-    assert {t.cell.iterations for t in small if t.cell.tool == "k6"} == {5}
-    assert {t.cell.duration_s for t in small if t.cell.tool == "wrk"} == {0.2}
-    assert {t.cell.iterations for t in plan(tmp_path, scale=10) if t.cell.tool == "k6"} == {100}
-    with pytest.raises(LabError, match="greater than 0"):
-        plan(tmp_path, scale=0)
-
-
-def test_a_server_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(LabError, match="no server 'gone'"):
-        plan(tmp_path, servers=["gone"])
-
-
-def test_one_server_and_more_repeats(tmp_path):
-    trials = plan(tmp_path, servers=["gin"], repeats=4)
-    assert {t.cell.server for t in trials} == {"gin"}
-    assert max(t.block for t in trials) == 4
-
-
+[[load]]
+workload = "rates"
+vus = 5
+duration_s = 1
+objective = "p99 <= 10 ms"
+from_rps = 100
+to_rps = 200
+bisections = 3
+"""
+SWEEP = OPEN.split("objective", maxsplit=1)[0] + "rates_rps = [5, 50]\n"
 COPIES = """title = "test"
 servers = ["gin", "gin-b"]
 
@@ -127,78 +55,128 @@ iterations = 10
 """
 
 
-def test_a_copy_is_the_same_server_under_another_name(tmp_path):
-    first, second = campaign_servers(load_campaign(write(tmp_path, COPIES)))
+@pytest.fixture
+def load(tmp_path):
+    def written(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return load_campaign(str(path))
+
+    return written
+
+
+@pytest.fixture
+def plan(load):
+    def planned(**changes):
+        campaign = choose(load(CAMPAIGN), **{"servers": [], "repeats": None, "scale": 1} | changes)
+        return plan_trials(campaign, [load_server(name) for name in campaign.servers])
+
+    return planned
+
+
+def test_all_campaigns_and_servers_load():
+    assert {"quick", "seeds"} <= set(campaign_names())
+    assert {"axum", "gin", "nginx"} <= set(server_names())
+    assert all(load_campaign(name).loads for name in campaign_names())
+    assert all(load_server(name).implements for name in server_names())
+
+
+def test_seeds_has_the_published_size():
+    k6 = load_campaign("seeds").loads
+    assert [(load.workload, load.vus, load.iterations) for load in k6] == [
+        ("experiments", (3000,), 1_000_000), ("experiments-md5", (3000,), 1_000_000),
+    ]  # fmt: skip
+    (wrk,) = (load for load in load_campaign("seeds-hour").loads if load.connections)
+    assert (wrk.connections, wrk.modes, wrk.duration_s) == ((1, 10, 100, 1000), ("keepalive", "close"), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "line", "says"),
+    [
+        (CAMPAIGN, "vus = 5", "vus = 0", 7, "vus = 0"),
+        (CAMPAIGN, "vus = 5", "vuss = 5", 7, "unknown key 'vuss'"),
+        (CAMPAIGN, "iterations = 10", "iterations = 3", 8, "fewer than 5 virtual users"),
+        (CAMPAIGN, 'workload = "wrk-matrix"', 'workload = "wrk"', 11, "no workload 'wrk'"),
+        (CAMPAIGN, "duration_s = 1", "duration_s = -1", 14, "duration_s = -1"),
+        (CAMPAIGN, "duration_s = 1", "iterations = 1", 14, "takes no 'iterations'"),
+        (CAMPAIGN, 'modes = ["keepalive", "close"]', 'modes = ["open"]', 13, "modes"),
+        (CAMPAIGN, 'servers = ["axum", "gin", "nginx"]', 'servers = "axum"', 2, "not a list of strings"),
+        (CAMPAIGN, "repeats = 2", "repeats = true", 3, "repeats = True"),
+        (CAMPAIGN, "repeats = 2", "repeats =", 3, "line 3"),
+        (OPEN, "p99 <= 10 ms", "p42 <= 10 ms", 8, "objective"),
+        (OPEN, "bisections = 3", "", 4, "needs 'bisections'"),
+        (OPEN, "bisections = 3", "bisections = 3\nsteps = 4", 12, "takes no 'steps'"),
+        (OPEN, "to_rps = 200", "to_rps = 100", 10, "must be greater than from_rps"),
+        (SWEEP, "[5, 50]", "[5, 5]", 8, "a list of different rates"),
+        (COPIES, 'gin-b = "gin"', 'gin-c = "gin"', 5, "must be one of the campaign's servers"),
+        (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "another name than 'gin'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(load, text, old, new, line, says):
+    assert load(text).loads
+    with pytest.raises(LabError) as caught:
+        load(text.replace(old, new, 1))
+    assert f"line {line}" in str(caught.value)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (COPIES.replace('gin-b = "gin"', 'gin = "axum"'), "has the name of a server in servers/"),
+        (COPIES.replace('gin-b = "gin"', 'gin-b = "jin"'), "no server 'jin' in servers/"),
+    ],
+)
+def test_a_copy_is_of_a_server_that_is_there(load, text, says):
+    with pytest.raises(LabError, match=says):
+        choose(load(text), [], None, 1.0)
+
+
+def test_a_copy_is_the_same_server_under_another_name(load):
+    first, second = campaign_servers(load(COPIES))
     assert (first.name, second.name) == ("gin", "gin-b")
     assert replace(second, name="gin") == first
-    assert [t.trial_id for t in plan_trials(load_campaign(write(tmp_path, COPIES)), [second])] == [
-        "b01-gin-b-experiments-vus5"
-    ]
+    assert [t.trial_id for t in plan_trials(load(COPIES), [second])] == ["b01-gin-b-experiments-vus5"]
 
 
-@pytest.mark.parametrize(
-    ("new", "says"),
-    [
-        ('gin-c = "gin"', "must be one of the campaign's servers"),
-        ('gin = "gin"', "another name than 'gin'"),
-        ('gin = "axum"', "has the name of a server in servers/"),
-        ('gin-b = "jin"', "no server 'jin' in servers/"),
-    ],
-)
-def test_a_wrong_copy_is_refused(tmp_path, new, says):
-    with pytest.raises(LabError, match=says):
-        choose(load_campaign(write(tmp_path, COPIES.replace('gin-b = "gin"', new))), [], None, 1.0)
+def test_blocks_are_complete_and_their_order_is_seeded(plan):
+    trials = plan()
+    cells = Counter(trial.cell.cell_id for trial in trials)
+    assert len(cells) == 2 + 3 * 4  # nginx does not implement experiments
+    assert set(cells.values()) == {2}
+    first, second = ([t.cell.cell_id for t in trials if t.block == block] for block in (1, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+    assert [t.trial_id for t in trials] == [t.trial_id for t in plan()]
+    assert len({t.trial_id for t in trials}) == len(trials)
 
 
-OPEN = """title = "test"
-servers = ["gin"]
-
-[[load]]
-workload = "rates"
-vus = 5
-duration_s = 1
-objective = "p99 <= 10 ms"
-from_rps = 100
-to_rps = 200
-bisections = 3
-"""
+def test_scale_shrinks_but_never_below_what_can_be_measured(plan):
+    small = plan(scale=0.01)
+    assert {t.cell.iterations for t in small if t.cell.tool == "k6"} == {5}
+    assert {t.cell.duration_s for t in small if t.cell.tool == "wrk"} == {0.2}
+    assert {t.cell.iterations for t in plan(scale=10) if t.cell.tool == "k6"} == {100}
+    with pytest.raises(LabError, match="greater than 0"):
+        plan(scale=0)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("p99 <= 10 ms", "p42 <= 10 ms", "line 8: objective"),
-        ("bisections = 3", "", "needs 'bisections'"),
-        ("bisections = 3", "bisections = 3\nsteps = 4", "takes no 'steps'"),
-        ("to_rps = 200", "to_rps = 100", "must be greater than from_rps"),
-    ],
-)
-def test_a_wrong_open_load_is_refused(tmp_path, old, new, says):
-    assert load_campaign(write(tmp_path, OPEN)).loads[0].bisections == 3
-    with pytest.raises(LabError, match=says):
-        load_campaign(write(tmp_path, OPEN.replace(old, new)))
+def test_servers_and_repeats_are_chosen_and_a_server_that_is_not_there_is_named(plan):
+    trials = plan(servers=["gin"], repeats=4)
+    assert {t.cell.server for t in trials} == {"gin"}
+    assert max(t.block for t in trials) == 4
+    with pytest.raises(LabError, match="no server 'gone'"):
+        plan(servers=["gone"])
 
 
-def test_two_loads_of_one_name_are_refused(tmp_path):
-    twice = OPEN + OPEN[OPEN.index("[[load]]") :].replace("duration_s = 1", "duration_s = 2")
-    campaign = load_campaign(write(tmp_path, twice))
-    with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
-        plan_trials(campaign, campaign_servers(campaign))
-
-
-def test_objectives_that_differ_by_a_decimal_point_have_names_of_their_own(tmp_path):
-    twice = OPEN + OPEN[OPEN.index("[[load]]") :].replace("10 ms", "1.0 ms")
-    campaign = load_campaign(write(tmp_path, twice))
+def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(load):
+    second = OPEN[OPEN.index("[[load]]") :]
+    campaign = load(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
     assert len(names) == 6
     assert "b01-gin-rates-p99le1_0ms-s3" in names
-
-
-def test_the_same_rate_twice_is_refused(tmp_path):
-    sweep = OPEN.split("objective", maxsplit=1)[0]
-    assert load_campaign(write(tmp_path, sweep + "rates_rps = [5, 50]\n")).loads[0].rates_rps == (5.0, 50.0)
-    with pytest.raises(LabError, match="a list of different rates"):
-        load_campaign(write(tmp_path, sweep + "rates_rps = [5, 5]\n"))
+    campaign = load(OPEN + second.replace("duration_s = 1", "duration_s = 2"))
+    with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
+        plan_trials(campaign, campaign_servers(campaign))
 
 
 def test_two_that_build_the_same_server_take_turns(tmp_path):

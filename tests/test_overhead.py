@@ -15,14 +15,8 @@ def observations(variants, blocks=8, noise=0.01, seed=1):
     rng = np.random.default_rng(seed)
     effect = rng.normal(0, 0.1, blocks)  # the machine is faster in some blocks than in others
     return [
-        {
-            "variant": name,
-            "block": block,
-            "rps": rate * np.exp(effect[block] + rng.normal(0, noise)),
-            "p50_ms": 1.0,
-            "sampler_cpu_pct": 0.8 if name == "lab" else None,
-            "probe_cpu_pct": None,
-        }
+        {"variant": name, "block": block, "rps": rate * np.exp(effect[block] + rng.normal(0, noise)), "p50_ms": 1.0}
+        | {"sampler_cpu_pct": 0.8 if name == "lab" else None, "probe_cpu_pct": None}
         for name, rate in variants.items()
         for block in range(blocks)
     ]
@@ -45,8 +39,7 @@ def test_few_blocks_give_no_ratio():
 @pytest.mark.load
 @pytest.mark.long
 @pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
-def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(tmp_path):
-    root = real_lab.make(tmp_path)
+def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json")
     assert done.returncode == 0, done.stderr
@@ -57,4 +50,4 @@ def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anythin
     assert {name for name, row in rows.items() if row["probe_cpu_pct"]} == {"lab", "summary only", "no sampler"}
     stored = json.loads((root / "data" / "overhead.json").read_text())
     assert len(stored["observations"]) == len(VARIANTS)
-    assert not list((root / "data" / "runs").glob("*")) if (root / "data" / "runs").exists() else True
+    assert not list(root.glob("data/runs/*"))

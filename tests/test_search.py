@@ -1,5 +1,7 @@
 """The search for the highest rate that keeps an objective, against servers whose limit is known."""
 
+from itertools import product
+
 import pytest
 
 from runner.model import LabError
@@ -37,19 +39,20 @@ def trials(tmp_path):
     return plan_trials(campaign, campaign_servers(campaign))
 
 
+@pytest.fixture
+def steps(trials):
+    """Gin's search in the first block."""
+    return [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+
+
 def record(trial, kept, status="sealed", died=None):
-    return {
-        "measurement": {"died": died},
-        "block": trial.block,
-        "cell": vars(trial.cell),
-        "status": status,
-        "metrics": {"objective_kept": kept},
-    }
+    known = {"block": trial.block, "cell": vars(trial.cell), "status": status, "measurement": {"died": died}}
+    return {**known, "metrics": {"objective_kept": kept}}
 
 
 def run(trials, fail=()):
     """Play a campaign against LIMITS; return the steps' (rate, kept) by server and block."""
-    searches, steps = Searches(()), {}
+    searches, found = Searches(()), {}
     for planned in trials:
         trial = searches.settle(planned)
         if trial.cell.objective is None:
@@ -60,22 +63,18 @@ def run(trials, fail=()):
         kept = rate <= LIMITS[trial.cell.server]
         failed = trial.trial_id in fail
         searches.note(record(trial, kept, "failed" if failed else "sealed"))
-        steps.setdefault((trial.cell.server, trial.block), []).append((rate, None if failed else kept))
-    return steps
+        found.setdefault((trial.cell.server, trial.block), []).append((rate, None if failed else kept))
+    return found
 
 
-def test_a_sweep_has_a_cell_a_rate_and_a_search_its_steps_in_sequence(trials):
-    assert len(trials) == 2 * 2 * (2 + 6)
-    assert len({trial.trial_id for trial in trials}) == len(trials)
+def test_a_sweep_has_one_cell_per_rate_and_a_search_its_steps_in_sequence_between_those_of_others(trials):
+    assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
-    for block in (1, 2):
-        for server in ("axum", "gin"):
-            own = [t.cell.bisection for t in trials if (t.block, t.cell.server) == (block, server) and t.cell.objective]
-            assert own == [1, 2, 3, 4, 5, 6]
-
-
-def test_searches_of_different_servers_are_interleaved(trials):
-    order = [t.cell.server for t in trials if t.block == 1 and t.cell.objective]
+    searched = [trial for trial in trials if trial.cell.objective]
+    for block, server in product((1, 2), LIMITS):
+        found = [t.cell.bisection for t in searched if (t.block, t.cell.server) == (block, server)]
+        assert found == [1, 2, 3, 4, 5, 6]
+    order = [trial.cell.server for trial in searched if trial.block == 1]
     assert order not in (sorted(order), sorted(order, reverse=True))
 
 
@@ -93,11 +92,10 @@ def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
     assert steps[1][1] is None
 
 
-def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(trials):
-    own = [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(steps):
     searches = Searches(())
     rates = []
-    for planned, died in zip(own, [None, None, 3, None, None, None], strict=True):
+    for planned, died in zip(steps, [None, None, 3, None, None, None], strict=True):
         trial = searches.settle(planned)
         rates.append(trial.cell.rate_rps)
         searches.note(record(trial, None, "failed", died))
@@ -106,16 +104,15 @@ def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(trials):
     assert rates[3] == rates[4] < rates[2]
 
 
-def test_a_resumed_search_goes_on_where_it_was(trials):
-    own = [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+def test_a_resumed_search_goes_on_where_it_was(steps):
     whole, rates, records = Searches(()), [], []
-    for planned in own:
+    for planned in steps:
         trial = whole.settle(planned)
         rates.append(trial.cell.rate_rps)
         records.append(record(trial, trial.cell.rate_rps <= 150))
         whole.note(records[-1])
-    for done in range(len(own)):
-        assert Searches(records[:done]).settle(own[done]).cell.rate_rps == rates[done]
+    resumed = [Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)]
+    assert resumed == rates
 
 
 def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():

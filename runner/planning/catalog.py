@@ -166,7 +166,8 @@ def load_campaign(name: str) -> Campaign:
     for label, server in copies:
         check_name("Copy", label)
         if label not in given["servers"] or label == server:
-            raise top.error(label, f"{label!r} must be one of the campaign's servers, and another name than {server!r}")
+            message = f"{label!r} must be one of the campaign's servers, and another name than {server!r}"
+            raise top.table("copies").error(label, message)
     given = {"seed": 1, "server_cpus": 1, "sample_hz": 20.0, "environment": environment, **given}
     return Campaign(name=check_name("Campaign", path.stem), loads=tuple(loads), text=top.text, **given)
 
@@ -188,17 +189,14 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 
 def _environment(top: Table, servers: Collection[str]) -> tuple[tuple[str, str, str], ...]:
     """Return `[environment.SERVER]` tables; LabError for a variable of the contract, which the lab sets."""
-    found = []
-    for server, values in top.table("environment").values.items():
-        if (
-            server not in servers
-            or not isinstance(values, dict)
-            or not all(isinstance(each, str) for each in values.values())
-        ):
-            raise top.error("environment", f"[environment.{server}] must be a table of strings of a server listed here")
-        for name, value in sorted(values.items()):
+    found, environments = [], top.table("environment")
+    for server in environments.values:
+        table = replace(top, header=f"[environment.{server}]")
+        if server not in servers:
+            raise table.error("", f"{table.header} must be a table of a server listed here")
+        for name, value in environments.get(server, KINDS["env"]):
             if name in RESERVED:
-                raise top.error(name, f"{name} is set by the lab itself")
+                raise table.error(name, f"{name} is set by the lab itself")
             found.append((server, name, value))
     return tuple(found)
 
