@@ -1,17 +1,20 @@
 """What `bench run` refuses of an API of one's own before it starts anything; which process it takes for the server."""
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from ipaddress import ip_address, ip_network
 from types import SimpleNamespace
 
+import pandas as pd
 import psutil
 import pytest
 from own_api import tiny
@@ -24,7 +27,7 @@ from runner.measure.generators import fence, read_script
 from runner.measure.machine import examine
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_tool
-from runner.measurement import Placement
+from runner.measurement import Counters, Placement
 from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
 from runner.present.comparison.conditions import conditions
@@ -39,6 +42,18 @@ needs_k6 = pytest.mark.skipif(K6 is None, reason="k6 is not installed")
 def server():
     with tiny(1) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def other(server):
+    with tiny(1) as running:
+        yield running
+
+
+@pytest.fixture
+def api(server):
+    """The server as the lab knows it."""
+    return plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
 
 
 def refusal(**asked):
@@ -64,16 +79,43 @@ ADDRESSES = {
     "http://127.0.0.1:70000/": "is no URL: Port out of range",
     "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
     "http://127.0.0.1/#top": "a user, a password or a fragment",
+    "SERVER/missing": "answers 404: give an address",
+    "SERVER/away?http://93.184.216.34/": "answers 302 and leads to http://93.184.216.34/: the lab follows no",
 }
+ONE_KIND = "A load is closed, --vus N --iterations M, or open"
+OPTIONS = [
+    ({"vus": 5}, ONE_KIND),
+    ({"iterations": 5}, ONE_KIND),
+    ({"vus": 5, "iterations": 50, "rates_rps": (10,)}, ONE_KIND),
+    ({"vus": 5, "duration_s": 3.0}, ONE_KIND),
+    ({"vus": 5, "iterations": 4}, "fewer than 5 virtual users"),
+    ({"probe_path": "/x"}, "beside a plain GET"),
+    ({"probe_path": "x", "script": "my.js"}, "must begin with a slash"),
+    ({"folder": "."}, "give it without --url"),
+    ({"script": "FOLDER/none.js"}, "There is no script"),
+    ({"urls": ("SERVER/?a=b",), "script": "my.js"}, "A URL with a query"),
+    ({"urls": ("http://10.9.8.7/",), "owned_host": "10.9.8.8"}, "10.9.8.8, and the URL another host, 10.9.8.7"),
+    ({"urls": (), "vus": 1, "iterations": 1}, "need a server"),
+    ({"urls": (), "folder": "FOLDER", "owned_host": "x"}, "runs on this machine"),
+    ({"urls": (), "folder": "FOLDER"}, "neither a Dockerfile nor a server.toml"),
+    ({"urls": ("SERVER", "SERVER")}, "The same --url is given twice"),
+    ({"urls": ("SERVER", "OTHER/x")}, "different paths"),
+    ({"urls": ("SERVER", "OTHER"), "vus": 5, "iterations": 20}, "in each of 6 slices: give --iterations 30 or more"),
+]
 
 
-@pytest.mark.parametrize("url", ADDRESSES)
-def test_what_is_no_server_of_this_machine_is_refused_in_a_sentence(url):
-    assert ADDRESSES[url] in refusal(urls=(url,))
+@pytest.mark.parametrize(("asked", "words"), [*(({"urls": (url,)}, said) for url, said in ADDRESSES.items()), *OPTIONS])
+def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(server, other, tmp_path, asked, words):
+    known = {"SERVER": server.url, "OTHER": other.url, "FOLDER": str(tmp_path)}
 
+    def named(value):
+        if isinstance(value, tuple):
+            return tuple(map(named, value))
+        return re.sub("|".join(known), lambda found: known[found[0]], value) if isinstance(value, str) else value
 
-def test_a_secret_in_a_url_is_not_repeated():
-    assert "secret" not in refusal(urls=("http://me:secret@127.0.0.1/",))
+    said = refusal(**{"urls": (server.url,), **{key: named(value) for key, value in asked.items()}})
+    assert words in said
+    assert "secret" not in said
 
 
 @pytest.mark.parametrize(("addresses", "elsewhere"), [
@@ -86,17 +128,6 @@ def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, add
     answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
     monkeypatch.setattr(user_api.socket, "getaddrinfo", lambda *_, **__: answer)
     assert f"api.test is {elsewhere}, which is not loopback" in refusal(urls=("http://api.test/",))
-
-
-def test_only_the_url_s_own_host_can_be_answered_for():
-    said = refusal(urls=("http://10.9.8.7/",), owned_host="10.9.8.8")
-    assert "names 10.9.8.8, and the URL another host, 10.9.8.7" in said
-
-
-def test_a_server_that_answers_something_else_is_refused(server):
-    assert "answers 404: give an address" in refusal(urls=(f"{server.url}/missing",))
-    away = refusal(urls=(f"{server.url}/away?http://93.184.216.34/",))
-    assert "answers 302 and leads to http://93.184.216.34/: the lab follows no redirection" in away
 
 
 def test_what_speaks_another_protocol_is_refused():
@@ -113,35 +144,9 @@ def test_what_speaks_another_protocol_is_refused():
         assert "does not answer HTTP" in refusal(urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",))
 
 
-# --- what -------------------------------------------------------------------------------------------------
-
-LOADS = {
-    "users without iterations": {"vus": 5},
-    "iterations without users": {"iterations": 5},
-    "both kinds": {"vus": 5, "iterations": 50, "rates_rps": (10,)},
-    "users for a time": {"vus": 5, "duration_s": 3.0},
-}
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_a_load_is_of_one_kind(server, name):
-    assert "A load is closed, --vus N --iterations M, or open" in refusal(urls=(server.url,), **LOADS[name])
-
-
 def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
     (load,) = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.loads
     assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == ("own-get", (100.0,), 15.0, 3)
-
-
-def test_options_that_do_not_go_together_are_refused(server, tmp_path):
-    assert "fewer than 5 virtual users" in refusal(urls=(server.url,), vus=5, iterations=4)
-    assert "beside a plain GET" in refusal(urls=(server.url,), probe_path="/x")
-    assert "must begin with a slash" in refusal(urls=(server.url,), probe_path="x", script="my.js")
-    assert "give it without --url" in refusal(urls=(server.url,), folder=".")
-    assert "need a server" in refusal(vus=1, iterations=1)
-    assert "runs on this machine" in refusal(folder=str(tmp_path), owned_host="x")
-    assert "neither a Dockerfile nor a server.toml" in refusal(folder=str(tmp_path))
-    assert "A URL with a query" in refusal(urls=(f"{server.url}/?a=b",), script="my.js")
 
 
 def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
@@ -153,48 +158,35 @@ def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
 
 
 def test_a_campaign_comes_back_from_its_manifest(server):
-    import json
-    from dataclasses import asdict
-
     campaign = plan_user_api(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
-    manifest = {
-        "run_id": "x",
-        "seed": campaign.seed,
-        "campaign": {**asdict(campaign), "own": asdict(campaign)["owns"], "toml": ""},
-    }
+    known = {**asdict(campaign), "own": asdict(campaign)["owns"], "toml": ""}
+    manifest = {"run_id": "x", "seed": campaign.seed, "campaign": known}
     assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
 
 
 # --- scripts ----------------------------------------------------------------------------------------------
 
-SCRIPTS = {
-    "syntax": ("export default function () { let = ; }", "my.js: Line 1:36 Unexpected token"),
-    "default": ("export function other() {}", "it exports no default function"),
-    "setup": (
-        "export function setup() {}\nexport default function () {}",
-        "it exports setup(), which the lab does not",
-    ),
-    "teardown": ("export function teardown() {}\nexport default function () {}", "it exports teardown()"),
-    "import": ("import './nowhere.js';\nexport default function () {}", "nowhere.js"),
-    "throws": ("nothing();\nexport default function () {}", "nothing is not defined (at "),
-    "extension": ("import x from 'k6/x/faker';\nexport default function () {}", "k6/x/faker"),
-}
+EMPTY = "export default function () {}"
+SCRIPTS = [
+    ("export default function () { let = ; }", "my.js: Line 1:36 Unexpected token"),
+    ("export function other() {}", "it exports no default function"),
+    (f"export function setup() {{}}\n{EMPTY}", "it exports setup(), which the lab does not"),
+    (f"export function teardown() {{}}\n{EMPTY}", "it exports teardown()"),
+    (f"import './nowhere.js';\n{EMPTY}", "nowhere.js"),
+    (f"nothing();\n{EMPTY}", "nothing is not defined (at "),
+    (f"import x from 'k6/x/faker';\n{EMPTY}", "k6/x/faker"),
+]
 
 
 @needs_k6
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, name):
-    text, words = SCRIPTS[name]
+@pytest.mark.parametrize(("text", "words"), SCRIPTS)
+def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, text, words):
     path = tmp_path / "my.js"
     path.write_text(text)
     said = refusal(urls=(server.url,), script=str(path))
     assert words in said
     assert str(path) in said
     assert "bench-" not in said, "the wrapper's own name is no help to a reader"
-
-
-def test_a_script_that_is_not_there_is_refused(server, tmp_path):
-    assert "There is no script" in refusal(urls=(server.url,), script=str(tmp_path / "none.js"))
 
 
 @needs_k6
@@ -236,16 +228,18 @@ def test_the_fence_leaves_one_address_of_all(address):
 
 WORKERS = """
 import os, socket, sys, time
-shared = socket.socket(); shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-shared.bind(("127.0.0.1", 0)); port = shared.getsockname()[1]
-how = sys.argv[1]
+def listener(address, port):
+    made = socket.socket(); made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind((address, port))
+    return made
+how, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+shared = listener(address, port); port = shared.getsockname()[1]
 if how != "each":
     shared.listen()
-for _ in range(2):
+for _ in range(0 if how == "alone" else 2):
     if os.fork() == 0:
         if how == "each":
-            own = socket.socket(); own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            own.bind(("127.0.0.1", port)); own.listen()
+            shared = listener(address, port); shared.listen()
         time.sleep(60)
 if how == "left":
     shared.close()
@@ -254,47 +248,36 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("how", ["kept", "left", "each"])
-def test_workers_count_as_their_parent(how):
-    """The parent listens and its workers inherit; it leaves the socket to them; each worker has a socket of its own."""
-    process = subprocess.Popen([sys.executable, "-c", WORKERS, how], stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def listening(how, address="127.0.0.1", port=0):
+    """Run a program that listens, alone or with two workers; return its pid and its port."""
+    argv = [sys.executable, "-c", WORKERS, how, address, str(port)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
-        port = int(process.stdout.readline())
-        time.sleep(0.3)
-        assert leaders("127.0.0.1", port) == [process.pid]
-        assert leaders("127.0.0.1", port + 1) == []
+        yield process.pid, int(process.stdout.readline())
     finally:
         for each in [*psutil.Process(process.pid).children(), process]:
             each.kill()
         process.wait()
 
 
+@pytest.mark.parametrize("how", ["kept", "left", "each"])
+def test_workers_count_as_their_parent(how):
+    """The parent listens and its workers inherit; it leaves the socket to them; each worker has a socket of its own."""
+    with listening(how) as (pid, port):
+        deadline = time.monotonic() + 10
+        while leaders("127.0.0.1", port) != [pid] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert leaders("127.0.0.1", port) == [pid]
+        assert leaders("127.0.0.1", port + 1) == []
+
+
 def test_a_socket_of_all_addresses_counts_unless_there_is_one_of_the_address():
-    code = (
-        "import socket, sys, time\n"
-        "own = socket.socket(); own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
-        "own.bind((sys.argv[1], int(sys.argv[2]))); own.listen()\n"
-        "print(own.getsockname()[1], flush=True); time.sleep(60)"
-    )
-
-    def listening(address, port):
-        argv = [sys.executable, "-c", code, address, str(port)]
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        return process, int(process.stdout.readline())
-
-    process, port = listening("0.0.0.0", 0)
-    try:
-        assert leaders("127.0.0.1", port) == [process.pid]
+    with listening("alone", "0.0.0.0") as (pid, port):
+        assert leaders("127.0.0.1", port) == [pid]
         assert leaders("10.9.8.7", port) == [], "another machine's sockets are not in this one's tables"
-        exact, _ = listening("127.0.0.1", port)
-        try:
-            assert leaders("127.0.0.1", port) == [exact.pid]
-        finally:
-            exact.kill()
-            exact.wait()
-    finally:
-        process.kill()
-        process.wait()
+        with listening("alone", "127.0.0.1", port) as (exact, _):
+            assert leaders("127.0.0.1", port) == [exact]
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to be somebody else")
@@ -309,18 +292,20 @@ def test_another_user_s_process_is_not_known(server):
     assert leaders("127.0.0.1", port) == [server.process.pid]
 
 
-def test_the_generator_gets_what_the_server_may_not_use(server):
+def test_the_generator_gets_what_the_server_may_not_use(server, api):
     cpus = sorted(os.sched_getaffinity(0))
-    own_api = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
-    assert attached.place([own_api]).server == (0,)
-    assert set(attached.place([own_api]).generator) == set(cpus) - {0}
-    subprocess.run(
-        ["taskset", "-a", "-c", "-p", str(cpus[-1]), str(server.process.pid)], check=True, capture_output=True
-    )
+
+    def move(cpu):
+        command = ["taskset", "-a", "-c", "-p", str(cpu), str(server.process.pid)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    assert attached.place([api]).server == (0,)
+    assert set(attached.place([api]).generator) == set(cpus) - {0}
+    move(cpus[-1])
     try:
-        assert attached.place([own_api]) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
+        assert attached.place([api]) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
     finally:
-        subprocess.run(["taskset", "-a", "-c", "-p", "0", str(server.process.pid)], check=True, capture_output=True)
+        move(0)
 
 
 def test_shared_cpus_are_a_hazard_with_its_remedy():
@@ -334,8 +319,6 @@ def test_shared_cpus_are_a_hazard_with_its_remedy():
 
 
 def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
-    from runner.measurement import Counters
-
     cell = SimpleNamespace(workload="own", mode="close")
     points = SimpleNamespace(blocked=0, requests=100, with_status=100, iterations=50, points={})
     measurement = SimpleNamespace(
@@ -356,14 +339,11 @@ def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
     assert broken(blocked=1) == []
 
 
-def test_runs_of_different_scripts_are_not_compared_as_one(server):
-    import pandas as pd
-
-    of = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
+def test_runs_of_different_scripts_are_not_compared_as_one(api):
     trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
 
     def manifest(files):
-        return {"campaign": {"own": vars(replace(of, files=files))}}
+        return {"campaign": {"own": vars(replace(api, files=files))}}
 
     a, b = manifest((("my.js", "a" * 64),)), manifest((("my.js", "b" * 64),))
     assert [each.what for each in conditions(a, b, trials)] == ["script"]
@@ -373,19 +353,9 @@ def test_runs_of_different_scripts_are_not_compared_as_one(server):
 # --- several against each other ---------------------------------------------------------------------------
 
 
-def test_two_servers_are_compared_in_sessions(server):
-    with tiny(1) as other:
-        campaign = plan_user_api(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
+def test_two_servers_are_compared_in_sessions(server, other):
+    campaign = plan_user_api(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
     assert campaign.servers == ("url-a", "url-b")
     assert [each.url for each in campaign.owns] == [server.url, other.url]
     (load,) = campaign.loads
     assert (load.repeats, load.slices, load.slice_s, load.duration_s) == (6, 6, 2.0, None)
-
-
-def test_servers_that_cannot_be_compared_are_refused(server):
-    assert "The same --url is given twice" in refusal(urls=(server.url, server.url))
-    with tiny(1) as other:
-        both = (server.url, f"{other.url}/x")
-        assert "different paths" in refusal(urls=both)
-        few = refusal(urls=(server.url, other.url), vus=5, iterations=20)
-    assert "in each of 6 slices: give --iterations 30 or more" in few
