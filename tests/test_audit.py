@@ -12,17 +12,19 @@ from built import ROOT
 
 from runner.audit.checks import audit, under_way
 from runner.audit.fetching import MOST_BYTES
-from runner.audit.finding import Audit, Severity, summary
+from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
 from runner.audit.formats import NUMBERS, parse, read_all
 from runner.audit.page import HARD, of_published, rows_of
 from runner.audit.values import Options, as_ms
 from runner.model import LabError
 from runner.present.frames import read_tables
+from runner.present.look.content import Bullets, TextTable
 from runner.present.look.markup import html
 from runner.store import RunFolder
 
 LITTLE, TIMES, COUNTS = HARD
+PLATEAU = "one limit for all"
 
 
 def table(**columns: Any) -> pd.DataFrame:
@@ -46,13 +48,16 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
     return [(f.check, str(f.severity), f.subject) for f in audit(rows).findings if check in ("", f.check)]
 
 
+def only(rows: pd.DataFrame, check: str) -> str:
+    """What the only finding of a check says."""
+    (finding,) = [f for f in audit(rows).findings if f.check == check]
+    return finding.says
+
+
 def with_row(number: int, **values: float) -> pd.DataFrame:
     columns = sound()
     for name, value in values.items():
-        column = np.array(columns[name]) if np.ndim(columns[name]) else np.full(12, columns[name], dtype=float)
-        column = column.astype(float)
-        column[number] = value
-        columns[name] = column
+        columns[name] = np.where(np.arange(12) == number, value, columns[name])
     return table(**columns)
 
 
@@ -92,66 +97,55 @@ def test_a_planted_error_is_found_and_nothing_else(values: dict[str, float], che
 
 
 def test_littles_law_is_recomputed_from_what_is_printed() -> None:
-    (finding,) = [f for f in audit(with_row(5, mean_ms=2)).findings if f.check == LITTLE]
-    rate = 10_000 * 1.07**5
-    assert f"{rate * 0.002:.1f} under way" in finding.says and f"{rate * 0.002 / 100:.3g} of" in finding.says
-    assert under_way(with_row(5, mean_ms=2))[5] == pytest.approx(rate * 0.002 / 100, rel=1e-4)
+    rows, rate = with_row(5, mean_ms=2), 10_000 * 1.07**5
+    assert f"{rate * 0.002:.1f} under way" in only(rows, LITTLE) and f"{rate * 2e-5:.3g} of" in only(rows, LITTLE)
+    assert under_way(rows)[5] == pytest.approx(rate * 0.002 / 100, rel=1e-4)
+    assert found(table(**sound() | {"mean_ms": 0.2, "load_model": "open"}), LITTLE) == []
 
 
 def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
     columns = {name: values for name, values in sound().items() if name not in ("mean_ms", "max_ms")}
     assert found(table(**columns), LITTLE) == []
     # 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms at least, on 100 connections at 7,000 requests/s: 1.41.
-    slow = table(**{**columns, "rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60})
-    assert {grave for _, grave, _ in found(slow, LITTLE)} == {"suspicious"}
-    assert "20.2 ms (at least, by the percentiles)" in audit(slow).findings[0].says
-    idle = table(**{**columns, "p50_ms": 0.1, "p99_ms": 1})
-    assert {grave for _, grave, _ in found(idle, LITTLE)} == {"suspicious"}
-    assert "(p99)" in audit(idle).findings[0].says
+    slow = {"rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60}
+    for changes, words in ((slow, "20.2 ms (at least, by the percentiles)"), ({"p50_ms": 0.1, "p99_ms": 1}, "(p99)")):
+        rows = table(**{**columns, **changes})
+        assert {severity for _, severity, _ in found(rows, LITTLE)} == {"suspicious"}
+        assert words in audit(rows).findings[0].says
 
 
 def test_one_number_that_stands_in_for_another_is_said_once() -> None:
     columns = sound()
     rows = table(**{**columns, "p99_ms": columns["mean_ms"], "max_ms": 900})
-    assert [says for _, grave, says in [(f.check, f.severity, f.says) for f in audit(rows).findings if f.check == TIMES]
-            ] == ["the mean and p99 are the same in 12 of 12 rows: one stands in for the other."]  # fmt: skip
+    assert only(rows, TIMES) == "the mean and p99 are the same in 12 of 12 rows: one stands in for the other."
 
 
-def test_a_mean_that_few_requests_would_make_and_one_that_is_p99() -> None:
-    assert (TIMES, "suspicious", "f5") in found(with_row(5, p99_ms=6.9))
-    mean = sound()["mean_ms"][5]
-    assert (TIMES, "suspicious", "f5") in found(with_row(5, p99_ms=mean))
+@pytest.mark.parametrize("p99_ms", [6.9, sound()["mean_ms"][5]])
+def test_a_mean_that_few_requests_would_make_and_one_that_is_p99(p99_ms: float) -> None:
+    assert (TIMES, "suspicious", "f5") in found(with_row(5, p99_ms=p99_ms))
 
 
 def test_a_standard_deviation_beyond_its_bound() -> None:
-    columns = sound() | {"stdev_ms": 2.0}
-    assert found(table(**columns)) == []
-    columns["stdev_ms"] = np.where(np.arange(12) == 3, 80.0, 2.0)
-    assert found(table(**columns)) == [(TIMES, "impossible", "f3")]
+    assert found(table(**sound(), stdev_ms=2.0)) == []
+    assert found(table(**sound(), stdev_ms=np.where(np.arange(12) == 3, 80.0, 2.0))) == [(TIMES, "impossible", "f3")]
 
 
 def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() -> None:
-    columns = sound(40)
-    columns["rps"] = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
-    columns["rps"][-12:] = columns["rps"][-12] * np.linspace(1, 1.008, 12)
-    for name in ("mean_ms", "p50_ms", "p99_ms", "max_ms", "requests"):
-        del columns[name]
-    ((_, severity, _),) = found(table(**columns), "one limit for all")
-    assert severity == "suspicious"
+    rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
+    smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
+    rates[-12:] = rates[-12] * np.linspace(1, 1.008, 12)
+    assert found(table(**smooth), PLATEAU) == []
+    assert found(table(**smooth | {"rps": rates}), PLATEAU) == [(PLATEAU, "suspicious", "")]
 
 
 @pytest.mark.long
 def test_chance_makes_few_plateaus() -> None:
     rng = np.random.default_rng(2)
     names = [f"f{i}" for i in range(200)]
-    made = [
-        found(
-            table(framework=names, rps=rng.lognormal(10, rng.uniform(0.2, 1.5), 200), connections=64),
-            "one limit for all",
-        )
-        for _ in range(100)
-    ]
-    assert sum(map(bool, made)) <= 1
+    tables = (
+        table(framework=names, rps=rng.lognormal(10, rng.uniform(0.2, 1.5), 200), connections=64) for _ in range(100)
+    )
+    assert sum(bool(found(rows, PLATEAU)) for rows in tables) <= 1
 
 
 def test_who_is_first_with_idle_cpus_was_not_the_limit() -> None:
@@ -161,20 +155,16 @@ def test_who_is_first_with_idle_cpus_was_not_the_limit() -> None:
 
 def test_levels_that_fall_or_leap() -> None:
     rates = {"a": (100, 1_000, 5_000), "b": (10_000, 20_000, 8_000), "c": (1_000, 9_000, 20_000)}
-    rows = [(name, c, r) for name, of in rates.items() for c, r in zip((1, 8, 64), of, strict=True)]
-    frame = table(**dict(zip(("framework", "connections", "rps"), zip(*rows, strict=True), strict=True)))
-    assert {subject for *_, subject in found(frame, "across levels")} == {"a", "b", "c"}
-    even = table(framework=["a"] * 3, connections=[1, 8, 64], rps=[1_000, 7_000, 9_000])
-    assert found(even, "across levels") == []
+    for name, values in (*rates.items(), ("even", (1_000, 7_000, 9_000))):
+        rows = table(framework=[name] * 3, connections=[1, 8, 64], rps=values)
+        assert {subject for *_, subject in found(rows, "across levels")} == ({name} & rates.keys())
 
 
 def test_ties_with_and_without_a_spread() -> None:
     near = table(framework=list("abcd"), rps=[1000, 999, 998, 500], connections=1)
-    (finding,) = [f for f in audit(near).findings if f.check == "ties"]
-    assert "2 of 3 neighbouring places are less than 5 % apart" in finding.says
+    assert "2 of 3 neighbouring places are less than 5 % apart" in only(near, "ties")
     spread = table(framework=list("abc"), rps=[300, 200, 195], rate_low=[290, 190, 185], rate_high=[310, 210, 205])
-    (finding,) = [f for f in audit(spread).findings if f.check == "ties"]
-    assert finding.says.startswith("1 of 2 neighbouring places overlap")
+    assert only(spread, "ties").startswith("1 of 2 neighbouring places overlap")
 
 
 def test_equal_rows_and_old_ones() -> None:
@@ -190,11 +180,6 @@ def test_what_cannot_be_checked_is_said() -> None:
     done = audit(table(framework=["a", "b"], rps=[1, 2]))
     text = summary(done)[2]
     assert "Little's law" in text and "percentiles" in text and "who was busy" in text
-
-
-def test_open_loads_take_no_part_in_littles_law() -> None:
-    rows = table(**sound() | {"mean_ms": 0.2, "load_model": "open"})
-    assert found(rows, LITTLE) == []
 
 
 # --- formats ----------------------------------------------------------------------------------------------
@@ -214,8 +199,8 @@ TECHEMPOWER = {
 
 def test_techempower() -> None:
     rows = parse(json.dumps(TECHEMPOWER).encode(), "results.json")
-    assert list(rows["test"]) == ["json", "json", "plaintext", "query, 1 queries"]
-    assert list(rows["connections"]) == [16, 32, 256, 512] and list(rows["depth"]) == [1, 1, 16, 1]
+    said = list(zip(rows["test"], rows["connections"], rows["depth"], strict=True))
+    assert said == [("json", 16, 1), ("json", 32, 1), ("plaintext", 256, 16), ("query, 1 queries", 512, 1)]
     assert rows["rate"].tolist()[1:] == [32_000, 1_024_000, 32_000]
     assert under_way(rows).tolist()[1:] == pytest.approx([1.0, 1.0, 1.0])
     assert rows["stdev_ms"][1] == 0.5 and rows["errors"][3] == 4 and set(rows["language"]) == {"Java"}
@@ -401,24 +386,23 @@ def test_a_hostile_file_ends_in_a_sentence_or_in_findings(kind: str) -> None:
     else:
         assert len(summary(done)) == 3
         assert all(np.isfinite(done.rows[name].dropna()).all() for name in NUMBERS)
-        text = html(notebook_blocks(done))
+        text = html([Bullets(summary(done)), TextTable(table_of(done))])
         assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
     assert time.monotonic() - began < 5
 
 
-def notebook_blocks(done: Audit) -> list[Any]:
-    from runner.present.look.content import Bullets, TextTable
-
-    return [Bullets(summary(done)), TextTable(table_of(done))]
-
-
-def test_what_is_too_large_is_refused() -> None:
-    with pytest.raises(LabError, match="64 MiB"):
-        parse(bytes(MOST_BYTES + 1), "large")
-    with pytest.raises(LabError, match="--format is one of techempower"):
-        parse(b"{}", "x", format_name="nope")
-    with pytest.raises(LabError, match=r"is none of these: wrk\."):
-        parse(b"{}", "x", format_name="wrk")
+@pytest.mark.parametrize(
+    ("data", "format_name", "words"),
+    [
+        (bytes(MOST_BYTES + 1), "", "64 MiB"),
+        (b"{}", "nope", "--format is one of techempower"),
+        (b"{}", "wrk", r"is none of these: wrk\."),
+    ],
+    ids=["too large", "unknown format", "another format"],
+)
+def test_what_cannot_be_read_is_refused(data: bytes, format_name: str, words: str) -> None:
+    with pytest.raises(LabError, match=words):
+        parse(data, "x", format_name=format_name)
 
 
 @pytest.mark.timed

@@ -1,14 +1,16 @@
 """`bench audit` as a command, with its figures, its page, and tables fetched from a web server."""
 
 import contextlib
+import functools
 import http.server
 import io
 import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -24,6 +26,12 @@ from runner.present.chart import describe, draw
 from runner.present.notebook import notebooks
 
 
+@pytest.fixture
+def run(bench: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[int, str, str]]:
+    """`bench audit` in this process."""
+    return functools.partial(bench, command="audit")
+
+
 def test_the_figures_show_every_row_and_what_is_found() -> None:
     rows = pd.concat([with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True)
     done = audit(rows)
@@ -37,27 +45,23 @@ def test_the_figures_show_every_row_and_what_is_found() -> None:
     assert figures.little(nothing).nothing and figures.cpu(nothing).nothing
 
 
-def test_the_command(tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "table.csv"
     file.write_text(pd.DataFrame(sound()).to_csv(index=False))
-    assert bench(str(file), command="audit")[0] == 0
-    with_row(5, mean_ms=40).rename(columns={"rate": "rps", "subject": "framework"}).drop(
-        columns=["source", "row", "test", "missing"]
-    ).to_csv(file, index=False)
-    code, out, err = bench(str(file), command="audit")
+    assert run(str(file))[0] == 0
+    named = {"rate": "rps", "subject": "framework"}
+    bad = with_row(5, mean_ms=40).rename(columns=named).drop(columns=["source", "row", "test", "missing"])
+    bad.to_csv(file, index=False)
+    code, out, err = run(str(file))
     assert code == 1 and "impossible" in out and "Little's law" in out and "12 rows of 1 test" in err
-    assert bench(str(file), "--fail-on", "never", command="audit")[0] == 0
-    code, out, _ = bench(str(file), "--json", "--fail-on", "never", command="audit")
-    assert json.loads(out)["counts"]["impossible"] >= 1
+    assert run(str(file), "--fail-on", "never")[0] == 0
+    code, out, _ = run(str(file), "--json", "--fail-on", "never")
+    assert code == 0 and json.loads(out)["counts"]["impossible"] >= 1
     for wrong in (["--fail-on", "x"], ["--map", "rps"], ["--format", "nope"]):
-        assert bench(str(file), *wrong, command="audit")[0] == 2
-    assert bench(str(tmp_path / "none.csv"), command="audit")[0] == 1
-
-    class Stdin:
-        buffer = io.BytesIO(WRK.encode())
-
-    monkeypatch.setattr("sys.stdin", Stdin())
-    code, _, err = bench("-", command="audit")
+        assert run(str(file), *wrong)[0] == 2
+    assert run(str(tmp_path / "none.csv"))[0] == 1
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WRK.encode())))
+    code, _, err = run("-")
     assert code == 0 and "1 row of 1 test in 1 file" in err
 
 
@@ -102,34 +106,35 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_an_address_is_fetched_only_by_https_and_when_asked_to(
-    board: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+    board: str, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bench(f"{board}/table.csv", "--fetch", command="audit")[0] == 0
-    assert bench(f"{board}/to/{board}/table.csv", "--fetch", command="audit")[0] == 0
-    for address, *options in (
-        [f"{board}/table.csv"], [board.replace("https", "http"), "--fetch"], ["file:///etc/hostname", "--fetch"],
-    ):  # fmt: skip
-        code, _, err = bench(address, *options, command="audit")
-        assert code == 2 and "only https is fetched, and only with --fetch" in err
-    code, _, err = bench(f"{board}/to/file:///etc/hostname", "--fetch", command="audit")
-    assert code == 1 and "file:///etc/hostname' is not allowed" in err
-    code, _, err = bench(f"{board}/to/{board.replace('https', 'http')}/table.csv", "--fetch", command="audit")
-    assert code == 1 and "which is not https" in err
-    code, _, err = bench(f"{board}/endless", "--fetch", command="audit")
-    assert code == 1 and "more than 64 MiB" in err
+    table, plain = f"{board}/table.csv", board.replace("https", "http")
+    only = "only https is fetched, and only with --fetch"
+    for address, fetch, code, words in (
+        (table, True, 0, "12 rows"),
+        (f"{board}/to/{table}", True, 0, "12 rows"),
+        (table, False, 2, only),
+        (plain, True, 2, only),
+        ("file:///etc/hostname", True, 2, only),
+        (f"{board}/to/file:///etc/hostname", True, 1, "file:///etc/hostname' is not allowed"),
+        (f"{board}/to/{plain}/table.csv", True, 1, "which is not https"),
+        (f"{board}/endless", True, 1, "more than 64 MiB"),
+    ):
+        ended, _, err = run(address, *(["--fetch"] if fetch else []))
+        assert ended == code and words in err, address
     monkeypatch.delenv("SSL_CERT_FILE")
-    code, _, err = bench(f"{board}/table.csv", "--fetch", command="audit")
+    code, _, err = run(table, "--fetch")
     assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
 
 
 def test_the_page_reads_what_the_command_reads(
-    tmp_path: Path, bench: Any, monkeypatch: pytest.MonkeyPatch, bare_lab: Path
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch, bare_lab: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
     file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
     options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
-    code, out, _ = bench(str(file), *options, command="audit")
+    code, out, _ = run(str(file), *options)
     assert code == 1 and "5 of what there is room for" in " ".join(out.split())
     text = page.read_text()
     assert "5 of what there is room for" in text and "<script>alert" not in text and "<b>bold" not in text

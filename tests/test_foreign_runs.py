@@ -48,19 +48,20 @@ def test_the_id_of_a_run_leads_nowhere(lab, run_id):
         {"order": "1"},
         {"attempt": None},
         {"cell": []},
+        None,
     ],
 )
 def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
-    record(lab, **changes)
-    with pytest.raises(LabError, match=r"trial\.json is not"):
-        RunFolder(lab).records()
+    path = record(lab, **(changes or {}))
+    if changes is None:
+        path.write_text("[]")
+    refused(lab, "it has no trial_id" if changes is None else r"trial\.json is not")
 
 
-def test_a_record_that_lacks_something_is_named(lab):
-    path = record(lab)
-    path.write_text("[]")
-    with pytest.raises(LabError, match="it has no trial_id"):
-        RunFolder(lab).records()
+def refused(folder, words):
+    with pytest.raises(LabError, match=words) as caught:
+        RunFolder(folder).records()
+    assert "\n" not in str(caught.value)
 
 
 def packed(folder, *records):
@@ -71,12 +72,6 @@ def packed(folder, *records):
     path = folder / "trials.jsonl.xz"
     path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in lines)))
     return path
-
-
-def refused(folder, words):
-    with pytest.raises(LabError, match=words) as caught:
-        RunFolder(folder).records()
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.fault("a foreign record of an exported run is broken, or names a folder or file", "refused, with its line")
@@ -117,8 +112,7 @@ def test_exported_records_that_cannot_be_unpacked(lab):
     ):
         path.write_bytes(data)
         refused(lab, words)
-    with path.open("wb") as handle:
-        handle.truncate(LARGEST_JSON + 1)
+    os.truncate(path, LARGEST_JSON + 1)
     refused(lab, "more than 64 MiB")
 
 
@@ -178,8 +172,7 @@ def test_a_pipe_in_the_place_of_a_file_is_no_wait(lab):
 
 @pytest.mark.fault("a manifest of gigabytes", "refused before it is read")
 def test_a_huge_file_is_not_read(lab):
-    with (lab / "run.json").open("wb") as handle:
-        handle.truncate(LARGEST_JSON + 1)
+    os.truncate(lab / "run.json", LARGEST_JSON + 1)
     with pytest.raises(LabError, match="more than 64 MiB"):
         find_run("theirs")
 
