@@ -1,5 +1,6 @@
 """Fixtures and rules that more than one module of tests takes."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,16 +16,37 @@ from runner import cli
 pytest_plugins = ["disturbance", "published_runs", "pytester"]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one worker run the tests that share a fixture, for `--dist loadgroup`.
+
+    A module has the name of each mark that it gives: by this the Makefile finds what it collects.
+    """
+    for item in items:
+        found = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
+        shared = [each for each in found if each.scope != "function" and "_pytest" not in each.func.__module__]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(min(each.baseid for each in shared)))
+        for mark in {"load", "timed"} & {each.name for each in item.iter_markers()}:
+            assert f"mark.{mark}" in item.path.read_text(), f"write pytest.mark.{mark} in {item.path}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Call a test by its name without `@group`, by which `--last-failed` would not find it again."""
+    report.nodeid = re.sub(r"@[^]]*$", "", report.nodeid)
+
+
 @pytest.fixture
 def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lab without servers and runs, in the test's own folder."""
+    """A lab without servers and runs, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return built.bare_lab(tmp_path)
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lab with the repository's servers and tools, in the test's own folder."""
+    """A lab with the repository's servers and tools, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return real_lab.make(tmp_path)
 
