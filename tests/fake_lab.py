@@ -1,10 +1,9 @@
 """A lab in a temporary folder whose server, k6 and wrk are small scripts: the whole pipeline without real load.
 
-What goes wrong is asked for by a word in the file `fault` beside the tools.
+What goes wrong is asked for by the file `fault` beside the tools (fakes/faults.py).
 """
 
 import json
-import re
 import shutil
 import stat
 import subprocess
@@ -20,8 +19,7 @@ import real_lab
 from real_lab import BENCH, bench
 
 __all__ = ["BENCH", "bench"]
-HERE = Path(__file__).parent
-REPOSITORY = HERE.parent
+HERE, REPOSITORY = real_lab.HERE, real_lab.REPOSITORY
 SERVER_TOML = """[server]
 language = "Python"
 framework = "http.server"
@@ -31,37 +29,35 @@ implements = ["health", "count", "fallback", "experiments", "md5", "devices-inse
 [run]
 command = ["{python}", "server.py"]
 """
-CAMPAIGN = """title = "fakes"
+HEAD = """title = "fakes"
 servers = ["fake"]
 repeats = {repeats}
 attempts = 1
 
-[[load]]
+"""
+K6_LOAD = """[[load]]
 workload = "experiments"
 vus = 2
 iterations = 60
 warmup_s = 0.1
 
-[[load]]
+"""
+WRK_LOAD = """[[load]]
 workload = "wrk-matrix"
 connections = [1, 4]
 modes = ["keepalive", "close"]
 duration_s = 0.3
 warmup_s = 0.1
 """
-
-
+CAMPAIGN = HEAD + K6_LOAD + WRK_LOAD
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"
 """Three of the campaign's trials."""
-ALONE = {
-    K6: CAMPAIGN[: CAMPAIGN.rindex("[[load]]")],
-    WRK: re.sub(r"\[\[load\]\].*?(?=\[\[load\]\])", "", CAMPAIGN, count=1, flags=re.DOTALL)
-    .replace("[1, 4]", "[4]")
-    .replace('"keepalive", "close"', '"keepalive"'),
+ALONE = {K6: HEAD + K6_LOAD} | {
+    trial: HEAD + WRK_LOAD.replace("[1, 4]", "[4]").replace('["keepalive", "close"]', f'["{trial.rpartition("-")[2]}"]')
+    for trial in (WRK, CLOSE)
 }
-ALONE[CLOSE] = ALONE[WRK].replace('"keepalive"', '"close"')
 """The campaign with one trial only."""
 
 
@@ -77,11 +73,11 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
         tool.write_text(f"#!{sys.executable}\n" + (HERE / "fakes" / f"{name}.py").read_text())
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     (root / ".tools" / "lib").mkdir()
-    for module in (HERE / "k6_files.py", HERE / "fakes" / "pausing.py"):
+    for module in (HERE / "k6_files.py", HERE / "fakes" / "faults.py"):
         shutil.copy(module, root / ".tools" / "lib")
     shutil.copy(REPOSITORY / "servers" / "schema.sql", root / "servers")
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
-    (root / "data").mkdir()
+    (root / "data").mkdir(exist_ok=True)
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     path = root / "fakes.toml"
     path.write_text(campaign.replace("{repeats}", str(repeats)))
@@ -89,7 +85,7 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
 
 
 def fault(root: Path, name: str) -> None:
-    """Ask for a fault from now on; the scripts in `fakes/` say which there are. The empty name is none."""
+    """Ask for a fault from now on, in every trial or as `FAULT bNN`; `fakes/` has them. The empty name is none."""
     (root / ".tools" / "fault").write_text(name)
 
 

@@ -1,18 +1,18 @@
-"""A lab whose campaign is about to be hit in its second trial, and what is to be seen of it afterwards."""
+"""A lab whose campaign is hit while it runs, and what is to be seen of it afterwards."""
 
 import contextlib
 import hashlib
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import fake_lab
 import psutil
-from fake_lab import BENCH, bench, records, wait_for
+import real_lab
+from fake_lab import records, wait_for
 
-CAMPAIGN = """title = "three trials"
+CAMPAIGN = """title = "trials of a third of a second"
 servers = ["fake"]
 repeats = 3
 attempts = 1
@@ -27,35 +27,42 @@ warmup_s = 1
 CELL = "fake-wrk-matrix-c4-keepalive"
 PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
-"""What the second trial is doing when it is hit."""
+"""What a trial is doing when it is hit; `between` it has just ended."""
 
 
 class Lab:
-    """A lab in a folder of its own whose campaign is about to be hit in its second trial."""
+    """A lab in a temporary folder whose campaign runs, and is about to be hit in a trial of the block."""
 
     campaign = CAMPAIGN
     block = "b02"
-    """How the names of the trials begin that are hit."""
+    """How the names of the trials begin that are hit first."""
 
-    def __init__(self, root: Path, state: str, **environment: str) -> None:
-        self.root = root
-        # wrk's warm-up of less than a second is ended by SIGINT, whatever it is doing: too short to be hit in.
-        warmup = "warmup_s = 1" if state == "warm-up" else "warmup_s = 0.1"
-        fake_lab.make(root, campaign=self.campaign.replace("warmup_s = 1", warmup))
+    def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
+        self.root, self.repeats = root, repeats
+        fake_lab.make(root, campaign=self.campaign.replace("repeats = 3", f"repeats = {repeats}"))
         (root / "tmp").mkdir()
-        fake_lab.fault(root, f"pause-{state} {self.block}" if state in PAUSED else "")
-        self.state = state
-        self.env = {**os.environ, "BENCH_ROOT": str(root), "TMPDIR": str(root / "tmp"), "COLUMNS": "200", **environment}
-        self.runner = subprocess.Popen(
-            [*BENCH, "run", str(root / "fakes.toml"), "--engine", "process"],
-            cwd=root,
-            env=self.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.await_state()
+        self.environment = {"TMPDIR": str(root / "tmp"), **environment}
+        self.start(state, self.block, str(root / "fakes.toml"), "--engine", "process")
+
+    def start(self, state: str, block: str, *arguments: str) -> None:
+        """Begin the run, or go on with it, until a trial of the block is in the state."""
+        fake_lab.fault(self.root, fault_of(state, block))
+        self.runner = real_lab.start(self.root, "run", *arguments, **self.environment)
+        self.wait_for(state, block)
+
+    def wait_for(self, state: str, block: str) -> None:
+        """Wait until a trial of the block is in the state."""
+        paused = self.root / ".tools" / "paused"
+        if state in PAUSED:
+            wait_for(lambda: paused.exists() and paused.read_text() == fault_of(state, block), seconds=60)
+        else:
+            line = "raw" if state == "digest" else "sealed"
+            wait_for(lambda: any(t.startswith(block) and s == line for t, s in self.lines()), seconds=60)
         self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
+
+    def go(self, state: str = "", block: str = "") -> None:
+        """Let the paused program go on, up to where a trial is to be hit next."""
+        fake_lab.fault(self.root, fault_of(state, block))
 
     @property
     def run(self) -> Path:
@@ -79,30 +86,19 @@ class Lab:
                     found.append(json.loads(line))
         return found
 
-    def await_state(self) -> None:
-        if self.state in PAUSED:
-            wait_for((self.root / ".tools" / "paused").exists, seconds=60)
-        elif self.state == "digest":
-            wait_for(lambda: any(trial.startswith(self.block) and state == "raw" for trial, state in self.lines()), 60)
-        else:
-            wait_for(lambda: any(state == "sealed" for _, state in self.lines()), 60)
-
-    def go(self) -> None:
-        """Let the paused program go on."""
-        (self.root / ".tools" / "go").touch()
-
     def ended(self) -> tuple[int, str]:
         """How the runner ended, and what it said."""
-        assert self.runner.stderr is not None
-        said = self.runner.stderr.read()
-        return self.runner.wait(timeout=60), said
+        code, _, said = real_lab.ended(self.runner)
+        assert "Traceback" not in said
+        return code, said
 
-    def processes(self) -> list[psutil.Process]:
-        """What runs of this lab, but the runner itself."""
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """What runs of this lab, but the runner itself, with this word in its command."""
         found = []
         for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if each.pid != self.runner.pid and str(self.root) in " ".join([*each.cmdline(), each.cwd()]):
+            with contextlib.suppress(psutil.Error):  # it has just ended by itself
+                command = " ".join(each.cmdline())
+                if each.pid != self.runner.pid and str(self.root) in f"{command} {each.cwd()}" and word in command:
                     found.append(each)
         return found
 
@@ -120,7 +116,7 @@ class Lab:
 
     def resume(self) -> subprocess.CompletedProcess[str]:
         fake_lab.fault(self.root, "")
-        return bench(self.root, "run", "--resume", self.run.name)
+        return fake_lab.bench(self.root, "run", "--resume", self.run.name)
 
     def assert_it_goes_on_to_its_end(self) -> None:
         before = self.sealed()
@@ -129,14 +125,10 @@ class Lab:
         after = self.sealed()
         assert {path: after[path] for path in before} == before
         last = {name: record["status"] for name, record in records(self.run).items()}
-        assert last == {f"b0{block}-{CELL}": "sealed" for block in (1, 2, 3)}
+        assert last == {f"b{block:02}-{CELL}": "sealed" for block in range(1, self.repeats + 1)}
         assert not list(self.run.rglob(".*.tmp"))
 
 
-def victims(lab: Lab, word: str) -> list[psutil.Process]:
-    found = []
-    for each in lab.processes():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
-            if word in " ".join(each.cmdline()):
-                found.append(each)
-    return found
+def fault_of(state: str, block: str) -> str:
+    """What a lab's stand-ins are asked for, so that a trial of the block waits in the state to be hit."""
+    return f"pause-{state} {block}" if state in PAUSED else ""

@@ -1,4 +1,4 @@
-"""A lab in a temporary folder with the repository's own servers, tools and notebooks: runs do not land in data/."""
+"""A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land in data/."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def k6_of(series: str) -> Path:
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
-    """Make the lab under `root` and return `root`; with `k6` that one is its own."""
+    """Make the lab under `root` and return `root`; with `k6` this is the one that it uses."""
     (root / "servers").mkdir()
     for server in (REPOSITORY / "servers").iterdir():
         (root / "servers" / server.name).symlink_to(server)
@@ -45,7 +45,7 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
         (root / ".tools" / "k6").symlink_to(k6)
     elif (REPOSITORY / ".tools").exists():
         (root / ".tools").symlink_to(REPOSITORY / ".tools")
-    (root / "data").mkdir()
+    (root / "data").mkdir(exist_ok=True)
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     return root
 
@@ -59,19 +59,49 @@ def add_known_server(root: Path, name: str, delays_ms: list[int]) -> None:
     (folder / "server.toml").write_text(KNOWN.format(python=sys.executable, script=script, name=name, delays=delays))
 
 
-def bench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def start(root: Path, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    """Start the command line in `root`."""
+    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*BENCH, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
+def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Wait for a started command: its exit code, output and errors."""
+    try:
+        out, err = runner.communicate(timeout=280)
+    finally:
+        runner.kill()
+    return runner.returncode, out, err
+
+
+def bench(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
-    env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}
-    return subprocess.run(
-        [*BENCH, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=280, check=False
-    )
+    return subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **environment)))
 
 
 def must_be_alone() -> None:
     """AssertionError where tests run beside this one that are not marked."""
-    from disturbance import Repeats  # pytest's plugin: not imported before it is one
+    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
 
-    assert Repeats.measuring, "a campaign measures: mark the test `load` or `timed`"
+    assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
+
+
+def load(workload: str, **settings: object) -> dict[str, object]:
+    """Return a load of a campaign, with a short warm-up where nothing else is said."""
+    return {"workload": workload, "warmup_s": 0.2, **settings}
+
+
+def campaign(servers: list[str], *loads: dict[str, object], **settings: object) -> str:
+    """Return a campaign as TOML: what stands at its top, then its loads."""
+
+    def toml(value: object) -> str:
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key} = {toml(each)}' for key, each in value.items())}}}"
+        return json.dumps(value)
+
+    tables = [{"title": "a test", "servers": servers, **settings}, *loads]
+    return "\n[[load]]\n".join("".join(f"{key} = {toml(value)}\n" for key, value in each.items()) for each in tables)
 
 
 def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:

@@ -294,7 +294,7 @@ def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
         for process in databases(runner):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        (tmp_path / ".tools" / "go").touch()
+        fake_lab.fault(tmp_path, "")
         _, said = runner.communicate(timeout=60)
     assert runner.returncode == 1, said
     assert "Traceback" not in said

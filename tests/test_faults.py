@@ -1,4 +1,4 @@
-"""A campaign is hit in every state of a trial: it says so, leaves nothing running, loses one trial at most, goes on."""
+"""What happens to a campaign: it says so, leaves nothing running, loses one trial at most, and goes on."""
 
 import json
 import os
@@ -12,11 +12,23 @@ from pathlib import Path
 import fake_lab
 import pandas as pd
 import pytest
-from fake_lab import BENCH, bench, records, wait_for
-from hit_lab import CAMPAIGN, CELL, PAUSED, STATES, Lab, victims
+import real_lab
+from fake_lab import bench, records, wait_for
+from hit_lab import CAMPAIGN, CELL, PAUSED, STATES, Lab
+from marking import long_but
 from real_lab import standing
 
-pytestmark = [pytest.mark.timed, pytest.mark.long]
+from runner.measure.tools import find_tool
+
+pytestmark = pytest.mark.timed
+
+INTERRUPTED = [(signal.SIGINT, state) for state in STATES]
+HITS = [
+    *([hit] for hit in INTERRUPTED if hit[1] == "load"),
+    [hit for hit in INTERRUPTED if hit[1] != "load"],
+    [(signal.SIGKILL, state) for state in STATES],
+    [(signal.SIGTERM, "warm-up"), (signal.SIGHUP, "load")],
+]
 
 
 @pytest.mark.fault(
@@ -24,94 +36,142 @@ pytestmark = [pytest.mark.timed, pytest.mark.long]
     "or between two trials",
     "exit code 130 but for SIGKILL; nothing is left, sealed files keep their hashes, the run goes on to its end",
 )
-@pytest.mark.parametrize(
-    ("number", "state"),
-    [
-        *[(number, state) for number in (signal.SIGINT, signal.SIGKILL) for state in STATES],
-        (signal.SIGTERM, "warm-up"),
-        (signal.SIGHUP, "load"),
-    ],
-)
-def test_a_signal_in_any_state(tmp_path, number, state):
-    lab = Lab(tmp_path, state)
-    lab.runner.send_signal(number)
-    code, said = lab.ended()
-    assert code == (-9 if number == signal.SIGKILL else 130), said
-    assert "Traceback" not in said
-    assert number == signal.SIGKILL or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
-    lab.assert_nothing_is_left()
-    lab.assert_it_goes_on_to_its_end()
+@pytest.mark.parametrize("hits", long_but(HITS[:1], HITS))
+def test_a_signal_in_any_state(tmp_path, hits):
+    lab = hit_again_and_again(tmp_path, hits)
+    trials = pd.read_parquet(lab.run / "tables" / "trials.parquet")
+    assert (trials["status"] == "sealed").sum() == lab.repeats
 
 
+@pytest.mark.long
 @pytest.mark.fault("Ctrl-C again and again", "the clean-up is finished all the same")
-@pytest.mark.parametrize("state", PAUSED)
-def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path, state):
-    lab = Lab(tmp_path, state)
-    for _ in range(5):
-        lab.runner.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-        if lab.runner.poll() is not None:
-            break
-    code, said = lab.ended()
-    assert code == 130, said
-    assert "Traceback" not in said
-    lab.assert_nothing_is_left()
+def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
+    hit_again_and_again(tmp_path, [(signal.SIGINT, state) for state in PAUSED], times=5)
+
+
+def hit_again_and_again(root, hits, times=1):
+    """Hit a run in a trial, go on with it, hit it in the next trial, and so on, to its end."""
+    blocks, sealed = [f"b{number:02}" for number in range(2, len(hits) + 2)], {}
+    lab = Lab(root, hits[0][1], repeats=len(hits) + 2)
+    for (number, state), block in zip(hits, blocks, strict=True):
+        if block != blocks[0]:
+            lab.start(state, block, "--resume", lab.run.name)
+        for _ in range(times):
+            lab.runner.send_signal(number)
+            time.sleep(0.05 if times > 1 else 0)
+            if lab.runner.poll() is not None:
+                break
+        code, said = lab.ended()
+        assert code == (-9 if number == signal.SIGKILL else 130), said
+        assert number == signal.SIGKILL or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
+        lab.assert_nothing_is_left()
+        before, sealed = sealed, lab.sealed()
+        assert before.items() < sealed.items()
     lab.assert_it_goes_on_to_its_end()
+    return lab
 
 
+KILLED = [
+    ("start", "server.py", "fake ended with exit code -9 before it was ready"),
+    ("warm-up", "server.py", "fake ended with exit code -9 in the warm-up"),
+    ("warm-up", ".tools/wrk", "wrk was killed in the warm-up"),
+    ("load", "server.py", "the server ended with exit code -9 under load"),
+    ("load", ".tools/wrk", "wrk ended with exit code -9"),
+    ("load", "runner.measure.sampler", "sampl"),
+    ("load", "runner.measure.probe", "prob"),
+]
+
+
+@pytest.fixture(scope="module")
+def hit(tmp_path_factory):
+    """A run that was hit in each of its trials but the first and went on, how it ended, and how one beside it did."""
+    *killed, hung, asked, stopped = (f"b{number:02}" for number in range(2, len(KILLED) + 5))
+    lab = Lab(tmp_path_factory.mktemp("hit"), KILLED[0][0], repeats=len(KILLED) + 4)
+    following = [*((state, block) for (state, *_), block in zip(KILLED, killed, strict=True)), ("load", hung)][1:]
+    for (_, word, _), (state, block) in zip(KILLED, following, strict=True):
+        found = lab.processes(word)
+        assert found, [each.cmdline() for each in lab.processes()]
+        for each in found:
+            each.kill()
+        lab.go(state, block)
+        lab.wait_for(state, block)
+    (server,) = [each for each in lab.processes("server.py") if "python" in each.name()]
+    server.suspend()
+    lab.go("load", asked)
+    lab.wait_for("load", asked)
+    shutil.rmtree(lab.run / "tables")
+    journal = (lab.run / "journal.jsonl").read_bytes()
+    refused = bench(lab.root, "run", "--resume", lab.run.name)
+    assert (lab.run / "journal.jsonl").read_bytes() == journal
+    lab.go("load", stopped)
+    lab.wait_for("load", stopped)
+    lab.runner.send_signal(signal.SIGSTOP)
+    lab.go()
+    time.sleep(2.0)
+    lab.runner.send_signal(signal.SIGCONT)
+    code, said = lab.ended()
+    assert code == 1, said
+    lab.assert_nothing_is_left()
+    return lab, [record for _, record in sorted(records(lab.run).items())], refused
+
+
+@pytest.mark.long
 @pytest.mark.fault(
     "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial that they live in",
     "the trial is failed and says who was killed; the others run, exit code 1, nothing is left",
 )
-@pytest.mark.parametrize(
-    ("state", "word", "says"),
-    [
-        ("start", "server.py", "fake ended with exit code -9 before it was ready"),
-        ("warm-up", "server.py", "fake ended with exit code -9 in the warm-up"),
-        ("warm-up", ".tools/wrk", "wrk was killed in the warm-up"),
-        ("load", "server.py", "the server ended with exit code -9 under load"),
-        ("load", ".tools/wrk", "wrk ended with exit code -9"),
-        ("load", "runner.measure.sampler", "sampl"),
-        ("load", "runner.measure.probe", "prob"),
-    ],
-)
-def test_what_takes_part_in_a_trial_is_killed(tmp_path, state, word, says):
-    lab = Lab(tmp_path, state)
-    found = victims(lab, word)
-    assert found, [each.cmdline() for each in lab.processes()]
-    for each in found:
-        each.kill()
-    lab.go()
-    code, said = lab.ended()
-    assert code == 1, said
-    assert "Traceback" not in said
-    lab.assert_nothing_is_left()
-    record = records(lab.run)[f"b02-{CELL}"]
-    assert record["status"] == "failed"
-    assert says in record["error"]
-    others = [r["status"] for name, r in records(lab.run).items() if not name.startswith("b02")]
-    assert others == ["sealed", "sealed"]
-    done = lab.resume()
-    assert "nothing to resume" in done.stderr  # a failed trial is a result
+def test_what_takes_part_in_a_trial_is_killed(hit):
+    lab, (first, *rest), _ = hit
+    for (_, _, says), record in zip(KILLED, rest[: len(KILLED)], strict=True):
+        assert record["status"] == "failed"
+        assert says in record["error"]
+    assert first["status"] == "sealed"
+    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
 
 
-@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's own patience; it is killed")
-def test_a_server_that_hangs_is_ended(tmp_path):
-    lab = Lab(tmp_path, "load")
-    (server,) = [each for each in victims(lab, "server.py") if "python" in each.name()]
-    server.suspend()
-    lab.go()
-    code, said = lab.ended()
-    assert code == 1, said
-    lab.assert_nothing_is_left()
-    assert records(lab.run)[f"b02-{CELL}"]["status"] == "failed"
+@pytest.mark.long
+@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's patience; it is killed")
+def test_a_server_that_hangs_is_ended(hit):
+    assert hit[1][-3]["status"] == "failed"
 
 
+@pytest.mark.long
+@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
+def test_a_living_run_is_not_resumed(hit):
+    lab, _, refused = hit
+    assert refused.returncode == 2
+    assert f"Another run (pid {lab.runner.pid}) is measuring here" in refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
+def test_tables_that_vanish_are_made_anew(hit):
+    lab, found, _ = hit
+    for name in ("trials", "latency", "resources"):
+        table = pd.read_parquet(lab.run / "tables" / f"{name}.parquet")
+        in_table = {trial.split(".a")[0] for trial in table["trial_id"]}
+        assert in_table >= {record["trial_id"] for record in found if record["status"] == "sealed"}
+    assert {f"{first['trial_id']}.parquet" for first in found[:1]} <= {
+        path.name for path in (lab.run / "tables" / "probe").iterdir()
+    }
+
+
+@pytest.mark.long
+@pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
+def test_a_runner_that_is_stopped_for_a_while(hit):
+    assert [record["status"] for record in hit[1][-2:]] == ["sealed", "sealed"]
+
+
+@pytest.mark.long
 @pytest.mark.fault(
     "a server's script is changed while the run goes", "no later trial runs with it; put back, the run goes on"
 )
-def test_no_trial_runs_with_another_program(tmp_path):
-    lab = Lab(tmp_path, "load")
+@pytest.mark.fault(
+    "the runner's ledger is removed while the run goes", "it is written anew with the next thing that starts"
+)
+@pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
+def test_a_run_that_loses_its_script_its_ledger_and_its_watchdog(tmp_path):
+    lab = Lab(tmp_path, "load", repeats=5)
     script = tmp_path / "servers" / "fake" / "server.py"
     before = script.read_text()
     script.write_text(before + "# another one\n")
@@ -122,27 +182,8 @@ def test_no_trial_runs_with_another_program(tmp_path):
     assert not (lab.run / "trials" / f"b03-{CELL}").exists()
     script.write_text(before)
     lab.assert_nothing_is_left()
-    lab.assert_it_goes_on_to_its_end()
 
-
-@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
-def test_tables_that_vanish_are_made_anew(tmp_path):
-    lab = Lab(tmp_path, "load")
-    shutil.rmtree(lab.run / "tables")
-    lab.go()
-    code, said = lab.ended()
-    assert code == 0, said
-    for name in ("trials", "latency", "resources"):
-        table = pd.read_parquet(lab.run / "tables" / f"{name}.parquet")
-        assert {trial.split(".a")[0] for trial in table["trial_id"]} == {f"b0{block}-{CELL}" for block in (1, 2, 3)}
-    assert len(list((lab.run / "tables" / "probe").iterdir())) >= 3
-
-
-@pytest.mark.fault(
-    "the runner's ledger is removed while the run goes", "it is written anew with the next thing that starts"
-)
-def test_a_ledger_that_vanishes(tmp_path):
-    lab = Lab(tmp_path, "warm-up")
+    lab.start("warm-up", "b03", "--resume", lab.run.name)
     shutil.rmtree(tmp_path / "data" / ".live")
     lab.go()
     wait_for(lambda: any(entry["kind"] == "process" for entry in lab.ledger()))
@@ -150,59 +191,58 @@ def test_a_ledger_that_vanishes(tmp_path):
     lab.ended()
     lab.assert_nothing_is_left()
 
+    lab.start("load", "b04", "--resume", lab.run.name)
+    for each in lab.processes("runner.measure.leftovers"):
+        each.kill()
+    lab.runner.kill()
+    lab.ended()
+    assert lab.processes("server.py")
+    done = bench(tmp_path, "clean")
+    assert done.returncode == 0
+    assert "Removed process" in done.stderr + done.stdout
+    wait_for(lambda: not lab.processes())
+    lab.assert_it_goes_on_to_its_end()
+
 
 class Repeating(Lab):
     """A lab that tries again what was disturbed, as campaigns do that say nothing of it."""
 
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
+    def assert_repeated(self, errors):
+        """Each trial from the second on failed for its reason alone, and a later attempt did not."""
+        code, said = self.ended()
+        assert code == 0, said
+        for number, error in enumerate(errors, start=2):
+            first = json.loads((self.run / "trials" / f"b{number:02}-{CELL}" / "trial.json").read_text())
+            assert error in first["error"]
+            assert first["error"].count("; ") == 0
+            assert (first["status"], first["disturbed"]) == ("failed", True)
+            assert f"{first['trial_id']} is repeated" in said
+        assert {record["status"] for record in records(self.run).values()} == {"sealed"}
 
+
+@pytest.mark.long
 @pytest.mark.fault("the probe is stopped for a while under load", "the attempt is said to be disturbed, and repeated")
-def test_a_probe_that_is_stopped_for_a_while(tmp_path):
-    """It would tell of waits that no server made."""
-    lab = Repeating(tmp_path, "load")
-    (probe,) = victims(lab, "runner.measure.probe")
-    probe.suspend()
-    lab.go()
-    time.sleep(0.7)
-    probe.resume()
-    assert_repeated(lab, "the probe sent >= 80 % of its requests in time")
-
-
 @pytest.mark.fault(
     "the server or the generator is put on other CPUs under load", "the attempt is said to be disturbed, and repeated"
 )
-@pytest.mark.parametrize(("subject", "word"), [("server", "server.py"), ("generator", ".tools/wrk")])
-def test_what_is_put_on_other_cpus(tmp_path, subject, word):
-    """As a manager of control groups does, or somebody's taskset; both sides could then take from one another."""
-    lab = Repeating(tmp_path, "load")
-    for each in victims(lab, word):
-        each.cpu_affinity(sorted(os.sched_getaffinity(0)))
-    lab.go()
-    assert_repeated(lab, f"9 everyone stayed on the CPUs that they were given (the {subject} could use others)")
-
-
-def assert_repeated(lab, error):
-    """The second trial failed for this alone, and its second attempt did not."""
-    code, said = lab.ended()
-    assert code == 0, said
-    folders = sorted(lab.run.glob("trials/b02-*"))
-    hit, again = (json.loads((folder / "trial.json").read_text()) for folder in folders)
-    assert error in hit["error"]
-    assert hit["error"].count("; ") == 0
-    assert (hit["status"], hit["disturbed"], again["status"]) == ("failed", True, "sealed")
-
-
-@pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
-def test_a_runner_that_is_stopped_for_a_while(tmp_path):
-    lab = Lab(tmp_path, "load")
-    lab.runner.send_signal(signal.SIGSTOP)
-    lab.go()
-    time.sleep(2.0)
-    lab.runner.send_signal(signal.SIGCONT)
-    code, said = lab.ended()
-    assert code == 0, said
-    assert {record["status"] for record in records(lab.run).values()} == {"sealed"}
+def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
+    """A stopped probe would report waits that no server made; what is on other CPUs could take from the other side."""
+    lab = Repeating(tmp_path, "load", repeats=5)
+    (probe,) = lab.processes("runner.measure.probe")
+    probe.suspend()
+    lab.go("load", "b03")
+    time.sleep(0.7)
+    probe.resume()
+    for block, word, following in (("b03", "server.py", ("load", "b04")), ("b04", ".tools/wrk", ())):
+        lab.wait_for("load", block)
+        for each in lab.processes(word):
+            each.cpu_affinity(sorted(os.sched_getaffinity(0)))
+        lab.go(*following)
+    moved = "9 everyone stayed on the CPUs that they were given (the {} could use others)"
+    sent = "the probe sent >= 80 % of its requests in time"
+    lab.assert_repeated([sent, moved.format("server"), moved.format("generator")])
 
 
 STEPPED = r"""
@@ -223,55 +263,23 @@ int clock_gettime(clockid_t which, struct timespec *now) {
 """The wall clock, an hour later from the moment when a file is there. (libfaketime knows no CPU-time clocks.)"""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
 @pytest.mark.fault("the clock is stepped by an hour under load", "the attempt is said to be disturbed, and repeated")
 def test_a_clock_that_is_stepped(tmp_path):
-    """Forth, and back afterwards, for the runner and the sampler: the machine's own clock stays."""
+    """Forth, and back afterwards, for the runner and the sampler: the machine's clock stays."""
     source, clock, stepped = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "stepped"
     source.write_text(STEPPED)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", clock, source, "-ldl"], check=True)
     lab = Repeating(tmp_path, "load", LD_PRELOAD=str(clock), STEPPED_ONCE=str(stepped))
-    first = f"b02-{CELL}"
     stepped.touch()
     lab.go()
-    wait_for(lambda: (first, "failed") in lab.lines())
+    wait_for(lambda: (f"b02-{CELL}", "failed") in lab.lines())
     stepped.unlink()
-    code, said = lab.ended()
-    assert code == 0, said
-    disturbed = json.loads((lab.run / "trials" / first / "trial.json").read_text())
-    assert "the clock was not stepped (it was stepped by 3600" in disturbed["error"]
-    assert f"{first} is repeated" in said
-    assert {record["status"] for record in records(lab.run).values()} == {"sealed"}
+    lab.assert_repeated(["the clock was not stepped (it was stepped by 3600"])
 
 
-@pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
-def test_without_its_watchdog_a_run_goes_on(tmp_path):
-    lab = Lab(tmp_path, "load")
-    for each in victims(lab, "runner.measure.leftovers"):
-        each.kill()
-    lab.runner.kill()
-    lab.ended()
-    assert victims(lab, "server.py")
-    done = bench(lab.root, "clean")
-    assert done.returncode == 0
-    assert "Removed process" in done.stderr + done.stdout
-    wait_for(lambda: not lab.processes())
-    lab.assert_it_goes_on_to_its_end()
-
-
-@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
-def test_a_living_run_is_not_resumed(tmp_path):
-    lab = Lab(tmp_path, "load")
-    journal = (lab.run / "journal.jsonl").read_bytes()
-    done = bench(tmp_path, "run", "--resume", lab.run.name)
-    assert done.returncode == 2
-    assert f"Another run (pid {lab.runner.pid}) is measuring here" in done.stderr
-    assert (lab.run / "journal.jsonl").read_bytes() == journal
-    lab.go()
-    code, said = lab.ended()
-    assert code == 0, said
-
-
+@pytest.mark.long
 @pytest.mark.fault(
     "the folder's name has spaces, quotes and letters beyond ASCII; locale and time zone are odd", "all works"
 )
@@ -280,20 +288,95 @@ def test_odd_surroundings(tmp_path):
     root.mkdir()
     campaign = fake_lab.make(root)
     odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
-    env = {**os.environ, "BENCH_ROOT": str(root), **odd}
 
-    def ask(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run([*BENCH, *arguments], cwd=root, env=env, capture_output=True, timeout=280, check=False)
-        assert done.returncode == 0, done.stderr.decode(errors="replace")
-        return done
+    def ask(*arguments: str):
+        done = bench(root, *arguments, "--json", **odd)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
-    ran = json.loads(ask("run", str(campaign), "--engine", "process", "--json").stdout)
+    ran = ask("run", str(campaign), "--engine", "process")
     run = Path(ran["path"])
-    trials = standing(pd.read_parquet(run / "tables" / "trials.parquet"))
-    assert (trials["status"] == "sealed").all()
+    assert (standing(pd.read_parquet(run / "tables" / "trials.parquet"))["status"] == "sealed").all()
     started = json.loads((run / "run.json").read_text(encoding="utf-8"))["started_at"]
     assert started.endswith("+00:00")
     made_at = datetime.strptime(ran["run_id"][:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     assert abs((datetime.fromisoformat(started) - made_at).total_seconds()) < 60
-    made = json.loads(ask("report", ran["run_id"], "--json").stdout)
-    assert Path(made["html"]).stat().st_size > 10_000
+    assert Path(ask("report", ran["run_id"])["html"]).stat().st_size > 10_000
+
+
+# --- disks that are full or cannot be written -------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """The lab's data folder, on a disk of 400 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    data = tmp_path / "data"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "none", data], check=True)
+    yield data
+    subprocess.run(["umount", "-l", data], check=True)
+
+
+def fill(disk):
+    """Fill a disk to its last page; return the file that does."""
+    full = subprocess.run(["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096"], capture_output=True, check=False)
+    assert b"No space left" in full.stderr
+    return disk / "filler"
+
+
+@pytest.mark.long
+@pytest.mark.fault(
+    "the disk is full in mid-campaign", "exit code 1 with the command that goes on; it does when there is room"
+)
+@pytest.mark.parametrize("state", ["warm-up", "load"])
+def test_the_disk_of_the_runs_is_full(tmp_path, disk, state):
+    lab = Lab(tmp_path, state)
+    filler = fill(disk)
+    lab.go()
+    code, said = lab.ended()
+    assert code == 1, said
+    assert "--resume" in said
+    filler.unlink()
+    lab.assert_it_goes_on_to_its_end()
+
+
+@pytest.mark.long
+@pytest.mark.load
+@pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
+@pytest.mark.fault(
+    "the disk is full while k6 writes its samples, which then ends with exit code 0", "nothing is sealed"
+)
+def test_k6_on_a_full_disk(tmp_path, disk):
+    real_lab.make(tmp_path)
+    loads = real_lab.campaign(["gin"], real_lab.load("rates", rates_rps=[500], duration_s=6, vus=50))
+    (tmp_path / "test.toml").write_text(loads)
+    runner = real_lab.start(tmp_path, "run", "test.toml", "--engine", "process")
+    wait_for(lambda: any(path.stat().st_size for path in disk.glob("runs/*/trials/*/k6.json.gz")), seconds=90)
+    filler = fill(disk)
+    code, _, said = real_lab.ended(runner)
+    assert code == 1, said
+    assert "--resume" in said
+    (run,) = disk.glob("runs/*")
+    assert '"sealed"' not in (run / "journal.jsonl").read_text()
+    filler.unlink()
+    done = bench(tmp_path, "run", "--resume", run.name)
+    assert done.returncode == 0, done.stderr
+    assert {record["status"] for record in records(run).values()} == {"sealed"}
+
+
+@pytest.mark.long
+@pytest.mark.fault(
+    "the data folder is read-only", "a run is refused in one sentence; a report of what is there is made"
+)
+def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
+    campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN)
+    run = fake_lab.run(tmp_path, campaign)[1]["run_id"]
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    refused = bench(tmp_path, "run", str(campaign), "--engine", "process")
+    assert refused.returncode == 1
+    assert "Read-only file system" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    made = bench(tmp_path, "report", run)
+    assert made.returncode == 0, made.stderr

@@ -4,14 +4,12 @@ import gzip
 import json
 import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 import fake_lab
 import pandas as pd
 import pytest
-from fake_lab import ALONE, BENCH, CLOSE, K6, WRK, bench, records, run, trials_of, wait_for
+from fake_lab import ALONE, CLOSE, K6, WRK, bench, records, run, trials_of
 from marking import long_but
 from real_lab import standing
 
@@ -164,75 +162,52 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     assert (others["status"] == "sealed").all()
 
 
-FAULTS = [
-    ("server-dies-under-load", WRK, "exit code 3"),
-    ("server-counts-double", K6, "5 requests that the server counted"),
-    ("generator-exits-7", WRK, "wrk ended with exit code 1"),
-    ("k6-drops-a-line", K6, "k6.json.gz, line"),
-    ("server-dies-at-start", WRK, 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
-    ("server-wrong-nonce", WRK, "its nonce is wrong"),
-    ("server-counts-double", WRK, "5 requests that the server counted"),
-    ("generator-exits-7", K6, "k6 ended with exit code 1"),
-    ("close-mode-keeps-alive", CLOSE, "7 close mode proven by accepted connections"),
-    ("wrk-status-errors", WRK, "7 every error counter is 0 (3 status)"),
-    ("wrk-lost-bucket", WRK, "7 sum of raw buckets + timeouts = requests"),
-    ("k6-writes-rubbish", K6, "k6.json.gz, line"),
-    ("k6-summary-lies", K6, "4 quantiles from raw"),
-    ("k6-loses-an-iteration", K6, "1 iterations asked"),
-]
-"""What is asked for, the trial that it is seen in, and what its record says."""
+FAULTS = {
+    WRK: [
+        ("server-dies-under-load", "exit code 3"),
+        ("generator-exits-7", "wrk ended with exit code 1"),
+        ("server-dies-at-start", 'ended with exit code 1 before it was ready: "cannot find my configuration"'),
+        ("server-wrong-nonce", "its nonce is wrong"),
+        ("server-counts-double", "5 requests that the server counted"),
+        ("wrk-status-errors", "7 every error counter is 0 (3 status)"),
+        ("wrk-lost-bucket", "7 sum of raw buckets + timeouts = requests"),
+    ],
+    K6: [
+        ("server-counts-double", "5 requests that the server counted"),
+        ("k6-drops-a-line", "k6.json.gz, line"),
+        ("generator-exits-7", "k6 ended with exit code 1"),
+        ("k6-writes-rubbish", "k6.json.gz, line"),
+        ("k6-summary-lies", "4 quantiles from raw"),
+        ("k6-loses-an-iteration", "1 iterations asked"),
+    ],
+    CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
+}
+"""By the trial that it is seen in: what is asked for, and what its record says."""
 
 
 @pytest.mark.fault(
     "the server dies at its start or under load, answers or counts wrongly; a generator fails or writes what is not so",
     "the trial is failed with its reason, exit code 1, nothing is left running",
 )
-@pytest.mark.parametrize(("fault", "trial", "says"), long_but(FAULTS[:2], FAULTS))
-def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, fault, trial, says):
-    campaign = fake_lab.make(tmp_path, campaign=ALONE[trial])
-    fake_lab.fault(tmp_path, fault)
+@pytest.mark.parametrize("trial", long_but([WRK], FAULTS))
+def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
+    """A campaign with a trial for each fault."""
+    blocks = [f"b{number:02}" for number in range(1, len(FAULTS[trial]) + 1)]
+    campaign = fake_lab.make(tmp_path, repeats=len(blocks), campaign=ALONE[trial])
+    fake_lab.fault(
+        tmp_path, "\n".join(f"{fault} {block}" for (fault, _), block in zip(FAULTS[trial], blocks, strict=True))
+    )
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    record = records(result["path"])[trial]
-    assert record["status"] == "failed"
-    assert says in record["error"]
-    assert any(says in sentence for sentence in result["failed"])
     trials = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").set_index("trial_id")
-    assert trials.loc[trial, "status"] == "failed"
+    for (_, says), block in zip(FAULTS[trial], blocks, strict=True):
+        name = trial.replace("b01", block)
+        record = records(result["path"])[name]
+        assert (record["status"], trials.loc[name, "status"]) == ("failed", "failed")
+        assert says in record["error"]
+        assert any(name in sentence and says in sentence for sentence in result["failed"])
     assert not list((tmp_path / "data" / ".live").iterdir())
-
-
-@pytest.mark.fault("SIGINT, SIGTERM or SIGKILL in mid-campaign", "nothing is left running; the run goes on to its end")
-@pytest.mark.parametrize("number", long_but([signal.SIGINT], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
-def test_an_interrupted_run_leaves_nothing_and_can_be_resumed(tmp_path, number):
-    campaign = fake_lab.make(tmp_path)
-    env = {**os.environ, "BENCH_ROOT": str(tmp_path)}
-    runner = subprocess.Popen(
-        [*BENCH, "run", str(campaign), "--engine", "process"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
-    )
-    # A trial that the machine disturbed has a record too, and is not sealed.
-    ended = lambda: list(tmp_path.glob("data/runs/*/trials/*/trial.json"))  # noqa: E731
-    wait_for(lambda: sum(json.loads(path.read_text())["status"] == "sealed" for path in ended()) >= 3, seconds=60)
-    wait_for(lambda: len(list(tmp_path.glob("data/runs/*/trials/*/server.log"))) > len(ended()))
-    runner.send_signal(number)
-    assert runner.stderr is not None
-    stderr = runner.stderr.read()
-    assert runner.wait(timeout=30) == (-9 if number == signal.SIGKILL else 130), stderr
-    assert "Traceback" not in stderr
-    wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
-    left = subprocess.run(["pgrep", "-f", str(tmp_path / "servers")], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
-    (folder,) = tmp_path.glob("data/runs/*")
-    sealed = {name: r for name, r in records(folder).items() if r["status"] == "sealed"}
-    assert len(sealed) >= 3
-    done = bench(tmp_path, "run", "--resume", folder.name, "--json")
-    assert done.returncode == 0, done.stderr
-    after = records(folder)
-    assert {name: after[name] for name in sealed} == sealed
-    assert len([r for r in after.values() if r["status"] == "sealed"]) == 5
-    trials = pd.read_parquet(folder / "tables" / "trials.parquet")
-    assert (trials["status"] == "sealed").sum() == 5
 
 
 @pytest.mark.long

@@ -13,10 +13,10 @@ if sys.argv[1:] == ["version"]:
 if json.loads(os.environ["SCENARIO"])["executor"] == "constant-vus":  # the warm-up
     sys.exit(0)
 sys.path.insert(0, str(Path(__file__).with_name("lib")))
+from faults import asked
 from k6_files import Request, announce, iteration_lines, request_lines, write_lines
 
-fault_file = Path(sys.argv[0]).with_name("fault")
-fault = fault_file.read_text() if fault_file.exists() else ""
+fault = asked()
 if fault == "generator-exits-7":
     sys.exit("out of memory")
 option = dict(

@@ -11,20 +11,18 @@ import time
 import uuid
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import psycopg
 
 sys.path.insert(0, "../../.tools/lib")
-from pausing import pause
+from faults import asked, pause
 
-TOLD = Path("../../.tools/fault")
-FAULT = TOLD.read_text() if TOLD.exists() else ""
+FAULT = asked()
 if FAULT == "server-dies-at-start":
     sys.exit("cannot find my configuration")
 if FAULT == "server-hangs-at-start":
     time.sleep(600)
-pause(Path("../.."), FAULT, "start", most_s=10)  # less than the lab waits for a server
+pause("start", most_s=10)  # less than the lab waits for a server
 lock = threading.Lock()
 pool_lock = threading.Lock()
 INSERT = "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (%s, %s, %s, %s) RETURNING id"

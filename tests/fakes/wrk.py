@@ -11,17 +11,16 @@ if sys.argv[1:] == ["-v"]:
     print("wrk 4.1.0 [fake]")
     sys.exit(1)
 sys.path.insert(0, str(Path(__file__).with_name("lib")))
-from pausing import pause
+from faults import asked, pause
 
-fault_file = Path(sys.argv[0]).with_name("fault")
-fault = fault_file.read_text() if fault_file.exists() else ""
+fault = asked()
 if fault == "generator-exits-7":
     sys.exit("out of memory")
 if fault == "generator-hangs":
     time.sleep(600)
 # A warm-up's result goes to a temporary folder, a load's to its trial's.
 into = Path(os.environ["WRK_JSON"]).parent
-pause(Path(__file__).parents[1], fault, "load" if into.parent.name == "trials" else "warm-up")
+pause("load" if into.parent.name == "trials" else "warm-up")
 url = urlsplit(sys.argv[-1])
 connections = int(os.environ["WRK_CONNECTIONS"])
 close = "Connection: close" in sys.argv
