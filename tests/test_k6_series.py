@@ -5,6 +5,7 @@ import os
 import pytest
 import real_lab
 from own_api import CLOSED, Made, run, tiny
+from real_lab import campaign, load
 
 from runner.digest.k6 import read_summary
 
@@ -14,32 +15,12 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
 ]
 
-LOADS = """title = "each kind of load of k6"
-servers = ["gin"]
-
-[[load]]
-workload = "experiments"
-vus = 20
-modes = ["keepalive", "close"]
-iterations = 2000
-warmup_s = 0.2
-
-[[load]]
-workload = "rates"
-rates_rps = [200]
-duration_s = 2
-vus = 20
-warmup_s = 0.2
-
-[[load]]
-workload = "static-ramp"
-from_rps = 100
-to_rps = 200
-steps = 2
-step_s = 1
-vus = 20
-warmup_s = 0.2
-"""
+LOADS = campaign(
+    ["gin"],
+    load("experiments", vus=20, modes=["keepalive", "close"], iterations=2000),
+    load("rates", rates_rps=[200], duration_s=2, vus=20),
+    load("static-ramp", from_rps=100, to_rps=200, steps=2, step_s=1, vus=20),
+)
 SCRIPT = """import http from 'k6/http';
 import { check, group } from 'k6';
 import { Trend } from 'k6/metrics';
@@ -49,7 +30,7 @@ export default function () {
   group('g', () => check(http.get(`${__ENV.BASE_URL}/x`), { 'is 200': (r) => r.status === 200 }));
   mine.add(1);
 }
-export function handleSummary() { return { stdout: 'a summary of its own' }; }
+export function handleSummary() { return { stdout: 'my summary' }; }
 """
 
 
@@ -66,14 +47,14 @@ def loads(series, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def own(series, tmp_path_factory):
+def scripted(series, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp(series), k6=real_lab.k6_of(series))
     with tiny(5) as server:
         return run(root, *CLOSED, url=server.url, script=SCRIPT, code=None)
 
 
 def holds(made: Made, series: str, trials: int) -> None:
-    """Every trial is sealed, by this series, and k6 said every number that the lab holds against its own."""
+    """Every trial is sealed, by this series, and k6 said every number that the lab compares."""
     assert made.done.returncode == 0, made.done.stderr
     assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")
     assert len(made.records) == trials
@@ -93,7 +74,9 @@ def test_closed_open_and_close_mode_loads_keep_every_invariant(loads, series):
     assert {record["cell"]["mode"] for record in loads.records} == {"keepalive", "close"}
 
 
-def test_a_script_with_its_own_summary_keeps_every_invariant(own, series):
-    holds(own, series, trials=1)
-    assert own.trials["requests"].tolist() == [200]
-    assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(own.manifest["host_warnings"])
+def test_a_script_that_makes_its_summary_keeps_every_invariant(scripted, series):
+    holds(scripted, series, trials=1)
+    assert scripted.trials["requests"].tolist() == [200]
+    assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(
+        scripted.manifest["host_warnings"]
+    )

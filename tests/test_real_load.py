@@ -1,65 +1,45 @@
-"""Real k6 and wrk on real servers: known service times and counts come back through the whole lab."""
+"""Real k6, wrk and vegeta on real servers: known service times, counts and rows come back through the whole lab."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 import real_lab
+from real_lab import campaign, load
 
 from runner.measure.engine import Running, wait_ready
-from runner.measure.tools import find_tool
+from runner.measure.tools import find_program, find_tool
 from runner.model import LabError
 
 pytestmark = [
     pytest.mark.load,
     pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
 ]
+needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
 
-KNOWN = """title = "known service times"
-servers = ["steady", "mixed"]
-
-[copies]
-steady = "reference"
-mixed = "reference"
-
-[environment.steady]
-REFERENCE_SERVICE_MS = "20"
-
-[environment.mixed]
-REFERENCE_SERVICE_MS = "99:2,1:200"
-
-[[load]]
-workload = "experiments"
-vus = 5
-iterations = 200
-warmup_s = 0.2
-
-[[load]]
-workload = "wrk-matrix"
-connections = 10
-modes = ["keepalive", "close"]
-duration_s = 2
-warmup_s = 0.2
-
-[[load]]
-workload = "experiments-open"
-rates_rps = [300]
-duration_s = 2
-vus = 50
-warmup_s = 0.2
-"""
+KNOWN = campaign(
+    ["steady", "mixed"],
+    load("experiments", vus=5, iterations=200),
+    load("wrk-matrix", connections=10, modes=["keepalive", "close"], duration_s=2),
+    load("experiments-open", rates_rps=[300], duration_s=2, vus=50),
+    copies={"steady": "reference", "mixed": "reference"},
+    environment={"steady": {"REFERENCE_SERVICE_MS": "20"}, "mixed": {"REFERENCE_SERVICE_MS": "99:2,1:200"}},
+)
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    root = real_lab.make(tmp_path_factory.mktemp("real"))
-    done, trials = real_lab.run(root, KNOWN, "--engine", "process")
+    done, trials = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
     assert done.returncode == 0, done.stderr
     return trials.set_index("name")
 
@@ -99,27 +79,15 @@ def test_a_closed_loop_obeys_littles_law(known):
     assert row["rps"] * row["latency_mean_ms"] / 1000 == pytest.approx(10, rel=0.1)
 
 
-REAL = """title = "the lab's own servers"
-servers = ["axum", "gin", "nginx"]
-
-[[load]]
-workload = "experiments-md5"
-vus = 20
-iterations = 2000
-warmup_s = 0.2
-
-[[load]]
-workload = "wrk-matrix"
-connections = [10, 100]
-modes = ["keepalive", "close"]
-duration_s = 1
-warmup_s = 0.2
-"""
+REAL = campaign(
+    ["axum", "gin", "nginx"],
+    load("experiments-md5", vus=20, iterations=2000),
+    load("wrk-matrix", connections=[10, 100], modes=["keepalive", "close"], duration_s=1),
+)
 
 
 @pytest.mark.long
-def test_the_labs_own_servers_pass_every_invariant(tmp_path):
-    root = real_lab.make(tmp_path)
+def test_the_labs_servers_pass_every_invariant(root):
     done, trials = real_lab.run(root, REAL, "--engine", "process")
     assert done.returncode == 0, done.stderr
     assert (trials["status"] == "sealed").all()
@@ -133,8 +101,7 @@ def test_the_labs_own_servers_pass_every_invariant(tmp_path):
 
 
 @pytest.mark.long
-def test_the_readmes_example_is_a_server_that_keeps_its_contract(tmp_path):
-    root = real_lab.make(tmp_path)
+def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
     done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,47 +112,31 @@ def test_the_readmes_example_is_a_server_that_keeps_its_contract(tmp_path):
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     """A stranger that answers on every port would have to know the nonce."""
     port = 18_765
-    stranger = subprocess.Popen(
-        [sys.executable, str(real_lab.HERE / "fakes" / "known_server.py"), "stranger", "0"],
-        env={**os.environ, "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "theirs"},
-    )
-    try:
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+    command = [sys.executable, str(real_lab.HERE / "fakes" / "known_server.py"), "stranger", "0"]
+    env = {**os.environ, "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "theirs"}
+    with subprocess.Popen(command, env=env) as stranger:
+        try:
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
                     assert json.load(answer)["nonce"] == "theirs"
-                break
-            except OSError:
+                    break
                 time.sleep(0.05)
-        running = Running(stranger.pid, port, stranger.poll, lambda: 0)
-        with pytest.raises(LabError, match="Another program than gin answers"):
-            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
-    finally:
-        stranger.kill()
-        stranger.wait()
-
-
-NEIGHBOUR = """title = "a neighbour on the server's CPU"
-servers = ["reference"]
-
-[[load]]
-workload = "rates"
-rates_rps = [100]
-duration_s = 2
-vus = 20
-warmup_s = 0.2
-"""
+            running = Running(stranger.pid, port, stranger.poll, lambda: 0)
+            with pytest.raises(LabError, match="Another program than gin answers"):
+                wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
+        finally:
+            stranger.kill()
 
 
 @pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
-def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
-    root = real_lab.make(tmp_path)
+def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
     cpu = min(os.sched_getaffinity(0))
     with subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"]) as neighbour:
         try:
-            done, trials = real_lab.run(root, NEIGHBOUR, "--engine", "process")
+            loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
+            done, trials = real_lab.run(root, loads, "--engine", "process")
         finally:
             neighbour.kill()
     assert done.returncode == 0, done.stderr
@@ -195,3 +146,109 @@ def test_a_program_that_takes_the_server_s_cpu_is_told(tmp_path):
     assert "other programs took" in row["verdict_reason"]
     assert row["others_cpu_mean_pct"] > 50
     assert "is repeated: disturbed: " in done.stderr
+
+
+# --- inserts: every row is an answered one, whatever happens to the server --------------------------------
+
+INSERTS = campaign(
+    ["axum", "gin"],
+    load("devices-insert", connections=32, duration_s=2, pool_sizes=[4, 16]),
+    load("devices-insert-k6", vus=20, iterations=2000, pool_sizes=8),
+    load("devices-insert-ramp", from_rps=100, to_rps=300, steps=3, step_s=1, vus=50, pool_sizes=8),
+)
+
+
+@needs_postgres
+def test_one_trial_of_inserts(root):
+    loads = campaign(["gin"], load("devices-insert", connections=32, duration_s=2, pool_sizes=4))
+    done, trials = real_lab.run(root, loads, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    (row,) = trials.to_dict("records")
+    assert row["inserts"] > 100
+    assert 0 <= row["rows_inserted"] - row["inserts"] <= 32
+    assert row["pool_in_use_max"] <= 4
+
+
+@pytest.fixture(scope="module")
+def inserts(tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp("inserts"))
+    done, trials = real_lab.run(root, INSERTS, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    return root, trials.set_index("trial_id")
+
+
+@pytest.mark.long
+@needs_postgres
+def test_rows_are_the_answered_inserts(inserts):
+    _, trials = inserts
+    assert len(trials) == 8
+    k6 = trials[trials["tool"] == "k6"]
+    assert (k6["rows_inserted"] == k6["inserts"]).all()
+    assert k6["rows_inserted"].tolist().count(2000) == 2
+    wrk = trials[trials["tool"] == "wrk"]
+    assert (wrk["inserts"] > 100).all()
+    # When wrk stops, each of its 32 connections may have an insert under way.
+    assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
+
+
+@pytest.mark.long
+@needs_postgres
+def test_a_ramp_is_offered_as_asked(inserts):
+    root, trials = inserts
+    ramps = trials[trials["workload"] == "devices-insert-ramp"]
+    assert ramps["load_model"].tolist() == ["open", "open"]
+    # 100 + 200 + 300 requests, one more or less at each step.
+    assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
+    throughput = pd.concat(pd.read_parquet(path) for path in root.glob("data/runs/*/tables/throughput.parquet"))
+    for trial_id in ramps.index[ramps["dropped"] == 0]:
+        rows = throughput[throughput["trial_id"] == trial_id]
+        by_second = rows.groupby(rows["t_s"].astype(int))["requests"].sum()
+        assert by_second.reindex([0, 1, 2]).tolist() == pytest.approx([100, 200, 300], abs=25)
+
+
+@pytest.mark.long
+@needs_postgres
+def test_the_pool_is_seen_from_inside(inserts):
+    _, trials = inserts
+    pools = trials[(trials["workload"] == "devices-insert") & (trials["pool_size"] == 4)]
+    assert (pools["pool_in_use_max"] <= 4).all()
+    # 32 connections share 4 of the database's: some are always waiting.
+    assert (pools["pool_waiting_max"] > 0).all()
+    assert (trials["database_sessions"] >= 0).all()
+    assert (trials["database_cpu_mean_pct"] > 0).all()
+
+
+@pytest.mark.long
+@needs_postgres
+@pytest.mark.fault(
+    "a server is killed in mid-load over PostgreSQL", "the trial fails; the rows are those that were answered"
+)
+def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
+    servers = ["axum", "gin"]
+    loads = campaign(servers, load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16))
+    (root / "test.toml").write_text(loads)
+    runner = real_lab.start(root, "run", "test.toml", "--engine", "process", "--json")
+    for begun in range(len(servers)):
+        kill_in_mid_load(runner, root, begun)
+    code, out, err = real_lab.ended(runner)
+    assert code == 1, err
+    records = [json.loads(path.read_text()) for path in Path(json.loads(out)["path"]).glob("trials/*/trial.json")]
+    assert sorted(record["cell"]["server"] for record in records) == servers
+    for record in records:
+        assert "the server lived through the load (it ended with exit code -9)" in record["error"]
+        checks = {check["name"]: check for check in record["checks"]}
+        assert checks["6 rows inserted = successful inserts"]["ok"], checks["6 rows inserted = successful inserts"]
+        metrics = record["metrics"]
+        assert 0 < metrics["inserts"] < 20_000
+        assert metrics["inserts"] <= metrics["rows_inserted"] <= metrics["inserts"] + 50
+
+
+def kill_in_mid_load(runner, root, begun):
+    """Wait for the first samples of another measured load than those begun, give it a moment, and kill the server."""
+    deadline = time.monotonic() + 100
+    while len(list(root.glob("data/runs/*/trials/*/k6.json.gz"))) <= begun and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    for process in psutil.Process(runner.pid).children(recursive=True):
+        if process.exe().startswith(str(real_lab.REPOSITORY / "servers")):
+            process.send_signal(signal.SIGKILL)

@@ -1,14 +1,21 @@
-"""The reference server proves the numbers: what it is told to do comes back through generators, probe and tables."""
+"""The reference server proves the numbers: what it is set to do comes back through generators, probe and tables."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import real_lab
+from real_lab import campaign, load
+from scipy.special import stdtrit
 
+from runner.measure.connecting import connect
+from runner.measure.docker_engine import TROUBLE
+from runner.measure.idle import DEVICE
 from runner.measure.tools import find_tool
 from runner.planning.search import bracket
+from runner.present.statistics.inference import Sample, ratio
 from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [
@@ -21,75 +28,33 @@ pytestmark = [
 # timers' lateness within the step matters.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
 MEAN_MS = 141.0
-CAMPAIGN = """title = "known behaviour"
-servers = ["mixed", "duty", "limited", "burning", "plain"]
-
-[copies]
-mixed = "reference"
-duty = "reference"
-limited = "reference"
-burning = "reference"
-plain = "reference"
-
-[environment.mixed]
-REFERENCE_SERVICE_MS = "85:100,8:200,4:400,3:800"
-
-[environment.duty]
-REFERENCE_CPU_PCT = "30"
-
-[environment.limited]
-REFERENCE_MAX_RPS = "600"
-
-[environment.burning]
-REFERENCE_CPU_MS_PER_REQUEST = "1"
-
-[[load]]
-workload = "rates"
-servers = ["mixed"]
-rates_rps = [100]
-duration_s = 16
-vus = 100
-
-[[load]]
-workload = "wrk-matrix"
-servers = ["mixed"]
-connections = 50
-duration_s = 8
-warmup_s = 0.2
-
-[[load]]
-workload = "rates"
-servers = ["duty"]
-rates_rps = [20]
-duration_s = 6
-vus = 10
-warmup_s = 0.2
-
-[[load]]
-workload = "wrk-matrix"
-servers = ["limited", "burning"]
-connections = 20
-duration_s = 3
-warmup_s = 0.2
-
-[[load]]
-workload = "rates"
-servers = ["limited"]
-objective = "p99 <= 50 ms"
-from_rps = 500
-to_rps = 3200
-bisections = 5
-duration_s = 2
-vus = 400
-warmup_s = 0.2
-
-[[load]]
-workload = "experiments"
-servers = ["plain"]
-vus = 1000
-iterations = 20000
-warmup_s = 0.2
-"""
+BEHAVIOUR = {
+    "mixed": {"REFERENCE_SERVICE_MS": "85:100,8:200,4:400,3:800"},
+    "duty": {"REFERENCE_CPU_PCT": "30"},
+    "limited": {"REFERENCE_MAX_RPS": "600"},
+    "burning": {"REFERENCE_CPU_MS_PER_REQUEST": "1"},
+    "plain": {},
+}
+CAMPAIGN = campaign(
+    list(BEHAVIOUR),
+    load("rates", servers=["mixed"], rates_rps=[100], duration_s=16, vus=100),
+    load("wrk-matrix", servers=["mixed"], connections=50, duration_s=8),
+    load("rates", servers=["duty"], rates_rps=[20], duration_s=6, vus=10),
+    load("wrk-matrix", servers=["limited", "burning"], connections=20, duration_s=3),
+    load(
+        "rates",
+        servers=["limited"],
+        objective="p99 <= 50 ms",
+        from_rps=500,
+        to_rps=3200,
+        bisections=5,
+        duration_s=2,
+        vus=400,
+    ),
+    load("experiments", servers=["plain"], vus=1000, iterations=20_000),
+    copies=dict.fromkeys(BEHAVIOUR, "reference"),
+    environment={name: known for name, known in BEHAVIOUR.items() if known},
+)
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +158,85 @@ def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
     due = probed["duration_s"] * 40
     assert (probed["probe_requests"] - due).abs().max() <= 2
     assert probed["probe_cpu_mean_pct"].median() < 2
+
+
+# --- known ratios, through sessions on shares of a core, in both engines ----------------------------------
+
+COST_MS = {"base": 0.2, "same": 0.2, "dearer": 0.21, "dearest": 0.3}
+RATIOS = campaign(
+    list(COST_MS),
+    load("wrk-matrix", connections=50, warmup_s=0.3),
+    repeats=6,
+    server_share=0.5,
+    sessions={"slices": 4, "slice_s": 0.5},
+    copies=dict.fromkeys(COST_MS, "reference"),
+    environment={name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in COST_MS.items()},
+)
+SURE = 0.9995
+"""So that twelve intervals fail by chance in less than one of a hundred runs."""
+
+
+def has_docker():
+    try:
+        connect().close()
+    except TROUBLE:
+        return False
+    return True
+
+
+@pytest.fixture(
+    scope="module",
+    params=["process", pytest.param("docker", marks=pytest.mark.skipif(not has_docker(), reason="no Docker engine"))],
+)
+def trials(request, tmp_path_factory):
+    root = real_lab.make(tmp_path_factory.mktemp("lab"))
+    done, found = real_lab.run(root, RATIOS, "--engine", request.param)
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.mark.parametrize("name", ["same", "dearer", "dearest"])
+@pytest.mark.parametrize("column", ["server_cpu_ms_per_request", "rps"])
+def test_a_known_ratio_comes_back_within_its_interval(trials, name, column):
+    by_server = {server: Sample.of(rows[column], rows["block"]) for server, rows in trials.groupby("server")}
+    found = ratio(by_server[name], by_server["base"])
+    truth = COST_MS[name] / COST_MS["base"]
+    truth = 1 / truth if column == "rps" else truth
+    wide = stdtrit(found.degrees, (1 + SURE) / 2) * found.standard_error
+    assert abs(math.log(found.ratio / truth)) <= max(wide, 0.005), found
+    assert found.high / found.low < 1.3
+
+
+def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
+    quiet = real_lab.is_quiet(trials)
+    assert (trials.loc[quiet, "verdict"] == "server-bound").all(), trials["verdict_reason"].tolist()
+    assert (trials["server_cpu_mean_pct"] < 51).all()
+    assert (trials.loc[quiet, "server_cpu_mean_pct"] > 45).all()
+    assert (trials.loc[quiet, "server_throttled_pct"] > 5).all()
+    assert trials.loc[quiet, "verdict_reason"].str.contains("of its 0.5 of a core").all()
+    assert trials[["latency_p50_ms", "latency_p99_ms", "probe_p50_ms"]].isna().all(axis=None)
+    assert (trials["share"] == 0.5).all()
+    # What a request costs is what it was set to cost, whatever the share: 0.2, 0.21 and 0.3 ms.
+    cost = trials[quiet].groupby("server")["server_cpu_ms_per_request"].median()
+    for name, value in cost.items():
+        assert value == pytest.approx(COST_MS[str(name)], rel=0.06)
+
+
+@pytest.mark.skipif(not DEVICE.exists(), reason="this kernel has no /dev/cpu_dma_latency")
+def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
+    one, sessions = load("wrk-matrix", connections=1, warmup_s=0.3), {"slices": 2, "slice_s": 1}
+    loads = campaign(["axum"], one, idle=["polling", "system"], repeats=2, sessions=sessions)
+    done, trials = real_lab.run(root, loads, "--engine", "process")
+    assert done.returncode == 0, done.stderr
+    assert sorted(trials["idle"].unique()) == ["polling", "system"]
+    taken = trials["verdict_reason"].str.contains("other programs took CPU time away")
+    quiet = trials[real_lab.is_quiet(trials) & ~taken]
+    serial = quiet[quiet["verdict"] == "serial"]
+    assert len(serial) == len(quiet)
+    assert set(serial["idle"]) == {"polling", "system"}, "no quiet trial of one of the states"
+    for row in serial.to_dict("records"):
+        asleep = "idle CPUs slept, and their waking is part of it" in row["verdict_reason"]
+        assert asleep is (row["idle"] == "system")
+        assert f"a cycle took {1e6 / row['rps']:.1f} µs" in row["verdict_reason"]
+    slices = pd.read_parquet(next(root.glob("data/runs/*/tables/slices.parquet")))
+    assert np.isfinite(slices["rps"]).all()
