@@ -1,4 +1,4 @@
-"""A small server that keeps the contract, except for the one fault that it is told to have."""
+"""A small server that keeps the contract, but for the one fault that it is asked to have, and its database."""
 
 import hashlib
 import json
@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid1, uuid4
 
-from contract_database import MemoryDatabase, Pool
 from contract_http import GoneError, Reader, RefusedError, Request
 from contract_rules import read_device, read_experiment
 
@@ -21,45 +22,158 @@ from runner.planning.catalog import load_server
 
 NONCE = "n0nce"
 POOL_SIZE = 5
+PATIENCE_S = 1.0
+"""How long the server waits for its database: the contract allows up to 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
+FIRMWARES = ("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5")
 DEVICES = [
-    {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c01", "mac": "02-00-00-00-00-01", "firmware": "1.0.0"},
-    {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c02", "mac": "02-00-00-00-00-02", "firmware": "1.0.4"},
-    {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c03", "mac": "02-00-00-00-00-03", "firmware": "1.2.0"},
-    {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c04", "mac": "02-00-00-00-00-04", "firmware": "2.0.1"},
-    {"uuid": "7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c05", "mac": "02-00-00-00-00-05", "firmware": "3.1.5"},
+    {"uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}", "mac": f"02-00-00-00-00-0{n}", "firmware": firmware}
+    for n, firmware in enumerate(FIRMWARES, 1)
 ]
-METHODS = {
-    "/health": ("GET", "HEAD"),
-    "/stats": ("GET", "HEAD"),
-    "/count": ("GET", "HEAD"),
-    "/devices": ("GET", "HEAD"),
-    "/experiments": ("POST",),
-    "/experiments/md5": ("POST",),
-}
+METHODS = dict.fromkeys(("/health", "/stats", "/count", "/devices"), ("GET", "HEAD"))
+METHODS |= dict.fromkeys(("/experiments", "/experiments/md5"), ("POST",))
 KEPT_MOST = 70
+SILENT = "the database does not answer"
+
+
+class MemoryDatabase:
+    """Keeps rows; `up` is cleared while it hangs, `alive` while it is dead."""
+
+    def __init__(self) -> None:
+        self.table: list[tuple[Any, ...]] = []
+        self.lock = threading.Lock()
+        self.up = threading.Event()
+        self.up.set()
+        self.alive, self.deaths = True, 0
+        self.pause, self.resume = self.up.clear, self.up.set
+
+    def rows(self, firmware: str) -> list[tuple[Any, ...]]:
+        with self.lock:
+            return [row for row in self.table if row[3] == firmware]
+
+    def count(self, firmware: str) -> int:
+        return len(self.rows(firmware))
+
+    def restart(self) -> None:
+        self.alive = False
+        time.sleep(0.15)
+        self.alive = True
+        self.deaths += 1
+
+    def add(self, *row: Any) -> int:
+        with self.lock:
+            number = len(self.table) + 1
+            self.table.append((number, *row))
+            return number
+
+
+class Pool:
+    """What the server has between itself and the database."""
+
+    def __init__(self, database: MemoryDatabase, fault: str) -> None:
+        self.database, self.fault = database, fault
+        self.free, self.lock = threading.Semaphore(POOL_SIZE), threading.Lock()
+        self.in_use = self.idle = self.waiting = 0
+        self.broken = False
+        self.uuid = uuid4()
+
+    def stats(self) -> dict[str, int]:
+        fault = self.fault
+        with self.lock:
+            in_use, idle, waiting = self.in_use, self.idle, self.waiting
+        if fault == "a connection stays in use":
+            in_use, idle = max(1, in_use), max(0, min(POOL_SIZE - 1 - in_use, idle))
+        return {
+            "size": POOL_SIZE + (fault == "pool of another size"),
+            "in_use": in_use,
+            "idle": idle + POOL_SIZE * (fault == "idle counts too much"),
+            "waiting": 0 if fault == "nobody waits" else waiting,
+        }
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        with self.lock:
+            self.waiting += 1
+        got = self.free.acquire(timeout=PATIENCE_S)
+        with self.lock:
+            self.waiting -= 1
+            self.in_use += got
+            self.idle -= got and self.idle > 0
+        if not got:
+            raise RefusedError(503, "no free connection")
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.in_use -= 1
+                self.idle += 1
+            self.free.release()
+
+    def insert(self, mac: str, firmware: str) -> dict[str, Any]:
+        with self.connection():
+            self.wait_for_the_database(mac, firmware)
+            return self.store(mac, firmware)
+
+    def wait_for_the_database(self, mac: str, firmware: str) -> None:
+        fault, database = self.fault, self.database
+        if not database.up.wait(6.0 if fault == "patient for 6 s" else PATIENCE_S):
+            self.broken = True
+            if fault == "inserts again by itself":
+                threading.Thread(target=self.insert_later, args=(mac, firmware), daemon=True).start()
+            raise RefusedError(500 if fault == "500 when the database hangs" else 503, SILENT)
+        if (fault == "never recovers" and self.broken) or (fault == "never back" and database.deaths):
+            raise RefusedError(503, SILENT)
+        if not database.alive:
+            raise RefusedError(500 if fault == "500 when the database dies" else 503, "the database is gone")
+
+    def insert_later(self, mac: str, firmware: str) -> None:
+        self.database.up.wait()
+        for _ in range(4):
+            self.database.add(uuid4(), mac, firmware, datetime.now(UTC))
+
+    def store(self, mac: str, firmware: str) -> dict[str, Any]:
+        fault, database, now = self.fault, self.database, datetime.now(UTC)
+        uuid = {"uuid of version 1": uuid1(), "one uuid for all": self.uuid}.get(fault, uuid4())
+        if fault == "uuid with few random bits":
+            uuid = UUID(int=uuid.int & ~(0xFF << 8), version=4)
+        row = (uuid, mac, firmware, now.replace(microsecond=0) if fault == "the row has another time" else now)
+        if fault == "rows are cleaned":
+            row = (uuid, mac.strip(), firmware.replace("'", "''"), now)
+        number = len(database.table) if fault == "not stored" else database.add(*row)
+        if fault == "stored twice" and firmware.startswith("crowd"):
+            database.add(*row)
+        if fault == "milliseconds":
+            now = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        created_at = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        texts = {
+            "no fraction": created_at[:19] + "Z",
+            "an offset for Z": created_at[:-1] + "+00:00",
+            "zeros are cut off": created_at[:-1].rstrip("0") + "Z",
+            "an hour late": created_at[:11] + f"{(now.hour + 1) % 24:02}" + created_at[13:],
+        }
+        return {
+            "id": str(number) if fault == "id is text" else number,
+            "uuid": str(uuid).upper() if fault == "uuid in capitals" else str(uuid),
+            "mac": mac,
+            "firmware": firmware,
+            "created_at": texts.get(fault, created_at),
+        }
 
 
 class FaultyServer(socketserver.ThreadingTCPServer):
     """Counts as the contract says; `fault` is "" or what is wrong with it, `database` what it inserts into."""
 
-    allow_reuse_address = True
-    daemon_threads = True
+    allow_reuse_address = daemon_threads = True
     block_on_close = False
     request_queue_size = 1024
 
     def __init__(self, fault: str = "", database: MemoryDatabase | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.fault = fault
-        self.pool = Pool(database, POOL_SIZE, fault) if database else None
+        self.pool = Pool(database, fault) if database else None
         self.takes_inserts = database is not None or "without a database" in fault
-        self.requests = 0
-        self.connections = 0
-        self.lost = 0
-        self.leaked_bytes = 0
-        self.leaked_files = 0
-        self.lock = threading.Lock()
-        self.turn = threading.Lock()
+        self.requests = self.connections = self.lost = self.leaked_bytes = self.leaked_files = 0
+        self.lock, self.turn = threading.Lock(), threading.Lock()
 
     @property
     def port(self) -> int:
@@ -85,6 +199,16 @@ class FaultyServer(socketserver.ThreadingTCPServer):
             self.requests += self.fault != "count stands still" and not lost
             return before
 
+    def stats(self) -> dict[str, Any]:
+        pool = self.pool.stats() if self.pool else None
+        if self.fault == "a pool without a database":
+            pool = {"size": 50, "in_use": 0, "idle": 0, "waiting": 0}
+        return {
+            "requests": self.requests + (self.fault == "stats counts too much"),
+            "connections": self.requests if self.fault == "connections counts requests" else self.connections,
+            "gc": None,
+        } | ({} if self.fault == "stats lacks pool" else {"pool": pool})
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about clients that leave."""
 
@@ -96,25 +220,19 @@ class Handler(socketserver.BaseRequestHandler):
         channel: socket.socket = self.request
         channel.settimeout(20)
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        reader = Reader(channel, self.server.fault)
-        self.served = 0
+        self.fault, self.served = self.server.fault, 0
+        reader = Reader(channel, self.fault)
         try:
             while self.serve(reader):
                 self.served += 1
         except (GoneError, OSError):
-            self.after_leaving()
+            self.server.leaked_bytes += 300_000 * (self.fault == "leaks memory")
+            self.server.leaked_files += self.fault == "leaks files"
+            if self.fault == "a half-closed connection hangs":
+                time.sleep(1.5)
         finally:
-            if self.server.fault == "one connection at a time":
+            if self.fault == "one connection at a time":
                 self.server.turn.release()
-
-    def after_leaving(self) -> None:
-        server = self.server
-        if server.fault == "leaks memory":
-            server.leaked_bytes += 300_000
-        if server.fault == "leaks files":
-            server.leaked_files += 1
-        if server.fault == "a half-closed connection hangs":
-            time.sleep(1.5)
 
     def serve(self, reader: Reader) -> bool:
         """Answer one request; whether the connection stays."""
@@ -122,7 +240,7 @@ class Handler(socketserver.BaseRequestHandler):
             request = reader.read()
         except RefusedError as refused:
             self.answer(None, refused.status, {"error": str(refused)}, kept=not refused.close)
-            if self.server.fault == "closes late" and refused.close:
+            if self.fault == "closes late" and refused.close:
                 time.sleep(0.6)
             return not refused.close
         kept = self.keeps(request)
@@ -130,33 +248,27 @@ class Handler(socketserver.BaseRequestHandler):
             status, body = self.route(request)
         except RefusedError as refused:
             status, body = refused.status, {"error": str(refused)}
-            if self.server.fault == "error names no field" and status == 400:
+            if self.fault == "error names no field" and status == 400:
                 body = {"error": "invalid"}
         self.answer(request, status, body, kept)
-        if self.server.fault == "answers after close" and not kept and reader.pending:
+        if self.fault == "answers after close" and not kept and reader.pending:
             self.serve(reader)
-        if self.server.fault == "closes late" and not kept:
+        if self.fault == "closes late" and not kept:
             time.sleep(0.6)
-        if self.server.fault == "closes at times, but goes on" and not kept:
+        if self.fault == "closes at times, but goes on" and not kept:
             with suppress(RefusedError):
                 self.route(reader.read())
-        return kept or (self.server.fault == "close is ignored" and request.minor == 1)
+        return kept or (self.fault == "close is ignored" and request.minor == 1)
 
     def keeps(self, request: Request) -> bool:
-        fault, options = self.server.fault, request.options()
+        fault, options = self.fault, request.options()
+        both = request.values("transfer-encoding") and request.values("content-length")
+        at_times = self.served and request.method == "POST" and len(request.body) % 3 == 0
         if (
-            fault.startswith("closes at times")
-            and self.served
-            and request.method == "POST"
-            and len(request.body) % 3 == 0
-        ):
-            return False
-        if fault == "never keeps alive" or (fault == "closes after a while" and self.served == KEPT_MOST):
-            return False
-        if (
-            fault == "Transfer-Encoding and close"
-            and request.values("transfer-encoding")
-            and request.values("content-length")
+            fault == "never keeps alive"
+            or (fault == "closes after a while" and self.served == KEPT_MOST)
+            or (fault == "Transfer-Encoding and close" and both)
+            or (fault.startswith("closes at times") and at_times)
         ):
             return False
         if request.minor == 0:
@@ -168,14 +280,14 @@ class Handler(socketserver.BaseRequestHandler):
         return "close" not in options
 
     def route(self, request: Request) -> tuple[int, Any]:
-        fault, path = self.server.fault, request.path
+        fault, path = self.fault, request.path
         if fault == "paths in any case":
             path = path.lower()
         if fault == "a slash more is no matter":
             path = path.rstrip("/") or "/"
-        counted = path not in ("/health", "/stats") or fault == "health is counted"
         if fault == "errors are not counted" and path.startswith("/experiments"):
             read_experiment(request.body, "")
+        counted = path not in ("/health", "/stats") or fault == "health is counted"
         before = self.server.count_request() if counted else 0
         methods = METHODS.get(path, (request.method,))
         if path == "/devices" and self.server.takes_inserts:
@@ -187,60 +299,42 @@ class Handler(socketserver.BaseRequestHandler):
         return self.answer_of(request, path, before)
 
     def answer_of(self, request: Request, path: str, before: int) -> tuple[int, Any]:
-        fault = self.server.fault
+        fault, pool = self.fault, self.server.pool
         if path == "/health":
             name = "other" if fault == "wrong name" else "faulty"
             return 200, {"status": "ok", "server": name, "nonce": "old" if fault == "wrong nonce" else NONCE}
         if path == "/stats":
-            return 200, self.stats()
+            return 200, self.server.stats()
         if path == "/count":
             return 200, {"code": 200, "message": str(before) if fault == "count is text" else before}
         if path == "/devices" and request.method == "POST":
             return 201, self.insert(request.body)
         if path == "/devices":
-            inserted = fault == "inserts are listed" and self.server.pool and len(self.server.pool.database.table) > 0
+            inserted = fault == "inserts are listed" and pool and pool.database.table
             return 200, DEVICES[:-1] if fault == "a device is missing" or inserted else DEVICES
         if path in METHODS:
             return 200, self.experiment(path, request.body)
         return 404 if fault == "404 as status" else 200, {"code": 404, "message": "not found"}
 
-    def stats(self) -> dict[str, Any]:
-        server = self.server
-        pool = server.pool.stats() if server.pool else None
-        if server.fault == "a pool without a database":
-            pool = {"size": 50, "in_use": 0, "idle": 0, "waiting": 0}
-        stats = {"requests": server.requests, "connections": server.connections, "gc": None, "pool": pool}
-        if server.fault == "connections counts requests":
-            stats["connections"] = server.requests
-        if server.fault == "stats counts too much":
-            stats["requests"] += 1
-        if server.fault == "stats lacks pool":
-            del stats["pool"]
-        return stats
-
     def insert(self, body: bytes) -> dict[str, Any]:
-        mac, firmware = read_device(body, self.server.fault)
+        mac, firmware = read_device(body, self.fault)
         if self.server.pool is None:
-            raise RefusedError(500 if self.server.fault == "500 without a database" else 503, "no database")
-        if self.server.fault == "all wait for the database":
-            with self.server.turn:
-                return self.server.pool.insert(mac, firmware)
-        return self.server.pool.insert(mac, firmware)
+            raise RefusedError(500 if self.fault == "500 without a database" else 503, "no database")
+        with self.turn_where("all wait for the database"):
+            return self.server.pool.insert(mac, firmware)
 
     def experiment(self, path: str, body: bytes) -> dict[str, Any]:
-        fault = self.server.fault
-        if fault == "all wait for the database":
-            with self.server.turn:
-                pass
+        fault = self.fault
+        with self.turn_where("all wait for the database"):
+            pass
         try:
             experiment = read_experiment(body, fault)
         except RefusedError:
-            if not (fault == "md5 is not validated" and path.endswith("md5")):
-                raise
-            return {"name": "x", "variants": []}
+            if fault == "md5 is not validated" and path.endswith("md5"):
+                return {"name": "x", "variants": []}
+            raise
         if path.endswith("md5"):
-            name = experiment["name"]
-            text = name if fault == "md5 of the name alone" else f"{name}-{int(time.time())}"
+            text = experiment["name"] + (f"-{int(time.time())}" if fault != "md5 of the name alone" else "")
             digest = hashlib.md5(text.encode("utf-8", "replace")).hexdigest()
             experiment["name"] = digest.upper() if fault == "md5 in capitals" else digest
         if fault == "variants come back empty":
@@ -248,32 +342,34 @@ class Handler(socketserver.BaseRequestHandler):
         return experiment
 
     def answer(self, request: Request | None, status: int, body: Any, kept: bool) -> None:
-        fault = self.server.fault
+        fault, minor = self.fault, request.minor if request else 1
         data = json.dumps(body, separators=(", ", ": ") if fault == "spaces in JSON" else (",", ":")).encode()
-        is_device_list = request is not None and request.path == "/devices"
-        kind = "text/plain" if fault == "text instead of JSON" and is_device_list else "application/json"
+        as_text = fault == "text instead of JSON" and request is not None and request.path == "/devices"
         if status == 405 and fault == "405 without an error":
             data = b"{}"
-        lines = [f"HTTP/1.1 {status} Answer", f"Content-Type: {kind}"]
-        if fault == "chunks for HTTP/1.0" and request and request.minor == 0:
+        lines = [f"HTTP/1.1 {status} Answer", f"Content-Type: {'text/plain' if as_text else 'application/json'}"]
+        if fault == "chunks for HTTP/1.0" and minor == 0:
             lines.append("Transfer-Encoding: chunked")
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
         else:
             lines.append(f"Content-Length: {len(data)}")
         if not kept and fault != "close is not announced":
             lines.append("Connection: close")
-        if kept and request and request.minor == 0 and fault != "HTTP/1.0 is kept, untold":
+        if kept and minor == 0 and fault != "HTTP/1.0 is kept, unsaid":
             lines.append("Connection: keep-alive")
         if request and request.method == "HEAD" and fault != "HEAD has a body":
             data = b""
-        self.send("\r\n".join([*lines, "", ""]).encode() + data)
+        with self.turn_where("a slow reader blocks all"):
+            self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
-    def send(self, data: bytes) -> None:
-        if self.server.fault != "a slow reader blocks all":
-            self.request.sendall(data)
+    @contextmanager
+    def turn_where(self, fault: str) -> Iterator[None]:
+        """One after the other, where the server has this fault."""
+        if self.fault != fault:
+            yield
             return
         with self.server.turn:
-            self.request.sendall(data)
+            yield
 
 
 def server_record(implements: tuple[str, ...] = ALL) -> Server:

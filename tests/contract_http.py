@@ -1,4 +1,4 @@
-"""The test server's HTTP/1.1: strict, but for the fault that it is told to have."""
+"""The test server's HTTP/1.1: strict, but for the fault that it is asked to have."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""The test server's validation, written apart from the checks; right, but for the fault that it is told to have."""
+"""The test server's validation, written apart from the checks; right, but for the fault that it is asked to have."""
 
 import json
 import math
@@ -6,23 +6,20 @@ from typing import Any
 
 from contract_http import RefusedError
 
-MAX_DEPTH_FAULT = "deep nesting kills the connection"
-
 
 def read_json(body: bytes, fault: str) -> dict[str, Any]:
-    if fault == MAX_DEPTH_FAULT and b"[[[[" in body:
+    if fault == "deep nesting kills the connection" and b"[[[[" in body:
         raise ConnectionAbortedError
     if fault == "escaped keys are unknown" and b"\\u006e" in body.lower():
         raise RefusedError(400, "name is missing")
-    errors = "replace" if fault == "invalid UTF-8 is replaced" else "strict"
     if fault == "trailing bytes are ignored":
         body = body.rstrip(b"x")
     if fault == "any white space":
         body = body.strip(b"\f\xc2\xa0")
     constant = float if fault == "NaN is accepted" else reject_constant
-    strict = fault != "raw control characters"
     try:
-        value = json.loads(body.decode(errors=errors), parse_constant=constant, strict=strict)
+        text = body.decode(errors="replace" if fault == "invalid UTF-8 is replaced" else "strict")
+        value = json.loads(text, parse_constant=constant, strict=fault != "raw control characters")
     except (ValueError, RecursionError) as error:
         if fault == "500 for bad JSON":
             raise RefusedError(500, "internal error") from None
@@ -49,17 +46,14 @@ def read_experiment(body: bytes, fault: str) -> dict[str, Any]:
             raise RefusedError(400, "variants must be objects")
         check_text(variant.get("name"), "variants.name", 200, fault)
         total += check_percent(variant.get("allocation_percent"), fault)
-    tolerance = {"sum has no room for rounding": 0.01, "sum is loose": 1.0, "sum is narrow": 0.005}.get(
-        fault, 0.01 + 1e-9
-    )
-    if not abs(total - 100) <= tolerance:
+    tolerances = {"sum has no room for rounding": 0.01, "sum is loose": 1.0, "sum is narrow": 0.005}
+    if not abs(total - 100) <= tolerances.get(fault, 0.01 + 1e-9):
         raise RefusedError(400, "allocation_percent must sum to 100")
-    kept = [{key: variant[key] for key in ("name", "allocation_percent")} for variant in variants]
+    kept = [{"name": v["name"], "allocation_percent": v["allocation_percent"]} for v in variants]
     for variant in kept:
         number = variant["allocation_percent"]
-        variant["allocation_percent"] = int(number) if number == int(number) else number
-        if fault == "numbers lose a bit":
-            variant["allocation_percent"] = math.nextafter(number, 0)
+        whole = int(number) if number == int(number) else number
+        variant["allocation_percent"] = math.nextafter(number, 0) if fault == "numbers lose a bit" else whole
     name = experiment["name"]
     if fault == "names are of the basic plane":
         name = "".join(letter if letter <= "\uffff" else "\ufffd" for letter in name)
@@ -71,13 +65,12 @@ def check_text(text: object, field: str, most: int, fault: str) -> None:
         return
     if not isinstance(text, str):
         raise RefusedError(400, f"{field} must be text")
-    units = {"length in bytes": "utf-8", "length in UTF-16 units": "utf-16-le"}.get(fault)
     length = len(text)
-    if units:
-        length = len(text.encode(units, "replace")) // (2 if "16" in units else 1)
-    if fault == "one character more":
-        most += 1
-    if not 1 <= length <= most:
+    if fault == "length in bytes":
+        length = len(text.encode("utf-8", "replace"))
+    if fault == "length in UTF-16 units":
+        length = len(text.encode("utf-16-le", "replace")) // 2
+    if not 1 <= length <= most + (fault == "one character more"):
         raise RefusedError(400, f"{field} must have 1 to {most} characters")
 
 
@@ -96,10 +89,8 @@ def check_percent(percent: object, fault: str) -> float:
 
 def read_device(body: bytes, fault: str) -> tuple[str, str]:
     device = read_json(body, fault)
-    values = []
     for field in ("mac", "firmware"):
         check_text(device.get(field), field, 100, fault)
         if "\0" in device[field] and fault != "null characters pass":
             raise RefusedError(400, f"{field} must not have U+0000")
-        values.append(device[field])
-    return values[0], values[1]
+    return device["mac"], device["firmware"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from contract_faulty_server import NONCE
 from marking import long_but
+from own_api import free_port, wait_for
 
 from runner.contract import check_contract, experiments
 from runner.contract.checking import Target, fetch, request
@@ -47,48 +48,27 @@ def built_server(request: pytest.FixtureRequest) -> tuple[Server, list[str]]:
     return build_where_missing(request.param)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
-def started(folder: Path, command: list[str], port: int, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(server: Server, command: list[str], scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a server until the context ends: its process and port."""
+    port = free_port()
     env = {"PATH": os.environ["PATH"], "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": NONCE, "TMPDIR": str(scratch)}
-    with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, cwd=server.folder, env=env, stderr=subprocess.PIPE) as process:
         try:
-            wait_until_open(port, process)
-            yield process
+            wait_for(("127.0.0.1", port))
+            yield process, port
         finally:
-            stop(process)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    # By SIGTERM: nginx's workers outlive a master that was killed.
-    process.terminate()
-    try:
-        process.wait(3)
-    except subprocess.TimeoutExpired:
-        process.kill()
-
-
-def wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 5
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except ConnectionRefusedError:
-            time.sleep(0.02)
-        else:
-            return
-    raise AssertionError("the server did not open its port")
+            # By SIGTERM: nginx's workers outlive a master that was killed.
+            process.terminate()
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def test_server_keeps_the_contract(built_server: tuple[Server, list[str]], tmp_path: Path) -> None:
     server, command = built_server
-    port = free_port()
-    with started(server.folder, command, port, tmp_path):
+    with started(server, command, tmp_path) as (_, port):
         began = time.monotonic()
         checks = check_contract("127.0.0.1", port, server, NONCE)
         assert failed([check for check in checks if check.name not in server.deviations]) == []
@@ -121,24 +101,17 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
     for name in server_names():
         if "experiments" in load_server(name).implements:
             server, command = build_where_missing(name)
-            port = free_port()
-            with started(server.folder, command, port, tmp_path):
+            with started(server, command, tmp_path) as (_, port):
                 bodies[name] = [fetch(Target("127.0.0.1", port), request(*each)).body for each in asked]
     first = next(iter(bodies.values()))
-    differing = [
-        (request, name, answered[number], first[number])
-        for name, answered in bodies.items()
-        for number, request in enumerate(asked)
-        if answered[number] != first[number]
-    ]
     assert len(bodies) > 1
-    assert differing == []
+    for name, answered in bodies.items():
+        assert [each for each in zip(asked, answered, first, strict=True) if each[1] != each[2]] == [], name
 
 
 def test_sigterm_ends_the_server_with_open_connections(built_server: tuple[Server, list[str]], tmp_path: Path) -> None:
     server, command = built_server
-    port = free_port()
-    with started(server.folder, command, port, tmp_path) as process:
+    with started(server, command, tmp_path) as (process, port):
         idle = socket.create_connection(("127.0.0.1", port))
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: lab\r\n\r\n")
         assert idle.recv(4096).startswith(b"HTTP/1.1 200")

@@ -1,15 +1,15 @@
 """Every fault is caught by the checks that are named for it, and by no others; what the contract allows passes."""
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from fnmatch import fnmatchcase
 from multiprocessing import get_context
 
 import pytest
-from contract_database import MemoryDatabase
-from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, faulty_server, server_record
+from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, MemoryDatabase, faulty_server, server_record
 
-from runner.contract import check_contract, connections, devices
+from runner.contract import check_contract, connections, devices, quick_check
 from runner.contract.checking import Rows, Target, check_rows
 from runner.contract.connections import connection_rows, endurance_rows, pipelining_rows
 from runner.contract.devices import device_rows, outage_rows, parallel_rows, rows_without_database
@@ -17,7 +17,7 @@ from runner.contract.endpoints import counted, counting_rows, endpoint_rows
 from runner.contract.experiments import experiment_rows
 from runner.contract.framing import body_rows, head_rows, smuggling_rows
 from runner.contract.random_experiments import random_rows
-from runner.model import Check, Server
+from runner.model import Check, LabError, Server
 
 pytestmark = pytest.mark.timed
 
@@ -106,7 +106,7 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
         "close in small letters only": ["close: Connection: C*"],
         "answers after close": ["close: nothing after it is answered"],
         "HTTP/1.0 is kept": ["HTTP/1.0 closes"],
-        "HTTP/1.0 is kept, untold": ["HTTP/1.0 with keep-alive"],
+        "HTTP/1.0 is kept, unsaid": ["HTTP/1.0 with keep-alive"],
         "chunks for HTTP/1.0": ["HTTP/1.0 gets no chunks"],
         "pipelined requests are lost": ["slow reader"],
         "absolute form is a path": ["an absolute-form target"],
@@ -203,7 +203,7 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
         "500 when the database hangs": ["database hangs: 503 within 5 s"],
         "patient for 6 s": ["database hangs: 503 within 5 s"],
         "all wait for the database": ["database hangs: *"],
-        "nobody waits": ["database hangs: pool tells who waits"],
+        "nobody waits": ["database hangs: pool says who waits"],
         "inserts again by itself": ["database is back: no row that nobody asked for"],
         "never recovers": ["database * inserts work again", "database is back: *", "database dies: *"],
         "500 when the database dies": ["database dies: 201 or 503 meanwhile"],
@@ -305,7 +305,7 @@ def test_only_what_is_implemented_is_checked() -> None:
     assert [check.name for check in checks if check.name.startswith(named)] == []
 
 
-def test_unreadable_memory_is_told() -> None:
+def test_unreadable_memory_is_said() -> None:
     few = server_record(("health", "count", "fallback"))
     with faulty_server() as server:
         rows = endurance_rows(few, lambda: None, None)
@@ -322,3 +322,44 @@ def test_a_seed_repeats_the_random_bodies() -> None:
         )
     assert first == again
     assert all("seed 7, body " in detail for detail in first.values())
+
+
+# --- the check before every trial -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["GET /count", "POST /experiments", "POST /experiments/md5", "GET /devices", "POST /devices"]
+)
+def test_quick_check_passes(path: str) -> None:
+    database = MemoryDatabase()
+    with faulty_server("", database) as server:
+        began = time.monotonic()
+        checks = quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split(), "tag")
+        assert time.monotonic() - began < 0.5
+    assert failed(checks) == {}
+    assert len(checks) == 2
+    assert database.count("tag") == (path == "POST /devices")
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "names"),
+    [
+        ("wrong nonce", "GET /count", ["health"]),
+        ("count is text", "GET /count", ["count: shape"]),
+        ("500 for bad JSON", "POST /experiments", []),
+        ("variants come back empty", "POST /experiments", ["experiments: the published body"]),
+        ("md5 in capitals", "POST /experiments/md5", ["md5: digest"]),
+        ("a device is missing", "GET /devices", ["devices: list"]),
+        ("id is text", "POST /devices", ["devices-insert: answer"]),
+    ],
+)
+def test_quick_check_looks_at_what_is_loaded(fault: str, path: str, names: list[str]) -> None:
+    with faulty_server(fault, MemoryDatabase()) as server:
+        checks = quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())
+    assert list(failed(checks)) == names
+
+
+@pytest.mark.parametrize("path", ["GET /typo", "DELETE /devices"])
+def test_quick_check_refuses_what_it_does_not_know(path: str) -> None:
+    with faulty_server() as server, pytest.raises(LabError, match=path):
+        quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())

@@ -126,11 +126,6 @@ class TimedResponse(Response):
         return value
 
     @property
-    def compact(self) -> bytes:
-        """The body's JSON without a space."""
-        return json.dumps(self.json(), separators=(",", ":")).encode()
-
-    @property
     def is_json(self) -> bool:
         """Whether the Content-Type says JSON, with or without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
@@ -227,7 +222,7 @@ def connect(
 
 
 def fetch(target: Target, message: Message) -> TimedResponse:
-    """Send one request over a connection of its own."""
+    """Send one request over a new connection."""
     with connect(target) as connection:
         connection.send(message)
         return connection.read()

@@ -24,19 +24,17 @@ from runner.contract.experiments import (
 )
 from runner.model import LabError, Server
 
-SIZE = 250
 PER_CONNECTION = 50
 MAX_CHARS = 200
 MAX_VARIANTS = 100
 KNOWN_KEYS = ("name", "variants", PERCENT)
 SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-PLANES = 17
 PIECES = (*(bytes((byte,)) for byte in b'"\\{}[],:0-. \0\xff\xc3'), b"e9")
 HARMLESS = (b" ", b"x", b"0", "é".encode())
 """What often leaves a body valid."""
 
 
-def random_rows(server: Server, seed: int, size: int = SIZE) -> Rows:
+def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
     """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5 endpoint.
 
     An answer to a valid one must mean the same, number by number as doubles.
@@ -108,11 +106,11 @@ class RandomExperiment:
     variants: tuple[tuple[str, float], ...]
 
 
-def samples(seed: int, size: int) -> list[RandomExperiment]:
-    """Return `size` valid bodies of at most 64 KiB; the same seed returns the same."""
+def samples(seed: int, size: int) -> Iterator[RandomExperiment]:
+    """Yield `size` valid bodies of at most 64 KiB; the same seed yields the same."""
     random = Random(seed)  # noqa: S311
     endless = (_sample(random) for _ in count())
-    return list(islice((sample for sample in endless if len(sample.body) <= MAX_BODY_BYTES), size))
+    return islice((sample for sample in endless if len(sample.body) <= MAX_BODY_BYTES), size)
 
 
 def _sample(random: Random) -> RandomExperiment:
@@ -134,7 +132,7 @@ def _character(random: Random) -> str:
         return random.choice("\"\\/\x7f\u2028\u2029<>&'\ufeff\ufffd\u0301\u200d")
     if kind < 5:
         return chr(random.randrange(0x20, 0x7F))
-    code = random.randrange(0x10000) + 0x10000 * random.choice((0, 1, random.randrange(PLANES)))
+    code = random.randrange(0x10000) + 0x10000 * random.choice((0, 1, random.randrange(17)))
     return chr(code) if not 0xD800 <= code < 0xE000 else "\ue000"
 
 
@@ -207,11 +205,14 @@ def _space(random: Random) -> str:
 
 
 def _any(random: Random, depth: int) -> object:
-    number = random.choice(("0", "-0.0", "1e300", "-1.5E-300", "9007199254740993", str(random.random())))
-    values: list[object] = [random.choice((None, True, False)), _Number(number), _text(random, random.randint(0, 12))]
-    if depth < 5:
-        values += [[_any(random, depth + 1) for _ in range(random.randint(0, 3))], {}]
-    return random.choice(values)
+    kind = random.randrange(5 if depth < 5 else 3)
+    if kind == 0:
+        return random.choice((None, True, False))
+    if kind == 1:
+        return _Number(random.choice(("0", "-0.0", "1e300", "-1.5E-300", "9007199254740993", str(random.random()))))
+    if kind == 2:
+        return _text(random, random.randint(0, 12))
+    return {} if kind == 3 else [_any(random, depth + 1) for _ in range(random.randint(0, 3))]
 
 
 def _letter(random: Random, letter: str, escaped_share: float) -> str:
