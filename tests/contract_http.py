@@ -99,13 +99,13 @@ class Reader:
         return Request(words[0], words[1], 1, headers)
 
     def body(self, request: Request) -> None:
-        lengths = [part.strip() for value in request.values("content-length") for part in value.split(",")]
-        if self.fault == "a list of lengths is taken" and len(request.values("content-length")) == 1:
+        values, codings = request.values("content-length"), request.values("transfer-encoding")
+        lengths = [part.strip() for value in values for part in value.split(",")]
+        if self.fault == "a list of lengths is taken" and len(values) == 1:
             lengths = lengths[:1]
-        if request.values("content-length") and self.fault == "the last of two lengths":
+        if self.fault == "the last of two lengths":
             lengths = lengths[-1:]
-        codings = ",".join(request.values("transfer-encoding"))
-        if "transfer-encoding" in [name for name, _ in request.headers] and self.is_chunked(request, codings, lengths):
+        if codings and self.is_chunked(request, ",".join(codings), lengths):
             self.expect(request, 1)
             request.body = b"".join(self.chunks(request))
             return
@@ -127,22 +127,20 @@ class Reader:
             return False
         if fault == "chunked in any words" and "chunked" in codings and not lengths:
             return True
-        if request.minor == 0 or (
-            lengths and fault not in ("smuggling by Transfer-Encoding", "Transfer-Encoding and close")
-        ):
+        both_pass = fault in ("smuggling by Transfer-Encoding", "Transfer-Encoding and close")
+        if request.minor == 0 or (lengths and not both_pass):
             raise RefusedError(400, "Transfer-Encoding with another length")
         if codings != "chunked" and (codings.lower() != "chunked" or fault == "chunked in lower case only"):
             raise RefusedError(501, "unknown Transfer-Encoding")
         return True
 
     def expect(self, request: Request, length: int) -> None:
-        wanted = [value.lower() for value in request.values("expect")] == ["100-continue"]
-        if self.fault == "100 for HTTP/1.0" and wanted and request.minor == 0:
-            self.channel.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        ignored = self.fault == "no 100-continue" or request.minor == 0
-        if self.fault == "100-continue in lower case only":
-            ignored = request.values("expect") != ["100-continue"]
-        if wanted and not ignored and length and self.pending == b"":
+        expected = request.values("expect")
+        if self.fault != "100-continue in lower case only":
+            expected = [value.lower() for value in expected]
+        too_old = request.minor == 0 and self.fault == "100 for HTTP/1.0"
+        waits = request.minor == 1 and length and self.pending == b"" and self.fault != "no 100-continue"
+        if expected == ["100-continue"] and (too_old or waits):
             self.channel.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def chunks(self, request: Request) -> Iterator[bytes]:
@@ -167,10 +165,8 @@ class Reader:
             except ValueError:
                 raise RefusedError(400, "malformed chunk") from None
         matched = CHUNK_SIZE.fullmatch(line)
-        wrong = {"no chunk extensions": b";", "small hex only": b"C", "no leading zeros": b"0000"}.get(
-            self.fault, b"\n"
-        )
-        if not matched or wrong in line:
+        wrong = {"no chunk extensions": b";", "small hex only": b"C", "no leading zeros": b"0000"}
+        if not matched or wrong.get(self.fault, b"\n") in line:
             raise RefusedError(400, "malformed chunk")
         return int(matched[1], 16)
 
@@ -183,15 +179,10 @@ class Reader:
         return line
 
     def exactly(self, size: int) -> bytes:
-        parts = []
         while len(self.pending) < size:
-            parts.append(self.pending)
-            size -= len(self.pending)
-            self.pending = b""
             self.receive()
-        parts.append(self.pending[:size])
-        self.pending = self.pending[size:]
-        return b"".join(parts)
+        data, self.pending = self.pending[:size], self.pending[size:]
+        return data
 
     def receive(self) -> None:
         data = self.channel.recv(65536)

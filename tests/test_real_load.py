@@ -30,7 +30,7 @@ needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="Po
 KNOWN = campaign(
     ["steady", "mixed"],
     load("experiments", vus=5, iterations=200),
-    load("wrk-matrix", connections=10, modes=["keepalive", "close"], duration_s=2),
+    load("wrk-matrix", connections=10, modes=["keepalive", "close"], duration_s=1),
     load("experiments-open", rates_rps=[300], duration_s=2, vus=50),
     copies={"steady": "reference", "mixed": "reference"},
     environment={"steady": {"REFERENCE_SERVICE_MS": "20"}, "mixed": {"REFERENCE_SERVICE_MS": "99:2,1:200"}},
