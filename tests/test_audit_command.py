@@ -42,7 +42,7 @@ def test_the_figures_show_every_row_and_what_is_found() -> None:
         assert "12 rows" in describe(chart)
     assert figures.little(done).frame["solid"].sum() == 1 and figures.cpu(done).frame["solid"].sum() == 1
     nothing = audit(table(framework=["a", "b"], rps=[1, 2]))
-    assert figures.little(nothing).nothing and figures.cpu(nothing).nothing
+    assert figures.little(nothing).frame.empty and figures.cpu(nothing).frame.empty
 
 
 def test_the_command(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import synthetic_run
 from runner.present.blog import plots
 from runner.present.blog.post import Post, compose
 from runner.present.chart import draw
-from runner.present.figures import wrk_matrix
+from runner.present.figures import closed_loads
 from runner.present.frames import read_tables
 from runner.present.look import style
 from runner.present.look.content import Block, Bullets, Heading, Paragraph, TextTable
@@ -63,7 +63,7 @@ def test_a_title_counts_many_servers(tmp_path: Path) -> None:
 
 
 def test_a_figure_without_its_caption_keeps_the_size_of_its_panels(tmp_path: Path) -> None:
-    figure = draw(wrk_matrix.requests(read_tables(RunFolder(synthetic_run.build(tmp_path, trials=5)))))
+    figure = draw(closed_loads.requests(read_tables(RunFolder(synthetic_run.build(tmp_path, trials=5)))))
     caption, height = figure.texts[2].get_text(), figure.get_size_inches()[1]
     sizes = [ax.get_position().height * height for ax in figure.axes]
     feet = [ax.get_position().y0 * height for ax in figure.axes]

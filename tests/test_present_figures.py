@@ -21,7 +21,7 @@ from scipy.stats import lognorm
 
 from runner.model import LabError
 from runner.present.chart import charts, made
-from runner.present.figures import latency, seconds
+from runner.present.figures import closed_loads, seconds
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
 from runner.store import RunFolder
@@ -70,7 +70,7 @@ def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
 def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
     trials = pd.DataFrame({"trial_id": ["a"]})
     bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]})
-    assert latency.rates(trials, bins, 0.1)["a"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
+    assert closed_loads.rates(trials, bins, 0.1)["a"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
 
 
 def test_cpu_over_time_marks_the_injected_burst_and_ends_with_the_load(tables: Tables) -> None:

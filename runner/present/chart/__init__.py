@@ -6,26 +6,7 @@ from runner.present.chart.sentences import describe, to_table
 from runner.present.chart.value import Axis, Chart, Facet, Fact, ServerLoad, cells, empty, extreme, points, tidy
 
 __all__ = [
-    "DASHED",
-    "Axis",
-    "Chart",
-    "Facet",
-    "Fact",
-    "ServerLoad",
-    "Shared",
-    "bars",
-    "cells",
-    "chart",
-    "charts",
-    "describe",
-    "draw",
-    "empty",
-    "extreme",
-    "facets",
-    "made",
-    "points",
-    "registered",
-    "seconds_axes",
-    "tidy",
+    "DASHED", "Axis", "Chart", "Facet", "Fact", "ServerLoad", "Shared", "bars", "cells", "chart", "charts",
+    "describe", "draw", "empty", "extreme", "facets", "made", "points", "registered", "seconds_axes", "tidy",
     "to_table",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from runner.present.frames import Tables
 
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
-    *("figures.latency", "figures.cpu", "figures.wrk_matrix", "figures.ramp", "figures.sweeps", "figures.objectives"),
+    *("figures.closed_loads", "figures.ramp", "figures.sweeps", "figures.objectives"),
     *("published.figures", "figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.

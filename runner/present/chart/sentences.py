@@ -88,7 +88,7 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
     """
     values = {name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))}
     ordered = sorted(values, key=lambda name: values[name] if fact.rising else -values[name])
-    texts = {name: fact.text(known[name]) if fact.text else f"{number(values[name])}{fact.unit}" for name in ordered}
+    texts = {name: _text(fact, values[name], known[name]) for name in ordered}
     if not ordered:
         return f"no {fact.noun} is known"
     items = [f"{name} {text}" for name, text in texts.items()]
@@ -103,6 +103,11 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
         clause = f"the {fact.noun}s are, {order}, {captions.joined(items)}"
     without = [name for name in names if name not in texts]
     return clause + (f"; nothing is known of {names_or_count(without)}" if without else "")
+
+
+def _text(fact: Fact, value: float, rows: pd.DataFrame) -> str:
+    text = fact.text(rows) if fact.text else f"{number(value)}{fact.unit}"
+    return f"{text} ({ends(rows[fact.ends_of])})" if fact.ends_of else text
 
 
 def pale(known: Lines, *, short: bool = False) -> str:

@@ -46,6 +46,8 @@ class Fact:
     unit: str = ""
     text: Callable[[pd.DataFrame], str] | None = None
     """A server's points -> what is said in place of value and unit."""
+    ends_of: str = ""
+    """The column whose lowest and highest value follow in brackets."""
     rising: bool = False
     """Whether the smallest value is said first."""
     order: str = ""
@@ -59,7 +61,10 @@ def extreme(x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = Fal
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
         return f"{number(found['y'])}{y.unit} at {found['x']:,.10g}{x.unit}"
 
-    return Fact(noun, lambda rows: float(rows["y"].min() if lowest else rows["y"].max()), "", text, rising or lowest)
+    def value(rows: pd.DataFrame) -> float:
+        return float(rows["y"].min() if lowest else rows["y"].max())
+
+    return Fact(noun, value, text=text, rising=rising or lowest)
 
 
 @dataclass(frozen=True, eq=False)

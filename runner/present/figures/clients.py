@@ -16,8 +16,7 @@ from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, 
 from runner.present.chart.drawing import ridges
 from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
-from runner.present.figures.cpu import usage
-from runner.present.figures.latency import MEDIANS_IN, density_of
+from runner.present.figures.closed_loads import MEDIANS_IN, density_of
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
 from runner.present.look.palette import Identity, identities
@@ -156,7 +155,7 @@ def cpu(case: Case) -> Chart:
     samples, called = case.tables.resources, names(case)
     samples, curves = samples[samples["trial_id"] == case.trial_id], {}
     for side, name in called.items():
-        used = usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
+        used = seconds.usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
         if len(used):
             curves[side] = _curve(case, side, name, used["t_s"], used["cpu_pct"], given=case.given(side))
     if not curves:
@@ -199,27 +198,19 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
     return figure
 
 
-def _mean(case: Case, side: str) -> float:
-    return float(case.row[f"{side}_cpu_mean_pct"])
-
-
 def _used(case: Case, side: str) -> str:
     """Return `99.0 % on the average, of 100 % given`."""
-    used, given = _mean(case, side), case.given(side)
-    if not math.isfinite(used):
-        return "mean not known"
-    mean = f"{number(used)} % on the average"
+    used, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
+    mean = f"{number(used)} % on the average" if math.isfinite(used) else "mean not known"
     return f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
 
 
 def _describe_cpu(chart: Chart, case: Case) -> str:
-    """Describe what each side used of what it was given, the fullest first."""
-    full = {side: _mean(case, side) / case.given(side) for side in chart.panels}
-    ordered = sorted(full, key=lambda side: -full[side] if math.isfinite(full[side]) else math.inf)
-    ranges = {side: ends(next(iter(chart.of_panel(side).values()))["y"]) for side in ordered}
-    said = [f"the {side} {names(case)[side]}: {_used(case, side)} ({ranges[side]} over time)" for side in ordered]
+    """Describe what each side used of what it was given."""
+    ranges = chart.frame.groupby("panel")["y"].apply(ends)
+    said = [f"{name}: {used} ({ranges[side]} over time)" for side, (name, used) in chart.headings.items()]
     return (
         f"Line chart of the CPU of {captions.joined(chart.panels)} in % of a core (up) by {SECONDS} (across), each "
-        f"beside what it was given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. The fullest "
-        f"first: {'; '.join(said)}. Verdict: {case.row['verdict']}."
+        f"beside what it was given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. "
+        f"{'; '.join(said)}. Verdict: {case.row['verdict']}."
     )

@@ -6,13 +6,14 @@ seconds since the load began) and value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
 from runner.present.frames import Tables
-from runner.present.statistics.stats import Floats, histogram_quantile, window_means
+from runner.present.statistics.stats import Floats, histogram_quantile, sliding_mean, window_means
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
@@ -35,6 +36,17 @@ def bin_width(trials: pd.DataFrame) -> float:
     A line then has 20 points at least, and a ramp of that length more than one or two in each of its steps.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
+
+
+def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
+    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct (100 is one core busy).
+
+    `samples` are the rows of the resources table of one subject in one trial; the load ends at `end_s`.
+    """
+    rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
+    t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
+    points = pd.DataFrame({"t_s": t_s, "cpu_pct": cpu_pct})
+    return points[points["t_s"].between(window_s - 1e-6, end_s)]
 
 
 def answered(trials: pd.DataFrame, tables: Tables) -> Points:

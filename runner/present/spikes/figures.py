@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 
 from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
-from runner.present.figures.cpu import usage
-from runner.present.figures.seconds import FINE_S
+from runner.present.figures.seconds import FINE_S, usage
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.look.style import number

@@ -1,0 +1,462 @@
+"""Figures of closed loads: k6's response times, requests per second and CPU, and wrk's matrix of connections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+
+from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, cells, chart, empty, extreme, points, tidy
+from runner.present.chart.drawing import FEW, beside, ridges
+from runner.present.chart.drawing import FEWEST as SIZES
+from runner.present.chart.value import median_points
+from runner.present.figures import ratios
+from runner.present.figures.seconds import BINS, bin_width, rates_in_bins, usage
+from runner.present.frames import MODES, Tables, server_bound
+from runner.present.look import captions, scales, style
+from runner.present.look.palette import Identity, identities
+from runner.present.statistics.inference import FEWEST, band, trial_curves
+from runner.present.statistics.stats import BEYOND, spread
+
+FIRST_QUANTILE = 0.25
+POINTS_PER_DECADE = 24
+BIN = math.log(1.01) * 5
+"""Width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide."""
+MEDIANS_IN = 1.0
+"""Width of the medians right of the densities."""
+MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
+PEAK_WINDOW_S = 1.0
+PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"
+COLUMNS = {
+    PRICE: "server_cpu_ms_per_request",
+    PEAK: "server_cpu_peak_1s_pct",
+    FINE_PEAK: "server_cpu_peak_100ms_pct",
+}
+"""Series of the bars -> its column of the trials."""
+UNSAMPLED = pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float)
+CONNECTIONS = Axis("connections (log scale)", "connections", log=True)
+
+
+# --- response times ---------------------------------------------------------------------------------------
+
+
+@chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
+def spectrum(tables: Tables) -> Chart:
+    """Return latency against percentile: the middle of each server's trials, with its band."""
+    title, trials = "Latency by percentile", tables.timed("k6")
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    nothing = f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile."
+    frame, middle = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials)), "geometric mean"
+    if frame.empty:
+        return empty(title, nothing)
+    band_words = "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
+    if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST:
+        middle, otherwise = "median", f"from {FEWEST} trials on: mean, 95 % interval"
+        band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
+    words = f"{band_words} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
+    return Chart(
+        title,
+        frame,
+        Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True),
+        MS,
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), words),
+        headings=captions.load_headings(trials, "response time"),
+        statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
+        facts=tuple(_at_percentile(share) for share in _whole_percentiles(frame)),
+        nothing=nothing,
+        draw=Shared(2.9, finish=_spectrum_axes),
+    )
+
+
+def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
+    """Return a server's line with its band up to the last quantile that all of its trials carry: x is 1 / (1 - q)."""
+    grid = np.arange(round(np.log10(1 / (1 - FIRST_QUANTILE)) * POINTS_PER_DECADE), 8 * POINTS_PER_DECADE)
+    quantiles = 1 - 10.0 ** (-grid / POINTS_PER_DECADE)
+    curves = trial_curves(latency[latency["trial_id"].isin(cell.trials["trial_id"])], quantiles)
+    carried = np.isfinite(curves).all(axis=0) & (len(curves) > 0)
+    ms, x = curves[:, carried], 1 / (1 - quantiles[carried])
+    if not len(x):
+        return points(cell, "middle", [], [])
+    if len(ms) < FEWEST:
+        return points(cell, "middle", x, np.median(ms, axis=0), ms.min(axis=0), ms.max(axis=0))
+    sure = band(ms)
+    return points(cell, "middle", x, sure.ms, sure.low_ms, sure.high_ms)
+
+
+def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
+    rows = chart.frame[chart.frame["panel"] == panel]
+    last = rows["x"].max() * 1.4
+    ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
+    scales.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
+    shares = [2.0, *(10.0**power for power in range(1, 9))]
+    scales.ticks_across(ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}")
+
+
+def _whole_percentiles(frame: pd.DataFrame) -> list[float]:
+    """Return where the first and the last of p90, p99, p99.9 … are that all lines have, else where the first ends."""
+    last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
+    powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
+    return list(dict.fromkeys((powers[0], powers[-1])))
+
+
+def _at_percentile(share: float) -> Fact:
+    def value(rows: pd.DataFrame) -> float:
+        return float(rows["y"].iloc[int((rows["x"] / share - 1).abs().argmin())])
+
+    return Fact(f"p{100 - 100 / share:.6g} value", value, " ms", rising=True, order="fastest first")
+
+
+def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
+    """Return the share of the requests, in %, in bins `width` wide in logarithms, by a bin's middle in ms.
+
+    Each trial weighs the same, however many requests it has.
+    """
+    rows = latency[latency["trial_id"].isin(trials["trial_id"])]
+    # The middle of a bucket, so that rounding of its border cannot move it to the bin below.
+    bins = np.floor(np.log(np.sqrt(rows["lower_ms"].clip(lower=1e-6) * rows["upper_ms"])) / width)
+    whole = rows.groupby("trial_id")["count"].transform("sum")
+    shares = (100 * rows["count"] / whole).groupby(bins).sum() / trials["trial_id"].nunique()
+    return shares.set_axis(np.exp((shares.index + 0.5) * width))
+
+
+@chart("latency-density", notebook="report", table=captions.BY_LOAD)
+def density(tables: Tables) -> Chart:
+    """Return where each server's latencies lie: a ridge for each server, its median marked."""
+    title, trials = "Latency: how the requests spread", tables.timed("k6")
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    ridges_of = []
+    for cell in cells(tables, trials):
+        shares, median = density_of(cell.trials, tables.latency, BIN), cell.trials["latency_p50_ms"].median()
+        ridges_of.append(points(cell, "share", shares.index, shares, median=median))
+    words = (
+        "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
+        "Upright mark, and the number on the right: median of the trials' medians."
+    )
+    return Chart(
+        title,
+        tidy(ridges_of),
+        MS,
+        Axis("share, %", "the share of the requests"),
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), words),
+        headings=captions.load_headings(trials, "response time"),
+        kind="Ridge plot",
+        statistic="each with its median marked; in brackets where it begins and ends. "
+        f"Verdicts: {captions.verdict_counts(trials)}.",
+        facts=(
+            Fact(
+                "median",
+                lambda rows: float(rows["median"].iloc[0]),
+                " ms",
+                ends_of="x",
+                rising=True,
+                order="shortest first",
+            ),
+        ),
+        nothing="The latency table has no requests of this run's k6 trials.",
+        draw=_draw_density,
+    )
+
+
+def _median(ridge: pd.DataFrame) -> float:
+    return float(ridge["median"].iloc[0])
+
+
+def _draw_density(chart: Chart) -> Figure:
+    known = set(chart.frame.dropna(subset="y")["server"])
+    shown = [server for server in chart.looks if server in known]
+    figure, axes = style.canvas(
+        chart.title, chart.caption, rows=len(chart.headings), panel_in=0.3 + 0.52 * len(shown),
+        left_in=max(0.95, style.label_room(shown)), right_in=MEDIANS_IN,
+    )  # fmt: skip
+    for ax, (panel, heading) in zip(axes, chart.headings.items(), strict=True):
+        style.heading(ax, *heading)
+        curves = {name: rows for name, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
+        ridges(ax, curves, chart.looks, BIN, 0.85)
+        ax.set_xlabel(chart.x.label)
+    return figure
+
+
+# --- requests per second ------------------------------------------------------------------------------------
+
+
+def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
+    """Return the requests/s of one server's trials under one load: a column for each trial, by the start of a bin.
+
+    Bins without requests count as 0. Every trial ends with the shortest one, so that each median is one of the same
+    trials; the last 0.1 s of a load is hardly ever a full bin, and is left out. Lengths come from the bins themselves:
+    the trials' `duration_s` need not count a generator's start-up, as `t_s` does.
+    """
+    rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
+    shortest_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
+    return pd.DataFrame(
+        {trial: rates_in_bins(each["t_s"], each["requests"], width, shortest_s) for trial, each in by_trial}
+    )
+
+
+@chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
+def requests_over_time(tables: Tables) -> Chart:
+    """Return requests/s over time: the median of each server's trials, with minimum and maximum."""
+    title, trials = "Requests per second over time", tables.sealed("k6")
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    words = (
+        f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the server's shortest trial. "
+        "Pale: the server was not the limit in every trial; do not rank."
+    )
+    widths, curves = {load: bin_width(alike) for load, alike in trials.groupby("load")}, []
+    for cell in cells(tables, trials):
+        found = rates(cell.trials, tables.throughput, widths[cell.panel])
+        middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
+        curves.append(points(cell, "median", found.index, middle, low, high, server_bound(cell.trials)))
+    return Chart(
+        title,
+        tidy(curves),
+        Axis("seconds since the load began", "seconds since the load began"),
+        Axis("requests/s", "requests per second", "/s"),
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), words),
+        headings=captions.load_headings(trials, "throughput"),
+        statistic="median of the trials; typical: over time, in brackets from lowest to highest",
+        pale="Pale lines do not rank: the server was not the limit in every trial.",
+        facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
+        nothing="The throughput table has no requests of this load.",
+        draw=Shared(left_in=1.12),
+    )
+
+
+# --- CPU --------------------------------------------------------------------------------------------------
+
+
+@chart("cpu-over-time", notebook="report")
+def over_time(tables: Tables) -> Chart:
+    """Return the CPU over time of server and generator in every trial, with the highest 1 s of each server."""
+    title, trials = "CPU over time", tables.sealed("k6")
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
+    resources = tables.resources[tables.resources["trial_id"].isin(trials["trial_id"])]
+    samples = dict(list(resources.groupby(["trial_id", "subject"])))
+    curves = [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, widths[cell.panel])]
+    return Chart(
+        title,
+        pd.concat(curves, ignore_index=True),
+        Axis("seconds since the load began", "seconds", " s"),
+        Axis("CPU, %", "CPU in % of a core", " %"),
+        identities(tables.trials),
+        captions.caption(tables, tables.of("k6"), f"Lines: every trial, {BINS}."),
+        f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
+        f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy.",
+        headings=captions.load_headings(trials, "CPU"),
+        statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
+        "median over time",
+        facts=(
+            Fact("peak", _median_of("subject", PEAK), text=_peak),
+            Fact("typical use", _median_of("subject", "server"), " %"),
+            Fact("generator's typical use", _median_of("subject", "generator"), " %"),
+        ),
+        draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
+    )
+
+
+def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float) -> list[pd.DataFrame]:
+    """Return the curves of a cell's trials, the generator's first, and the server's highest second as two points.
+
+    That is of the trial with the highest peak, with the trial table's value; none where no trial has a full second.
+    What the sampler saw while the generator ended is no load's.
+    """
+    found, peaks = [], []
+    for subject, trial in product(("generator", "server"), cell.trials.to_dict("records")):
+        name, end_s = trial["trial_id"], trial["duration_s"]
+        sampled = samples.get((name, subject), UNSAMPLED)
+        curve = usage(sampled, width_s, end_s)
+        found.append(points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject))
+        windows = usage(sampled, PEAK_WINDOW_S, end_s)
+        if subject == "server" and len(windows):
+            highest, listed = windows.iloc[int(windows["cpu_pct"].argmax())], trial[COLUMNS[PEAK]]
+            peaks.append((highest["cpu_pct"], highest["t_s"], highest["cpu_pct"] if math.isnan(listed) else listed))
+    if peaks:
+        _, end_s, value = max(peaks, key=lambda peak: peak[0])
+        found.append(points(cell, PEAK, [end_s - PEAK_WINDOW_S, end_s], [value, value], subject=PEAK))
+    return found
+
+
+def _median_of(column: str, name: str) -> Callable[[pd.DataFrame], float]:
+    """Return what gives the median of those points whose `column` has a name; NaN without any."""
+    return lambda rows: float(rows.loc[rows[column] == name, "y"].median())
+
+
+def _peak(rows: pd.DataFrame) -> str:
+    marked = rows[rows["subject"] == PEAK]
+    return f"{style.number(marked['y'].max())} % at {marked['x'].max():.3g} s"
+
+
+def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
+    looks: dict[str, dict[str, Any]] = {
+        "generator": {"color": style.GREY, "lw": 1.0, "ls": "--"},
+        "server": {"color": look.color, "lw": 1.3},
+        PEAK: {"color": style.INK, "lw": 3, "solid_capstyle": "butt"},
+    }
+    words = f"no full {PEAK_WINDOW_S:g} s sampled"
+    for _series, curve in rows.dropna(subset="y").groupby("series", sort=False):
+        subject = str(curve["subject"].iloc[0])
+        ax.plot(curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject])
+        if subject == PEAK:
+            words = f"peak {style.number(float(curve['y'].iloc[0]))} %"
+    # Above all curves: the axis has room there.
+    ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
+
+
+def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
+    curves = chart.frame[chart.frame["series"] != PEAK]
+    longest = curves.loc[curves["panel"] == panel, "x"].max()
+    scales.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
+    scales.limit(ax, "x", 0, longest if longest > 0 else 1.0)
+
+
+@chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
+def peaks(tables: Tables) -> Chart:
+    """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per request."""
+    title, trials = "CPU: the peak, and the price of a request", tables.sealed("k6")
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    bars = []
+    for cell, (series, column) in product(cells(tables, trials), COLUMNS.items()):
+        found = spread(cell.trials[column])
+        bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
+    return Chart(
+        title,
+        tidy(bars),
+        y=Axis("", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core"),
+        looks=identities(tables.trials),
+        caption=captions.caption(tables, tables.of("k6"), "Bars: median of the trials; whiskers: minimum to maximum."),
+        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
+        headings=captions.load_headings(trials, "CPU"),
+        kind="Pairs of bar charts",
+        facts=(
+            Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
+            Fact("peak", _median_of("series", PEAK), " %"),
+            Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
+        ),
+        draw=_draw_peaks,
+    )
+
+
+def _draw_peaks(chart: Chart) -> Figure:
+    shown = chart.servers
+    row = style.PanelRow(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
+    figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings), key=chart.key)
+    for (panel, heading), pair in zip(chart.headings.items(), axes, strict=True):
+        style.heading(pair[0], *heading)
+        rows = chart.frame[chart.frame["panel"] == panel].set_index(["series", "server"])
+        _draw_bars(pair[0], rows, PEAK, chart, FINE_PEAK)
+        _draw_bars(pair[1], rows, PRICE, chart)
+        pair[1].set_yticklabels([])
+        pair[0].set_xlabel("CPU peak, % of a core")
+        pair[1].set_xlabel("CPU ms per request")
+    for column in (0, 1):
+        widest = max(pair[column].get_xlim()[1] for pair in axes)
+        for pair in axes:
+            pair[column].set_xlim(0, widest)
+            scales.even_axis(pair[column], "x")
+    return figure
+
+
+def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
+    """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond its mark."""
+    longest, shown = 0.0, chart.servers
+    for place, server in enumerate(shown):
+        value, low, high = rows[["y", "low", "high"]].astype(float).reindex([(series, server)]).iloc[0]
+        if math.isnan(value):
+            beside(ax, 0, place, "no data", 4)
+            continue
+        color = chart.looks[server].color
+        ax.barh(place, value, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
+        ax.plot([low, high], [place, place], color=style.INK, lw=1.4, label="range")
+        mark = float(rows["y"].get((marks, server), math.nan))
+        if math.isfinite(mark):
+            ax.plot([mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms")
+        far = float(np.nanmax([high, mark]))
+        beside(ax, far, place, style.number(value), 5)
+        longest = max(longest, far)
+    ax.set_xlim(0, longest * 1.42 or 1)
+    style.name_rows(ax, shown, chart.looks)
+
+
+# --- wrk's matrix: a quantity against the number of connections --------------------------------------------
+
+
+@chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
+def requests(tables: Tables) -> Chart:
+    """Return requests/s by connections; points that were not server-bound are hollow and pale."""
+    y = Axis("requests/s", "requests per second", "/s")
+    words = "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank."
+    pale = "Pale points do not rank: the server was not the limit in every trial."
+    return _matrix(tables, "requests per second", "rps", y, words, extreme(CONNECTIONS, y, "highest rate"), pale)
+
+
+@chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
+def cpu_per_request(tables: Tables) -> Chart:
+    """Return the server's CPU milliseconds per request by connections."""
+    y = Axis("CPU ms per request", "CPU ms per request", " ms")
+    words = "CPU time per request has no window and compares whatever was the limit."
+    lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
+    return _matrix(tables, "CPU per request", "server_cpu_ms_per_request", y, words, lowest)
+
+
+def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fact: Fact, pale: str = "") -> Chart:
+    """Return the chart of a column; `pale` says what points are that were not server-bound."""
+    title = ratios.finding(tables, column, "wrk") or f"wrk: {quantity} by connections"
+    solid = server_bound if pale else lambda _: True
+    trials = tables.sealed("wrk")
+    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)]
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "wrk"))
+    named = with_panels(trials)
+    rows = named.groupby("panel")["connections"].nunique().max() < SIZES
+    return Chart(
+        title,
+        tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel")),
+        CONNECTIONS,
+        y,
+        identities(tables.trials),
+        captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
+        headings={panel: (panel, "") for panel in dict.fromkeys(named["panel"])},
+        kind="Dot plot" if rows else "Line chart",
+        pale=pale,
+        noun="mode",
+        facts=(fact,),
+        draw=Shared(2.5, 1.12, mark=bars, finish=_finish),
+    )
+
+
+def with_panels(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials in the order of their panels, with the column `panel`: mode, share of a core and the like."""
+    several = trials["workload"].nunique() > 1
+    found = []
+    for workload, (mode, name) in product(dict.fromkeys(trials["workload"]), MODES.items()):
+        chosen = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
+        heading = f"{workload}, {name}" if several else name.capitalize()
+        for terms, alike in chosen.groupby("terms", sort=False):
+            found.append(alike.assign(panel=", ".join(filter(None, [heading, str(terms)]))))
+    panels: pd.DataFrame = pd.concat(found)
+    return panels
+
+
+def _finish(ax: Axes, chart: Chart, panel: str) -> None:
+    rows = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
+    counts = sorted(rows["x"].unique())
+    spare = 1.5 if rows["server"].nunique() <= FEW else 1.8  # labels of neighbouring panels keep apart
+    ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
+    scales.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
+    scales.ticks_across(ax, counts)
