@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.palette import Identity, identities
 from runner.present.look.style import number
-from runner.present.statistics.stats import spread
 
 COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 """Of a chart's frame: a row is a point. A chart may have more columns."""
@@ -176,14 +175,10 @@ def points(
 ) -> pd.DataFrame:
     """Return the rows of one curve of a cell: columns `COLUMNS` and those of `more`; without points one row of NaN."""
     if not np.size(x):
-        x, y = [np.nan], [np.nan]
-        low = high = np.nan
-        solid, more = True, dict.fromkeys(more, np.nan)
+        x, y, low, high, solid, more = [np.nan], [np.nan], np.nan, np.nan, True, dict.fromkeys(more, np.nan)
     values = {"x": x, "y": y, "low": low, "high": high, "solid": solid, **more}
-    rows = pd.DataFrame({name: np.asarray(value) for name, value in values.items() if np.ndim(value)})
-    known = {name: value for name, value in values.items() if not np.ndim(value)}
-    rows = rows.assign(panel=cell.panel, server=cell.server, series=series, **known)
-    return rows[[*COLUMNS, *more]]
+    columns = {name: np.asarray(value) if np.ndim(value) else value for name, value in values.items()}
+    return pd.DataFrame({"panel": cell.panel, "server": cell.server, "series": series, **columns})
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -194,7 +189,7 @@ def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 def median_points(cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]) -> pd.DataFrame:
     """Return the median of a column with minimum and maximum at each value of the column `by`, where any is known."""
-    found = [(float(str(x)), spread(trials[column]), solid(trials)) for x, trials in cell.trials.groupby(by)]
-    known = [(x, each.median, each.low, each.high, full) for x, each, full in found if each.n]
-    x, y, low, high, full = (np.array([point[place] for point in known]) for place in range(5))
-    return points(cell, "median", x, y, low, high, full)
+    by_x = cell.trials.groupby(by)
+    found = by_x[column].agg(["median", "min", "max"]).dropna()
+    full = [solid(trials) for x, trials in by_x if x in found.index]
+    return points(cell, "median", found.index, found["median"], found["min"], found["max"], full)

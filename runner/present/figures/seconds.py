@@ -21,7 +21,7 @@ FINE_S = 0.1
 """Width of the bins of the throughput table."""
 SECOND_S = 1.0
 SHORT_LOAD_S = 20.0
-BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s in loads under {SHORT_LOAD_S:g} s)"
+BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
 """Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
 KEPT = 0.98
