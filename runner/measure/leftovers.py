@@ -78,7 +78,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[dict[str, Any]] = [{"kind": "runner", "id": identity(os.getpid())}]
-        self.restore()
+        _write(path, self._entries)
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
