@@ -1,4 +1,4 @@
-"""Reach a Docker engine: this machine's, or one at a URL."""
+"""Reach a Docker engine, this machine's or one at a URL, or say why it cannot be reached."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import DockerException
 
+from runner.store import public
+
 if TYPE_CHECKING:
     from docker import DockerClient
+
+_KNOWN = (
+    *("No such file or directory", "Permission denied", "Connection refused", "timed out", "No route to host"),
+    *("certificate verify failed", "known_hosts"),
+)
 
 
 class _Secured(docker.APIClient):
@@ -42,3 +49,10 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
         client.close()
         raise
     return client
+
+
+def reason(error: Exception) -> str:
+    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    known = (each.lower() for each in _KNOWN if each.lower() in text.lower())
+    return next(known, public(text)[:200].rstrip("."))

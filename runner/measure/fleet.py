@@ -18,7 +18,7 @@ from typing import Any
 from docker.errors import APIError, DockerException
 from docker.types import Mount
 
-from runner.measure.connecting import connect
+from runner.measure.connecting import connect, reason
 from runner.measure.docker_engine import (
     LABEL,
     RUNNER,
@@ -42,8 +42,8 @@ from runner.planning.hosts import LOCAL, Host, Hosts
 INSTRUMENTS = "station.instruments"
 LONGEST_S = 86_400
 """A station ends itself after a day, whatever becomes of its runner."""
-TRANSFER_S = 1.0
-KNOWN_REASONS = ("Connection refused", "timed out", "No route to host", "certificate verify failed", "known_hosts")
+TRANSFER_S, WAYS = 1.0, 10
+"""How long hosts send each other what they can, and how many connections say how far apart they are."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
     "During a trial the server can be reached by everybody in the network of its host's address: use a network that is "
@@ -115,8 +115,7 @@ class Fleet:
         self.server = places[hosts.server]
         self.transfer = self._measured_transfer()
         self.idle = FleetIdle(places)
-        reason = "the hosts file names its engines"
-        self.engine = DockerEngine(self.server, places[hosts.database], ledger, reason)
+        self.engine = DockerEngine(self.server, places[hosts.database], ledger, "the hosts file names its engines")
         self._taken = 1
         """How many CPUs of the server's host are the server's, and its database's where that is there too."""
 
@@ -208,7 +207,8 @@ class Fleet:
             generator = self.places[name].station
             if generator is server:
                 continue
-            ways.append(generator.ask("way", address=server.address, port=server.ask("listen", address=server.address)))
+            port = server.ask("listen", address=server.address)
+            ways.append(generator.reach(server.address, port, WAYS))
             for sender, receiver in ((generator, server), (server, generator)):
                 port = receiver.ask("listen", address=receiver.address)
                 answer = receiver.begin("receive", peer=sender.address)
@@ -264,7 +264,7 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
     except ModuleNotFoundError:
         raise LabError("ssh:// needs paramiko: pip install '.[fleet]'.") from None
     except Exception as error:  # noqa: BLE001 - paramiko, ssl, requests and docker-py each raise other errors
-        raise LabError(f"The engine of the {role} cannot be reached: {_reason(error)}.", exit_code=1) from None
+        raise LabError(f"The engine of the {role} cannot be reached: {reason(error)}.", exit_code=1) from None
 
 
 def _reached(host: Host) -> tuple[str, str]:
@@ -273,13 +273,6 @@ def _reached(host: Host) -> tuple[str, str]:
 
 def _architecture(client: Any) -> str:
     return str(client.version().get("Arch", ""))
-
-
-def _reason(error: Exception) -> str:
-    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-    known = (each.lower() for each in KNOWN_REASONS if each.lower() in text.lower())
-    return next(known, text[:200].rstrip("."))
 
 
 def _instruments(builder: Any) -> str:
@@ -314,7 +307,7 @@ def _bring(builder: Any, client: Any, image: str) -> None:
         client.images.load(builder.images.get(image).save(named=True))
         client.images.get(image)
     except TROUBLE as error:
-        raise LabError(f"An image could not be loaded into an engine: {_reason(error)}.", exit_code=1) from None
+        raise LabError(f"An image could not be loaded into an engine: {reason(error)}.", exit_code=1) from None
 
 
 @contextlib.contextmanager
@@ -323,7 +316,7 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
     try:
         container = _created(client, image, role)
     except TROUBLE as error:
-        raise LabError(f"The station of the {role} could not be started: {_reason(error)}.", exit_code=1) from None
+        raise LabError(f"The station of the {role} could not be started: {reason(error)}.", exit_code=1) from None
     ledger.add("container", id=container.id, engine=_reached(host))
     channel = station = None
     try:

@@ -8,7 +8,9 @@ program can bear, as a 32-bit number of microseconds in /dev/cpu_dma_latency, an
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,14 +99,18 @@ def remedy(problem: str) -> str:
     )
 
 
-def take_precedence() -> None:
-    """Take real-time priority, or a better nice value, where either is permitted.
+def become_instrument() -> int:
+    """Take the CPUs of the command line `HZ CPUS` and precedence on them; return the period in nanoseconds.
 
-    The lab's instruments share the generator's CPUs and need a fraction of a millisecond at a time; late, they blur a
-    peak or blame the server for the generator's queue.
+    Real-time priority, or a better nice value, is taken where either is permitted: the lab's instruments share the
+    generator's CPUs and need a fraction of a millisecond at a time; late, they blur a peak or blame the server for the
+    generator's queue.
     """
+    os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except PermissionError:
         with contextlib.suppress(PermissionError):
             os.nice(-10)
+    gc.disable()  # nothing in an instrument is cyclic, and a collection would be a spike of it
+    return round(1e9 / float(sys.argv[1]))

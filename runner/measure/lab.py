@@ -21,7 +21,7 @@ from runner.measure.process_engine import ProcessEngine
 from runner.measure.sites import Sites
 from runner.model import LabError, UserApi
 from runner.planning.hosts import Hosts
-from runner.store import lab_root, public
+from runner.store import lab_root
 
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
@@ -143,30 +143,22 @@ def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped:
         return
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.connecting import connect  # noqa: PLC0415
+    from runner.measure.connecting import connect, reason  # noqa: PLC0415
     from runner.measure.docker_engine import DockerEngine, DockerHost, sweep  # noqa: PLC0415
 
     try:
         client = connect()
     except DockerException as error:
-        reason = _reason(error)
+        why = reason(error)
         if choice == "docker":
-            raise LabError(f"No Docker engine answers ({reason}): start one, or use --engine process.") from None
-        yield ProcessEngine(book, f"no Docker engine answers ({reason}); servers run as plain processes")
+            raise LabError(f"No Docker engine answers ({why}): start one, or use --engine process.") from None
+        yield ProcessEngine(book, f"no Docker engine answers ({why}); servers run as plain processes")
         return
     with contextlib.closing(client):
         reaped += sweep(client)
         host = DockerHost(client)
         asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
         yield DockerEngine(host, host, book, asked)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    for known in ("No such file or directory", "Permission denied", "Connection refused"):
-        if known in text:
-            return known.lower()
-    return public(text.splitlines()[0])[:200] if text else type(error).__name__
 
 
 def clean_up() -> list[str]:

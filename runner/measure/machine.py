@@ -286,7 +286,7 @@ def _stolen_pct(times: list[int]) -> float:
 
 
 def _real_time_permitted() -> bool:
-    """Return whether this process, and so the instruments that it starts, may run first (idle.take_precedence)."""
+    """Return whether this process, and so the instruments that it starts, may run first (idle.become_instrument)."""
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -11,7 +11,6 @@ it would be for users who come and go (what closed-loop generators leave out).
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import random
@@ -23,7 +22,7 @@ from array import array
 from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
-from runner.measure.idle import take_precedence
+from runner.measure.idle import become_instrument
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
@@ -211,10 +210,7 @@ def _say(line: str) -> None:
 
 def main() -> None:
     """Probe on an absolute schedule, one series after the other, until the end of input."""
-    period_ns = round(1e9 / float(sys.argv[1]))
-    os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
-    take_precedence()
-    gc.disable()  # nothing here is cyclic, and a collection would be a spike of the instrument
+    period_ns = become_instrument()
     go_on = True
     while go_on and (line := sys.stdin.readline()):
         given = json.loads(line)

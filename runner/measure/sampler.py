@@ -8,7 +8,6 @@ carries the monotonic and the wall time of its reading. The runner's side of it 
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import select
@@ -19,7 +18,7 @@ from array import array
 from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, ResponseReader
-from runner.measure.idle import take_precedence
+from runner.measure.idle import become_instrument
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import STATS_COLUMNS
 
@@ -183,11 +182,8 @@ class _Watch:
 
 def main() -> None:
     """Sample on an absolute schedule until `stop`; a missed tick is skipped, never made up for."""
-    period_ns = round(1e9 / float(sys.argv[1]))
-    os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
-    take_precedence()
+    period_ns = become_instrument()
     watch = _Watch({"host": HostSubject(MEMORY_NS), "sampler": source_of(os.getpid(), MEMORY_NS)})
-    gc.disable()  # nothing here is cyclic, and a collection would be a spike of the instrument
     begin = time.monotonic_ns()
     tick = 0
     while True:

@@ -178,9 +178,7 @@ def _load_in_turn(
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                cpus = (
-                    bench.placement.server if live.running.cpus is None else None
-                )  # a user's server stays where it is
+                cpus = bench.placement.server if live.running.cpus is None else None  # a user's stays where it is
                 watchers.add(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
                 subject, cpus = f"database {live.member.trial_id}", bench.placement.database
@@ -223,14 +221,13 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     tag = TAG if number is None else f"{TAG}-{number}"
     tool = bench.tools[member.cell.tool]
     planned = _loads(bench, live, shot_of(live.workload, tool, running, tag), number)
+    probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
     count = sites.server.counters
     before = settle(running, count) if server.contract else count()
     _require_alive(bench, live, "in the warm-up" if not live.slices else "between two slices")
     if live.database is not None:
         live.stored.append((tag, live.database.counters(tag)))
-    watchers.begin(
-        sites.server, live.subject, server, running, shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
-    )
+    watchers.begin(sites.server, live.subject, server, running, probe)
     try:
         loads, between = generate(bench, planned, watchers)
     finally:

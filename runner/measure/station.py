@@ -35,7 +35,6 @@ from runner.model import Idle, LabError
 WORK = Path("/work")
 """Where a station has the files of its loads."""
 TRANSFER_BYTES = 1 << 18
-WAYS = 10
 TRANSFER_LIMIT_S = 5.0
 """How long a transfer waits for its other side."""
 ALIVE_S = 3.0
@@ -122,7 +121,7 @@ class Station(Site):
         """Listen on an address, for one transfer or for connections that are closed again; return the port."""
         if self._listening is not None:
             self._listening.close()
-        self._listening = socket.create_server((address, 0), backlog=2 * WAYS)
+        self._listening = socket.create_server((address, 0), backlog=20)
         self._listening.settimeout(TRANSFER_LIMIT_S)
         return int(self._listening.getsockname()[1])
 
@@ -146,15 +145,6 @@ class Station(Site):
             until, chunk = time.monotonic() + seconds, bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
                 channel.sendall(chunk)
-
-    def way(self, address: str, port: int) -> int:
-        """Return the nanoseconds that the quickest of some connections to another station took."""
-        took = []
-        for _ in range(WAYS):
-            begun = time.monotonic_ns()
-            with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S):
-                took.append(time.monotonic_ns() - begun)
-        return min(took)
 
     def close(self) -> None:
         """End everything; a process that is still the one that was to be watched is killed."""

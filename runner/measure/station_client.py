@@ -163,9 +163,9 @@ class StationClient(Site):
         """Return the bytes over its interfaces so far, and TCP's segments."""
         return dict(self.ask("network"))
 
-    def reach(self, address: str, port: int) -> None:
-        """Raise LabError where the server cannot be reached from there."""
-        self.ask("reach", address=address, port=port)
+    def reach(self, address: str, port: int, times: int = 1) -> int:
+        """Return how many ns a connection from there to a server takes; LabError where there can be none."""
+        return int(self.ask("reach", address=address, port=port, times=times))
 
     def room(self) -> int:
         """Return how many bytes are free on the disk of a load's files there."""
