@@ -70,13 +70,16 @@ class Machine:
         return ["nsenter", f"--net=/var/run/netns/{self.space}"]
 
     def start(self, certificates: Path) -> None:
-        """Start the engine; it answers when this returns."""
+        """Start the engine."""
         command = [*self.enter(), "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
         command += [f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid", "--host", self.socket]
         command += ["--host", f"tcp://{self.address}:2376", "--tlsverify", f"--tlscacert={certificates / 'ca.pem'}"]
         command += [f"--tlscert={certificates / 'server.pem'}", f"--tlskey={certificates / 'server-key.pem'}"]
         with (self.folder / "dockerd.log").open("ab") as log:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def await_engine(self) -> None:
+        """Return once the engine answers."""
         for _ in range(300):
             with contextlib.suppress(DockerException, RequestException), self.client() as client:
                 client.ping()
@@ -293,4 +296,7 @@ def hosts() -> Iterator[Fleet]:
         for machine in machines.values():
             stack.callback(machine.stop)
             machine.start(certificates)
+        for machine in machines.values():
+            stack.callback(machine.engine.terminate)  # all at once, before each is waited for
+            machine.await_engine()
         yield Fleet(machines, certificates)

@@ -263,24 +263,23 @@ def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, n
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
+def loads(root):
+    """Whether a trial's load runs."""
+    begun = any('"running"' in journal.read_text() for journal in root.glob("data/runs/*/journal.jsonl"))
+    found = ["pgrep", "-f", "/lab/tools/wrk .*-d6s"]
+    return begun and subprocess.run(found, capture_output=True, check=False).returncode == 0
+
+
 @contextlib.contextmanager
-def under_way(root, hosts, loads=LONG, begun=None):
+def under_way(root, hosts, load=LONG, begun=loads):
     """A campaign on several hosts whose load runs, and what it says is waited for by `communicate`."""
-    (root / "test.toml").write_text(CAMPAIGN + loads)
+    (root / "test.toml").write_text(CAMPAIGN + load)
     command = [*real_lab.BENCH, "run", "test.toml", "--hosts", str(hosts)]
     env, said = {**os.environ, "BENCH_ROOT": str(root)}, subprocess.PIPE
     with subprocess.Popen(command, cwd=root, env=env, text=True, stdout=said, stderr=subprocess.STDOUT) as runner:
         try:
-            if begun is None:
-                wait_for(
-                    lambda: any('"running"' in each.read_text() for each in root.glob("data/runs/*/journal.jsonl")), 60
-                )
-                wait_for(
-                    lambda: not subprocess.run(["pgrep", "-f", "/lab/tools/wrk .*-d6s"], check=False).returncode, 30
-                )
-                time.sleep(1)
-            else:
-                wait_for(begun, 120)
+            wait_for(lambda: begun(root), 120)
+            time.sleep(1 if begun is loads else 0)
             yield runner
         finally:
             runner.kill()
@@ -356,7 +355,7 @@ def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
 def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
     hosts = fleet.file(root, ("gen2",))
     with fleet.machines["gen2"].small_disk(640) as disk:
-        with under_way(root, hosts, RATES, lambda: list(disk.glob("*/_data/load"))) as runner:
+        with under_way(root, hosts, RATES, lambda _: list(disk.glob("*/_data/load"))) as runner:
             block = os.statvfs(disk).f_frsize
             with contextlib.suppress(OSError):  # the load was quicker: it is as full as can be
                 (disk / "filling").write_bytes(bytes(os.statvfs(disk).f_bavail * block - 100 * 1024))
