@@ -17,7 +17,7 @@ import pandas as pd
 
 from runner.audit import loads
 from runner.audit.fetching import MOST_BYTES, SECURE, fetch
-from runner.audit.values import Options, Row, as_bytes, as_ms, as_number, dict_of, dicts_of, list_of, measure, sum_of
+from runner.audit.values import Options, Row, as_number, dict_of, dicts_of, list_of, sum_of, value_of
 from runner.model import LabError
 
 MOST_ROWS = 500_000
@@ -110,7 +110,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     frame = pd.DataFrame(columns, dtype=object)
     missing = pd.Series("", frame.index, dtype=object)
     for name in NUMBERS:
-        said = pd.Series([as_number(row.get(name)) for row in found], frame.index, dtype=float)
+        said = pd.Series([value_of(name, row.get(name)) for row in found], frame.index, dtype=float)
         expected = pd.Series([name in row.get("expected", ()) for row in found], frame.index, dtype=bool)
         void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
         below = said.lt(0) & ~void & (name in POSITIVE)
@@ -151,8 +151,8 @@ def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Itera
                     "rate": requests / duration_s if duration_s > 0 else math.nan, "requests": requests,
                     "duration_s": duration_s, "errors": sum_of(entry, ERRORS), "expected": ("rate", "mean_ms"),
                     "elapsed_s": as_number(entry.get("endTime")) - as_number(entry.get("startTime")),
-                    "mean_ms": as_ms(entry.get("latencyAvg")), "stdev_ms": as_ms(entry.get("latencyStdev")),
-                    "max_ms": as_ms(entry.get("latencyMax")),
+                    "mean_ms": entry.get("latencyAvg"), "stdev_ms": entry.get("latencyStdev"),
+                    "max_ms": entry.get("latencyMax"),
                 }  # fmt: skip
 
 
@@ -169,21 +169,25 @@ def _arena_rows(data: Any, path: str = "") -> Iterator[dict[str, Any]]:
             yield from _arena_rows(each, path)
 
 
+ARENA = {
+    **{"subject": "framework", "language": "language", "connections": "connections", "depth": "pipeline"},
+    **{"rate": "rps", "target_rate": "target_rate", "mean_ms": "avg_latency", "p99_ms": "p99_latency"},
+    **{"cpu_pct": "cpu", "bytes_per_s": "bandwidth", "duration_s": "duration"},
+}
+
+
 def _arena(data: Any, source: str, _options: Options) -> Iterator[Row]:
     for row in _arena_rows(data):
-        threads = as_number(row.get("threads"))
         yield {
-            "test": row["test"] or source.rsplit(".", 1)[0], "subject": row.get("framework"),
-            "language": row.get("language"), "connections": row.get("connections"), "depth": row.get("pipeline"),
-            "rate": row.get("rps"), "target_rate": row.get("target_rate"), "mean_ms": as_ms(row.get("avg_latency")),
-            "p99_ms": as_ms(row.get("p99_latency")), "cpu_pct": measure(row.get("cpu"), {"%": 1.0}, 1.0),
-            "cpu_given_pct": 100 * threads, "bytes_per_s": as_bytes(row.get("bandwidth")),
-            "duration_s": as_ms(row.get("duration"), 1e3) / 1e3, "expected": ("rate", "mean_ms", "p99_ms"),
+            **{ours: row.get(theirs) for ours, theirs in ARENA.items()},
+            "test": row["test"] or source.rsplit(".", 1)[0],
+            "cpu_given_pct": 100 * as_number(row.get("threads")),
+            "expected": ("rate", "mean_ms", "p99_ms"),
             "requests": sum_of(row, (f"status_{each}xx" for each in (2, 3, 4, 5))),
             "errors": sum_of(row, ("status_4xx", "status_5xx")),
             "load_model": "open" if as_number(row.get("target_rate")) > 0 else "closed",
             "mode": "close" if as_number(row.get("reconnects")) > 0 else "",
-        }  # fmt: skip
+        }
 
 
 LABELS = {
@@ -294,7 +298,7 @@ FORMATS = (
     Format(
         "httparena", True, lambda data: any({"rps", "framework"} <= row.keys() for row in _arena_rows(data)), _arena
     ),
-    Format("wrk", False, lambda text: bool(loads.WRK.search(text[:100_000])), loads.wrk),
+    Format("wrk", False, lambda text: bool(loads.IS_WRK.search(text[:100_000])), loads.wrk),
     Format("hey", False, loads.is_hey, loads.hey),
     Format("published", False, lambda text: {"server", "metric", "value", "scenario"} <= {*_header(text)}, _published),
     Format("csv", False, _is_csv, _csv),

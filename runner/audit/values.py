@@ -54,21 +54,27 @@ def as_number(value: Any) -> float:
 
 
 def measure(value: Any, units: Mapping[str, float], plain: float) -> float:
-    """Return a text such as `1.71ms` in the unit of `units`; a number without a unit times `plain`."""
+    """Return a text such as `1.71ms` in what `units` are in; a number without a unit times `plain`."""
     if not isinstance(value, str):
         return as_number(value) * plain
     found = MEASURE.fullmatch(value[:64])
     return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else plain) if found else math.nan
 
 
-def as_ms(value: Any, plain: float = 1.0) -> float:
-    """Return a time in ms; a number without a unit is `plain` ms."""
-    return measure(value, UNITS_MS, plain)
+def as_ms(value: Any) -> float:
+    """Return a time in ms; a number without a unit is in ms."""
+    return measure(value, UNITS_MS, 1.0)
 
 
-def as_bytes(value: Any) -> float:
-    """Return bytes of `3.99GB/s`, `260MiB`."""
-    return measure(value, UNITS_BYTES, 1.0)
+def value_of(column: str, value: Any) -> float:
+    """Return what a column of the frame has for a value as a file has it, such as `1.71ms`, `3.99GB/s` or `12 %`."""
+    if column.endswith("_ms"):
+        return as_ms(value)
+    if column.endswith("bytes_per_s"):
+        return measure(value, UNITS_BYTES, 1.0)
+    if column.endswith("_s"):
+        return measure(value, UNITS_MS, 1e3) / 1e3
+    return measure(value, {"%": 1.0}, 1.0) if column.endswith("_pct") else as_number(value)
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:

@@ -15,7 +15,7 @@ from runner.model import LabError
 SHOWN = 15
 """Findings of each severity that a terminal shows."""
 Files = Annotated[list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin.")]
-FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format, whatever they look like.")]
+FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format.")]
 Columns = Annotated[
     str, typer.Option("--map", metavar="OURS=THEIRS,...", help="Columns of a CSV, such as rps=req/s,connections=c.")
 ]

@@ -19,20 +19,16 @@ Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all whe
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
 Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
 Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
-Idle = Annotated[
-    str | None,
-    typer.Option(help="polling keeps idle CPUs awake, system lets them sleep; without it as the campaign says."),
-]
-RatesOf = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Run whose capacities the campaign's rates are shares of.")
-]
-HostsFile = Annotated[
-    str | None, typer.Option("--hosts", metavar="FILE", help="Use the hosts of this file (docs/fleet.md).")
-]
+Idle = Annotated[str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")]
+RatesOf = Annotated[str | None, typer.Option(metavar="RUN", help="Rates are shares of the capacities in this run.")]
+HostsFile = Annotated[str | None, typer.Option(metavar="FILE", help="Use the hosts of this file (docs/fleet.md).")]
 Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
 Until = Annotated[
     str | None,
     typer.Option(metavar="decided|5%", help="No further session for loads whose ratios are decided, or so narrow."),
+]
+FailAbove = Annotated[
+    float | None, typer.Option(metavar="PCT", min=0, help="Exit with 1 where something is worse by more than this.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")]
 Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
@@ -83,37 +79,14 @@ def _option(*names: str, **more: Any) -> Any:
     return typer.Option(*names, rich_help_panel="An API of your own (docs/own-api.md)", **more)
 
 
-Url = Annotated[
-    list[str] | None,
-    _option("--url", help="Load the server that answers there, and leave it running; several are compared in turn."),
-]
-Folder = Annotated[
-    str | None, _option("--folder", help="Start the server from this folder, by its Dockerfile or server.toml.")
-]
-ScriptFile = Annotated[
-    str | None, _option("--script", help="A k6 script whose default function is an iteration; without it, a plain GET.")
-]
-Vus = Annotated[
-    int | None, _option("--vus", min=1, max=10_000, help="Users of a closed load; the most that an open one may have.")
-]
-Iterations = Annotated[
-    int | None, _option("--iterations", min=1, max=1_000_000, help="Iterations of a closed load, all users together.")
-]
-Rates = Annotated[
-    list[int] | None,
-    _option("--rate", min=1, max=100_000, help="Iterations a second of an open load; repeatable, a trial each."),
-]
-Duration = Annotated[
-    float | None, _option("--duration", min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")
-]
+Url = Annotated[list[str] | None, _option(help="Load the server that answers there; several are compared in turn.")]
+Folder = Annotated[str | None, _option(help="Start the server from this folder (Dockerfile or server.toml).")]
+ScriptFile = Annotated[str | None, _option(help="A k6 script: its default function is an iteration; else a GET.")]
+Vus = Annotated[int | None, _option(min=1, max=10_000, help="Users of a closed load; the most of an open one.")]
+Iterations = Annotated[int | None, _option(min=1, max=1_000_000, help="Iterations of a closed load, of all users.")]
+Rates = Annotated[list[int] | None, _option(min=1, max=100_000, help="Iterations/s of an open load; a trial each.")]
+Duration = Annotated[float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
-ProbePath = Annotated[
-    str | None,
-    _option("--probe-path", help="What the probe asks for by GET beside a script; the URL's path without it."),
-]
-ServerCpus = Annotated[
-    int | None, _option("--server-cpus", min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")
-]
-OwnedHost = Annotated[
-    str | None, _option("--i-own-this-host", metavar="HOST", help="The URL's host, where it is not this machine.")
-]
+ProbePath = Annotated[str | None, _option(help="What the probe asks for beside a script; else the URL's path.")]
+ServerCpus = Annotated[int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")]
+OwnedHost = Annotated[str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")]

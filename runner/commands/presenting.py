@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import Force, Html, JsonFlag, Run, emit, opened, page_path, records
+from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, page_path, records
 from runner.console import Console
 from runner.model import LabError
 from runner.store import find_run, short_name
@@ -16,12 +16,9 @@ from runner.store import find_run, short_name
 
 def report(
     run: Run = "latest",
-    salvage: Annotated[
-        bool, typer.Option("--salvage", help="Keep what is left of damaged k6 samples; their trials count as failed.")
-    ] = False,
+    salvage: Annotated[bool, typer.Option("--salvage", help="Keep damaged k6 samples; their trials fail.")] = False,
     cluster: Annotated[
-        str | None,
-        typer.Option(metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers, here or elsewhere."),
+        str | None, typer.Option(metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers.")
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -57,10 +54,7 @@ def compare(
     run_a: Annotated[str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")],
     run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
     force: Force = False,
-    fail_above: Annotated[
-        float | None,
-        typer.Option(metavar="PCT", min=0, help="Exit with 1 where B is worse by more than this, interval and all."),
-    ] = None,
+    fail_above: FailAbove = None,
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -102,10 +96,7 @@ def compare(
 def history(
     runs: Annotated[list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")],
     force: Force = False,
-    fail_above: Annotated[
-        float | None,
-        typer.Option(metavar="PCT", min=0, help="Exit with 1 where a last change is for the worse by more."),
-    ] = None,
+    fail_above: FailAbove = None,
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -192,10 +183,7 @@ def _hgrm(run: str, trial_id: str, console: Console) -> str:
 
 
 def publish(
-    out: Annotated[
-        str,
-        typer.Option(help="Folder to write: new, empty, or one that this command wrote and nobody has changed since."),
-    ],
+    out: Annotated[str, typer.Option(help="Folder to write: new, empty, or written by this command and unchanged.")],
     run: Run = "latest",
     json_: JsonFlag = False,
 ) -> None:
