@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
-from runner.present.blog.provenance import allowed
 from runner.present.case import choose
 from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
@@ -40,6 +41,34 @@ PROBE = (
     "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator measures "
     "its own queue, the two differ."
 )
+
+
+PUBLIC = ("schema", "run_id", "started_at", "seed", "engine", "engine_reason", "images", "artifacts")
+PUBLIC_INSIDE = {
+    "campaign": ("name", "title", "scale"),
+    "git": ("commit", "dirty"),
+    "machine": (
+        *("cpu_model", "cpus", "smt_siblings", "memory_bytes", "kernel", "os", "hypervisor", "governor", "turbo"),
+        *("cgroup_version", "clock_source"),
+    ),
+    "tools": ("k6", "wrk", "vegeta", "nginx", "python"),
+    "placement": ("server", "generator", "database", "disjoint", "database_shared"),
+    "database": ("version", "image"),
+}
+"""What may be published of a manifest: what a later one may say besides is not published unseen."""
+
+
+def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a manifest what may be published: no path, no name of a user or host, nothing of the environment."""
+    facts = _only(manifest, PUBLIC)
+    facts |= {name: _only(manifest[name], inside) for name, inside in PUBLIC_INSIDE.items() if manifest.get(name)}
+    if manifest.get("database"):
+        facts["database"]["settings"] = _only(manifest["database"].get("settings") or {}, captions.DURABILITY)
+    return facts
+
+
+def _only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: facts[name] for name in names if name in facts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,31 +107,34 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
-    picture = {figure.name: figure for figure in figures}
-    told = {title: _beside(blocks, picture.get(name)) for title, name, blocks in _chapters(tables, sealed)}
-    shown = {block.name for blocks in told.values() for block in blocks if isinstance(block, Picture)}
+    blocks: list[Block] = []
+    left = {figure.name: figure for figure in figures}
+    for title, name, chapter in _chapters(tables, sealed):
+        if any(chapter):
+            beside = [left.pop(name)] if name in left else []
+            blocks += [Heading(title), *chapter[:1], *beside, *chapter[1:]]
+    if left:
+        blocks += [Heading("More figures"), *left.values()]
     found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]
-    blocks = (
-        *(block for title, blocks in told.items() if any(blocks) for block in (Heading(title), *blocks)),
-        *([Heading("More figures")] if len(shown) < len(figures) else []),
-        *(figure for figure in figures if figure.name not in shown),
+    lists = [block.sentences for block in found if isinstance(block, Bullets) and not block.warn]
+    blocks += [
         Heading("Tables"),
         *(block for block in found if isinstance(block, TextTable)),
         *dict.fromkeys(block for block in found if isinstance(block, Paragraph) and block.kind == "note"),
         Heading("Load by load"),
-        _findings(found),
+        Bullets(tuple(dict.fromkeys(chain.from_iterable(lists)))),
         Heading("Verdicts"),
         *parts.verdicts(tables),
         Heading("Machine and provenance"),
         *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
         Downloads(),
-    )
+    ]
     return Post(
         title=_title(tables, sealed),
         started_at=str(tables.manifest.get("started_at") or ""),
         description=_description(tables),
         tags=_tags(tables, sealed),
-        blocks=blocks,
+        blocks=tuple(blocks),
     )
 
 
@@ -111,13 +143,8 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
     yield "The answer", "ratios", list(parts.answer(tables))
     yield "What surprised", "verdict-two-clients", list(_surprise(tables))
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
-    yield "How it was measured", "", [Bullets(tuple(_method(tables, sealed)))]
+    yield "How it was measured", "", [Bullets(tuple(filter(None, _method(tables, sealed))))]
     yield "What is not known", "", list(parts.unknown(tables))
-
-
-def _beside(blocks: list[Block], figure: Picture | None) -> list[Block]:
-    """Return blocks with their figure behind the first of them, where there is one."""
-    return [*blocks[:1], *([figure] if figure and blocks else []), *blocks[1:]]
 
 
 def _surprise(tables: Tables) -> Iterator[Block]:
@@ -126,19 +153,14 @@ def _surprise(tables: Tables) -> Iterator[Block]:
         yield from map(Paragraph, (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)))
 
 
-def _findings(blocks: Iterable[Block]) -> Bullets:
-    """Return what all loads say, each sentence once."""
-    lists = [block for block in blocks if isinstance(block, Bullets) and not block.warn]
-    return Bullets(tuple(dict.fromkeys(sentence for found in lists for sentence in found.sentences)))
-
-
-def _method(tables: Tables, sealed: pd.DataFrame) -> list[str]:
-    """Return how the run's loads were measured and what therefore may be compared; nothing about loads it has not."""
+def _method(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
+    """Yield how the run's loads were measured and what therefore may be compared; nothing about loads it has not."""
     models = set(sealed["load_model"])
-    said = [TRIAL, CLOSED if "closed" in models else "", OPEN if "open" in models else ""]
-    said.append(PROBE if sealed["probe_requests"].notna().any() else "")
-    said.append(captions.database_place(tables.manifest) if tables.has_database else "")
-    return [sentence for sentence in said if sentence]
+    yield TRIAL
+    yield CLOSED if "closed" in models else ""
+    yield OPEN if "open" in models else ""
+    yield PROBE if sealed["probe_requests"].notna().any() else ""
+    yield captions.database_place(tables.manifest) if tables.has_database else ""
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:

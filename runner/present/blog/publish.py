@@ -8,24 +8,30 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from runner.columns import columns
 from runner.model import LabError
+from runner.present import chart
 from runner.present.answers.summary import summarize
-from runner.present.blog.plots import draw
-from runner.present.blog.post import compose
-from runner.present.blog.provenance import KIND, PROVENANCE, file_facts, provenance
+from runner.present.blog.post import allowed, compose
+from runner.present.case import choose
 from runner.present.frames import Tables, read_tables, sealed_trials
-from runner.present.look.content import TextTable
+from runner.present.look.content import Picture, TextTable
 from runner.present.look.markup import literal_table
-from runner.store import RunFolder, fsync_folder, read_json, sha256, write_json
+from runner.present.look.palette import identities
+from runner.present.look.themes import save_both
+from runner.present.spikes.view import View, most_pronounced, survey, view
+from runner.present.spikes.words import why
+from runner.store import TABLES, RunFolder, fsync_folder, published_csv, read_json, sha256, write_json
 
+PROVENANCE = "provenance.json"
+KIND = "bench publish"
+"""By this a published folder is known as the lab's."""
+SCHEMA = 1
 LEFT_OUT = ("run_id", "status", "error")
 """Columns of the trials that are alike in all sealed trials of one run."""
 
@@ -44,25 +50,34 @@ class Bundle:
 def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
     """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
 
-    `say` hears what is being done. LabError where `target` holds anything but an untouched bundle, and where no trial
-    was sealed; whatever stood at `target` is then as it was.
+    `say` hears what is being done. LabError where `target` holds anything but an untouched bundle, where no trial was
+    sealed, and where a sealed trial has no record, or one that says something else; whatever stood at `target` is then
+    as it was.
     """
     target = target.expanduser().resolve()
     check_free(target)
     tables = read_tables(run)
     with staged(target) as folder:
-        plots = draw(tables, folder / "figures", say)
-        post = compose(tables, plots)
+        pictures = draw(tables, folder / "figures", say)
+        post = compose(tables, pictures)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.text_tables, folder / "tables")
         (folder / "post.md").write_text(post.markdown(), encoding="utf-8")
         (folder / "index.html").write_text(post.html(), encoding="utf-8")
-        shown = {plot.trial_id for plot in plots if plot.trial_id}
-        written = sorted(path for path in folder.rglob("*") if path.is_file())
-        facts = {path.relative_to(folder).as_posix(): file_facts(path) for path in written}
-        write_json(folder / PROVENANCE, provenance(run, tables, shown, facts))
-    files = tuple(sorted(path for path in target.rglob("*") if path.is_file()))
-    return Bundle(target, files, len(plots), (target / "index.html").stat().st_size)
+        facts = {
+            "made_by": KIND,
+            "schema": SCHEMA,
+            "run": allowed(tables.manifest),
+            "inputs": _facts(_inputs(run, {picture.trial_id for picture in pictures})),
+            "sealed_trials": _records(run, tables),
+            "files": _facts(_files(folder)),
+        }
+        write_json(folder / PROVENANCE, facts)
+    files = tuple(_files(target).values())
+    return Bundle(target, files, len(pictures), (target / "index.html").stat().st_size)
+
+
+# --- the folder -------------------------------------------------------------------------------------------
 
 
 def check_free(target: Path) -> None:
@@ -71,28 +86,29 @@ def check_free(target: Path) -> None:
         return
     if not target.is_dir():
         raise LabError(f"{target} is no folder: name an empty or a new one.")
-    there = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}
+    there = _files(target)
     if not there:
         return
-    published = _published(target)
-    if published is None:
-        raise LabError(f"{target} holds something that `bench publish` did not write: name an empty or a new folder.")
-    changed = {name for name, facts in published.items() if name in there and sha256(target / name) != facts["sha256"]}
-    lost = sorted((there - set(published) - {PROVENANCE}) | changed)
-    if lost:
-        raise LabError(
-            f"{target / lost[0]} was written or changed after publishing and would be lost: move it away, or name "
-            "another folder."
-        )
-
-
-def _published(target: Path) -> dict[str, Any] | None:
-    """Return the files that a bundle was published with; None where the folder is no bundle."""
     try:
         facts = read_json(target / PROVENANCE)
-        return dict(facts["files"]) if facts["made_by"] == KIND else None
+        published = dict(facts["files"]) if facts["made_by"] == KIND else None
     except (LabError, KeyError, TypeError, ValueError):
-        return None
+        published = None
+    if published is None:
+        raise LabError(f"{target} holds something that `bench publish` did not write: name an empty or a new folder.")
+    published[PROVENANCE] = {"sha256": sha256(target / PROVENANCE)}
+    for name, path in there.items():
+        if name not in published or sha256(path) != published[name]["sha256"]:
+            raise LabError(
+                f"{path} was written or changed after publishing and would be lost: move it away, or name another "
+                "folder."
+            )
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return everything in a folder that is no folder, by its path inside."""
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 @contextlib.contextmanager
@@ -119,22 +135,85 @@ def staged(target: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _write_tables(tables: Tables, sheets: tuple[TextTable, ...], folder: Path) -> None:
-    """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV."""
+# --- where it comes from ----------------------------------------------------------------------------------
+
+
+def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of files."""
+    return {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()}
+
+
+def _inputs(run: RunFolder, shown: Iterable[str]) -> dict[str, Path]:
+    """Return every file that figures and tables were computed from; `shown` are the trials that have figures."""
+    probes = {f"tables/probe/{trial}.parquet": run.tables / "probe" / f"{trial}.parquet" for trial in sorted(shown)}
+    return {
+        "run.json": run.path / "run.json",
+        **{f"tables/{name}.parquet": run.table(name) for name in TABLES},
+        **{name: path for name, path in probes.items() if path.is_file()},
+        "published.csv": published_csv(),
+    }
+
+
+def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
+    """Return the SHA-256 of each sealed trial's record; LabError where a record does not say that it was sealed."""
+    statuses = {record["trial_id"]: record["status"] for record in run.records()}
+    sealed = sorted(sealed_trials(tables.trials)["trial_id"])
+    for trial_id in sealed:
+        if statuses.get(trial_id) != "sealed":
+            raise LabError(
+                f"The tables have {trial_id} as sealed, and its record {statuses.get(trial_id) or 'is not there'}: "
+                f"`bench report` makes the tables anew.",
+                exit_code=1,
+            )
+    hashes = run.record_hashes()
+    return {trial_id: hashes[trial_id] for trial_id in sealed}
+
+
+# --- what is in it ----------------------------------------------------------------------------------------
+
+
+def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
+    """Draw the run's figures into `folder` and return what stands beside them; `say` hears of each as it is written.
+
+    A figure that could only say why there is nothing to see is left out. The caption stands below as text.
+    """
+    looks = list(identities(tables.trials).values())
+    drawn = [(*each, chart.draw(replace(each[-1], caption=""))) for each in _charts(tables)]
+    full = [each for each in drawn if any(ax.axison for ax in each[-1].axes)]
+    pictures = []
+    for number, (name, trial_id, made, figure) in enumerate(full, start=1):
+        say(f"[{number}/{len(full)}] {name}")
+        save_both(figure, folder, name, looks)
+        width, height = (round(100 * inches) for inches in figure.get_size_inches())
+        pictures.append(Picture(folder, name, chart.describe(made), made.caption, width, height, trial_id))
+    return tuple(pictures)
+
+
+def _charts(tables: Tables) -> Iterator[tuple[str, str, chart.Chart]]:
+    """Yield each figure that the run has loads for: its name, the trial that it is about, if any, and its chart."""
+    for name, found in chart.charts().items():
+        if not found.needs(tables):
+            continue
+        if found.subject is Tables:
+            yield name, "", found.make(tables)
+        elif found.subject is View:
+            spikes = survey(tables)
+            trial_id = most_pronounced(spikes)
+            yield name, trial_id, found.make(view(tables, trial_id, why(spikes, trial_id)))
+        elif case := choose(tables):
+            yield name, case.trial_id, found.make(case)
+
+
+def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
+    """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV.
+
+    Of the sealed trials, in the order of the run: the load, and the columns of docs/data.md that have a value.
+    """
+    shown = ["load", *(column.name for column in columns("trials") if column.name not in LEFT_OUT)]
+    trials = sealed_trials(tables.trials).sort_values("trial_order")[shown]
+    numbers = {"summary": summarize(tables), "trials": trials.replace("", None).dropna(axis="columns", how="all")}
     folder.mkdir()
     for sheet in sheets:
         (folder / f"{sheet.name}.md").write_text(literal_table(sheet.frame) + "\n", encoding="utf-8")
-        _write_csv(sheet.frame, folder / f"{sheet.name}.csv")
-    _write_csv(summarize(tables), folder / "summary.csv")
-    _write_csv(_trials_to_publish(tables), folder / "trials.csv")
-
-
-def _trials_to_publish(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials in the order of the run: the columns of docs/data.md that have a value, and the load."""
-    shown = ["load", *(column.name for column in columns("trials") if column.name not in LEFT_OUT)]
-    sealed = sealed_trials(tables.trials).sort_values("trial_order")
-    return sealed[shown].replace("", None).dropna(axis="columns", how="all")
-
-
-def _write_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    for name, frame in ({sheet.name: sheet.frame for sheet in sheets} | numbers).items():
+        frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")

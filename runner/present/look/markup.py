@@ -134,28 +134,20 @@ def _are_numbers(column: pd.Series[Any]) -> bool:
 
 def servers_table(servers: Sequence[Server]) -> str:
     """Return the README's table of servers: what each is, what it implements, and what was chosen for it."""
-    every = list(dict.fromkeys(name for server in servers for name in server.implements))
-    rows = [
-        {
-            "server": f"`{server.name}`",
-            "language": server.language,
-            "framework": server.framework,
-            "tier": server.tier,
-            "implements": _implemented(server.implements, every),
-            "what was chosen": _first_sentence(server.notes),
-        }
-        for server in servers
-    ]
+    every = dict.fromkeys(name for server in servers for name in server.implements)
+    rows = []
+    for server in servers:
+        missing = [name for name in every if name not in server.implements]
+        but = f" but {', '.join(missing)}" if missing else ""
+        rows.append(
+            {
+                "server": f"`{server.name}`",
+                "language": server.language,
+                "framework": server.framework,
+                "tier": server.tier,
+                "implements": f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements),
+                # The first sentence of its notes; the rest is in server.toml.
+                "what was chosen": re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;"),
+            }
+        )
     return to_markdown(pd.DataFrame(rows))
-
-
-def _implemented(names: Sequence[str], every: Sequence[str]) -> str:
-    missing = [name for name in every if name not in names]
-    if not missing:
-        return "all"
-    return f"all but {', '.join(missing)}" if len(missing) < len(names) else ", ".join(names)
-
-
-def _first_sentence(notes: str) -> str:
-    """Return a server's notes up to the first full stop or semicolon that ends a word; the rest is in server.toml."""
-    return re.split(r"(?<=[.;])\s", notes.strip(), maxsplit=1)[0].rstrip(".;")

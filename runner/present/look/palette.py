@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -116,32 +115,24 @@ def _luminance(rgb: Any) -> float:
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """Return the look of each server of a run, in the order of all figures: by language, then by name.
 
-    Give it all trials of the run, not those of one figure, so that a server looks the same everywhere. Calibration
-    servers come last, all alike.
+    Give it all trials of the run, not those of one figure, so that a server looks the same everywhere. Of several
+    servers with one framework the one that is named like it has its look, else the first. Calibration servers come
+    last, all alike.
     """
     servers = trials.drop_duplicates("server")[["server", "language", "framework", "tier"]].sort_values("server")
-    ranked = servers[servers["tier"] != CALIBRATION]
-    languages = ranked["language"].str.lower()
-    others = sorted(set(languages) - FAMILIES.keys())
+    calibrating = servers["tier"] == CALIBRATION
+    servers["language"] = servers["language"].str.lower()
+    servers["other"] = servers["server"] != servers["framework"]
+    ranked = servers[~calibrating]
+    owners = set(ranked.sort_values(["other", "server"]).drop_duplicates(["language", "framework"])["server"])
+    others = sorted(set(ranked["language"]) - FAMILIES.keys())
     families = FAMILIES | {name: OTHER_FAMILIES[place % 2] for place, name in enumerate(others)}
     markers = cycle(MARKERS)
     looks: dict[str, Identity] = {}
     for language, shades in families.items():
-        spare = (Identity(*look, marker, dash) for look, marker, dash in zip(cycle(shades), markers, cycle(DASHES)))
-        looks |= _family(language, ranked[languages == language], spare)
-    return looks | dict.fromkeys(servers.loc[servers["tier"] == CALIBRATION, "server"], REFERENCE)
-
-
-def _family(language: str, servers: pd.DataFrame, spare: Iterator[Identity]) -> dict[str, Identity]:
-    """Return the looks of one language's servers.
-
-    Of several with one framework the one that is named like it has its look, else the first.
-    """
-    frameworks = dict(zip(servers["server"], servers["framework"], strict=True))
-    owners = {framework: server for server, framework in reversed(frameworks.items())}
-    owners |= {framework: server for server, framework in frameworks.items() if server == framework}
-    looks = {}
-    for server, framework in frameworks.items():
-        known = KNOWN.get((language, framework.lower()))
-        looks[server] = known if known and owners[framework] == server else next(spare)
-    return looks
+        shapes = zip(cycle(shades), markers, cycle(DASHES))
+        spare = (Identity(color, dark, marker, dash) for (color, dark), marker, dash in shapes)
+        for server, framework in ranked.loc[ranked["language"] == language, ["server", "framework"]].to_numpy():
+            known = KNOWN.get((language, framework.lower())) if server in owners else None
+            looks[server] = known or next(spare)
+    return looks | dict.fromkeys(servers.loc[calibrating, "server"], REFERENCE)

@@ -18,7 +18,7 @@ APART_IN = 0.08
 """Least room between two labels across."""
 
 
-def number(value: float) -> str:
+def plain(value: float) -> str:
     """Print a value of an axis: 0.05 or 12,500."""
     return f"{value:,.10g}"
 
@@ -29,7 +29,7 @@ def even_axis(ax: Axes, axis: str) -> None:
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
     target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=[1, 2, 2.5, 5, 10]))
-    target.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    target.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 
 def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) -> None:
@@ -54,12 +54,12 @@ def log_axis(ax: Axes, axis: str) -> None:
 
 def _fit(ax: Axes, axis: str, ticks: Sequence[float], decades: float) -> bool:
     length_in = style.size_in(ax)[0 if axis == "x" else 1]
-    wide_in = max(style.text_in(number(tick), style.SMALL_PT) for tick in ticks) + APART_IN
+    wide_in = max(style.text_in(plain(tick), style.SMALL_PT) for tick in ticks) + APART_IN
     need_in = wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72
     return all(length_in * math.log10(b / a) / decades >= need_in for a, b in pairwise(ticks))
 
 
-def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
     """Label those of the rising `ticks` for whose labels there is room, the lowest first.
 
     Call it when the axes have their final limits and scales. A label may have several lines.
@@ -75,7 +75,7 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
     fix(ax, "x", kept, label)
 
 
-def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = number) -> None:
+def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
     """Give an axis these ticks and no other."""
     target = getattr(ax, f"{axis}axis")
     target.set_major_locator(FixedLocator(ticks))

@@ -91,10 +91,11 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
 def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
     names = next((names for kind, names in COLOURED.items() if isinstance(artist, kind)), ())
     known = words if isinstance(artist, Text) else marks
-    found = {name: getattr(artist, f"get_{name}")() for name in names}
-    if isinstance(artist, Collection):
-        artist.set(**{name: [_partner(color, known) for color in np.asarray(each)] for name, each in found.items()})
-    else:
-        artist.set(**{name: _partner(color, known) for name, color in found.items()})
+    dark: dict[str, Any] = {}
+    for name in names:
+        found = getattr(artist, f"get_{name}")()
+        several = isinstance(artist, Collection)
+        dark[name] = [_partner(color, known) for color in np.asarray(found)] if several else _partner(found, known)
+    artist.set(**dark)
     if isinstance(artist, Text) and (behind := artist.get_bbox_patch()) is not None:
         _recolour(behind, marks, words)

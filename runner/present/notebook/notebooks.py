@@ -9,7 +9,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,25 +38,10 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 
 LONGEST = ("report", "published")
 """Notebooks that are begun first, so that the last to end is a short one."""
-Given = Mapping[str, Any]
-"""Parameters of a notebook."""
 LONGEST_CELL_S = 900
 """A cell takes seconds, of the largest runs too: one that takes longer hangs."""
-
-
-@dataclass(frozen=True)
-class BuiltReport:
-    """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
-
-    pages: tuple[Path, ...]
-    """One HTML page per notebook, the general report first."""
-    figures: tuple[Path, ...]
-    summary: pd.DataFrame
-
-    @property
-    def html(self) -> Path:
-        """The general report's page."""
-        return self.pages[0]
+Given = Mapping[str, Any]
+"""Parameters of a notebook."""
 
 
 class SavesOnce(NBClientEngine):  # type: ignore[misc]
@@ -75,19 +60,20 @@ class SavesOnce(NBClientEngine):  # type: ignore[misc]
 papermill_engines.register(SavesOnce.__name__, SavesOnce)
 
 
-def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | None = None) -> None:
-    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
+def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | None = None) -> list[str]:
+    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`; return its figures.
 
-    It is executed in `kernel`, which goes on, else in a new one in the lab's root. On failure the broken notebook stays
-    at `output`, and a LabError of one sentence is raised. The output of `Page.finish` proves that the last cell ran:
-    a kernel that died leaves cells that look completed.
+    It is executed in `kernel`, which goes on, else in a new one in the lab's root. The same run gives the same bytes:
+    no paths, times and random ids. On failure the broken notebook stays at `output`, and a LabError of one sentence is
+    raised. The output of `Page.finish` proves that the last cell ran: a kernel that died leaves cells that look
+    completed.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
         raise LabError(f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it `parameters`.")
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        execute_notebook(
+        executed = execute_notebook(
             str(notebook),
             str(output),
             engine_name=SavesOnce.__name__,
@@ -104,8 +90,18 @@ def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | 
         raise LabError(f"{words.rstrip('.')} (see {output}).", exit_code=1) from None
     except (PapermillException, DeadKernelError, CellControlSignal, NoSuchKernel, OSError) as error:
         raise LabError(f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1) from error
-    if figures_shown(output) is None:
+    executed.metadata.pop("papermill", None)
+    for number, cell in enumerate(executed.cells):
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell["id"] = f"injected-{number}"
+    with replacing(output) as temporary:
+        temporary.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
+    figures = figures_shown(output)
+    if figures is None:
         raise LabError(f"{notebook.name} did not reach its last cell: its kernel died (see {output}).", exit_code=1)
+    return figures
 
 
 def parameters(notebook: Path) -> set[str]:
@@ -151,11 +147,29 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     for start, rank in enumerate(ranks):
         if rank:
             end = next((n for n in range(start + 1, len(cells)) if 0 < ranks[n] <= rank), len(cells))
-            code = [cell for cell in cells[start:end] if cell.cell_type == "code"]
-            if code and not any(cell.outputs for cell in code):
+            outputs = [cell.outputs for cell in cells[start:end] if cell.cell_type == "code"]
+            if outputs and not any(outputs):
                 empty |= set(range(start, end))
-    words_and_outputs = (n for n, cell in enumerate(cells) if cell.cell_type == "markdown" or cell.get("outputs"))
-    return [cells[number] for number in words_and_outputs if number not in empty]
+    return [
+        cell
+        for number, cell in enumerate(cells)
+        if number not in empty and (cell.cell_type == "markdown" or cell.get("outputs"))
+    ]
+
+
+@dataclass(frozen=True)
+class BuiltReport:
+    """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
+
+    pages: tuple[Path, ...]
+    """One HTML page per notebook, the general report first."""
+    figures: tuple[Path, ...]
+    summary: pd.DataFrame
+
+    @property
+    def html(self) -> Path:
+        """The general report's page."""
+        return self.pages[0]
 
 
 def build_report(
@@ -164,70 +178,48 @@ def build_report(
     """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
 
     One that the run has nothing for is left out. `say` is called for each that is done; `kernels` may have been started
-    for it already. LabError where there is no such notebook or one of them fails.
+    for it already, and as many notebooks are executed at a time. LabError where there is no such notebook or one of
+    them fails.
     """
-    tables = read_tables(run)
+    tables, folder = read_tables(run), figures_folder(run)
     every = charts().values()
     left_out = {found.notebook for found in every} - {found.notebook for found in every if found.needs(tables)}
-    paths = sorted(path for path in (lab_root() / "notebooks").glob("*.ipynb") if path.stem not in left_out)
-    notebooks = [path for path in paths if "run" in parameters(path)]
+    paths = sorted((lab_root() / "notebooks").glob("*.ipynb"), key=lambda path: (path.stem != "report", path))
+    notebooks = [path for path in paths if path.stem not in left_out and "run" in parameters(path)]
     if not notebooks:
         raise LabError("There is no notebook with a parameter run in notebooks/.")
-    notebooks.sort(key=lambda path: path.stem != "report")
-    with contextlib.nullcontext(kernels) if kernels else Kernels(at_once()) as ready:
-        shown = _execute_all(notebooks, run, say, ready)
-    folder = figures_folder(run)
-    pages = tuple(folder / f"{notebook.stem}.html" for notebook in notebooks)
-    names = dict.fromkeys(name for notebook in notebooks for name in shown[notebook])
-    figures = tuple(folder / f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    return BuiltReport(pages, figures, summarize(tables))
 
+    def make_page(notebook: Path) -> list[str]:
+        with ready.one() as kernel:
+            return build_page(notebook.stem, {"run": short_name(run)}, folder / f"{notebook.stem}.html", "", kernel)
 
-def _execute_all(
-    notebooks: Sequence[Path], run: RunFolder, say: Callable[[str], None], kernels: Kernels
-) -> dict[Path, list[str]]:
-    """Execute the notebooks, as many at a time as there are kernels; return the figures that each shows."""
     shown: dict[Path, list[str]] = {}
-    begun, pool = time.monotonic(), ThreadPoolExecutor(kernels.count)
-    try:
-        order = sorted(notebooks, key=lambda path: path.stem not in LONGEST)
-        tasks = {pool.submit(_make_page, notebook, run, kernels): notebook for notebook in order}
-        for task in as_completed(tasks):
-            notebook = tasks[task]
-            shown[notebook] = task.result()
-            count, took_s = captions.plural(len(shown[notebook]), "figure"), time.monotonic() - begun
-            say(f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after {took_s:.0f} s")
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
-    return shown
+    begun = time.monotonic()
+    with contextlib.nullcontext(kernels) if kernels else Kernels(at_once()) as ready:
+        pool = ThreadPoolExecutor(ready.count)
+        try:
+            order = sorted(notebooks, key=lambda path: path.stem not in LONGEST)
+            tasks = {pool.submit(make_page, notebook): notebook for notebook in order}
+            for task in as_completed(tasks):
+                notebook = tasks[task]
+                shown[notebook] = task.result()
+                count, took_s = captions.plural(len(shown[notebook]), "figure"), time.monotonic() - begun
+                say(f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after {took_s:.0f} s")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
+    names = dict.fromkeys(name for notebook in notebooks for name in shown[notebook])
+    return BuiltReport(
+        tuple(folder / f"{notebook.stem}.html" for notebook in notebooks),
+        tuple(folder / f"{name}.{kind}" for name in names for kind in ("png", "svg")),
+        summarize(tables),
+    )
 
 
-def _make_page(notebook: Path, run: RunFolder, kernels: Kernels) -> list[str]:
-    """Execute a notebook and write its page; return the figures that it shows."""
-    executed = figures_folder(run) / notebook.name
-    with kernels.one() as kernel:
-        execute(notebook, {"run": short_name(run)}, executed, kernel)
-    _forget_machine(executed)
-    export_html(executed, executed.with_suffix(".html"))
-    return figures_shown(executed) or []
-
-
-def build_page(notebook: str, given: Given, html: Path, about: str) -> None:
-    """Execute a notebook that is not about one run; write its page to `html`, and it beside it as .ipynb."""
+def build_page(
+    notebook: str, given: Given, html: Path, about: str = "", kernel: KernelManager | None = None
+) -> list[str]:
+    """Execute a notebook of the lab; write its page to `html`, and it beside it as .ipynb; return its figures."""
     executed = html.with_suffix(".ipynb")
-    execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed)
-    _forget_machine(executed)
+    shown = execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed, kernel)
     export_html(executed, html, about)
-
-
-def _forget_machine(executed: Path) -> None:
-    """Remove paths, times and random ids, so that the same run gives the same notebook."""
-    notebook = nbformat.read(executed, as_version=4)
-    notebook.metadata.pop("papermill", None)
-    for number, cell in enumerate(notebook.cells):
-        cell.metadata.pop("papermill", None)
-        cell.metadata.pop("execution", None)
-        if "injected-parameters" in cell.metadata.get("tags", []):
-            cell["id"] = f"injected-{number}"
-    with replacing(executed) as temporary:
-        temporary.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    return shown

@@ -76,13 +76,13 @@ def spikes(view: View) -> Chart:
         Axis("CPU, %", "CPU in % of a core", " %"),
         caption=_caption(view),
         noun="side",
-        draw=lambda _: timeline(view),
+        draw=lambda chart: timeline(view, chart.caption),
         describe=lambda _: describe(view),
     )
 
 
 @style.rc()
-def timeline(view: View) -> Figure:
+def timeline(view: View, caption: str | None = None) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     panels = [
@@ -101,7 +101,7 @@ def timeline(view: View) -> Figure:
         )
         for panel in panels
     ]
-    figure, grid = style.page(_title(view), _caption(view), rows)
+    figure, grid = style.page(_title(view), _caption(view) if caption is None else caption, rows)
     for (ax,), panel in zip(grid, panels, strict=True):
         style.heading(ax, panel.name, panel.words, 0.95, above_in=0.06)
         for spike in view.numbered.values():
