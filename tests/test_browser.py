@@ -2,7 +2,7 @@
 
 import shutil
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,77 +119,55 @@ def test_a_page_prints_on_a4_without_cutting_anything(
 # --- the checks themselves --------------------------------------------------------------------------------
 
 SOUND = """<!DOCTYPE html><html lang="en"><head><title>t</title></head><body style="font-size: 16px">
-<main><h1>Heading</h1><p>Words.</p>{more}</main></body></html>"""
+<main><h1>Heading</h1><p>Words.</p>{}</main></body></html>"""
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
-BROKEN = {
-    "a wide table": ("<table><tr><td><div style='width: 900px'>x</div></td></tr></table>", "the page is 9"),
-    "an element beyond the window": ("<p style='position: relative; left: 300px'>x</p>", "p reaches from 3"),
-    "words cut off": ("<div style='overflow: hidden; width: 50px'><p style='width: 90px'>x</p></div>", "div cuts what"),
-    "no alternative text": (f"<img src='{PIXEL}'>", "has no alternative text"),
-    "a broken image": ("<img alt='x' src='nothing.png'>", "shows nothing"),
-    "small letters": ("<p style='font-size: 15px'>x</p>", "p has letters of 15 px"),
-    "small letters in a table": ("<table><tr><td style='font-size: 11px'>x</td></tr></table>", "td has letters of 11"),
-}
+MOON_SVG = f"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0H9V9z' fill='{MOON}'/></svg>"
+DARK = f"data:image/svg+xml;base64,{b64encode(MOON_SVG.encode()).decode()}"
+FAULTS = [
+    (b.layout_faults, "the page is 9", "<table><tr><td><div style='width: 900px'>x</div></td></tr></table>"),
+    (b.layout_faults, "p reaches from 3", "<p style='position: relative; left: 300px'>x</p>"),
+    (b.layout_faults, "div cuts what", "<div style='overflow: hidden; width: 50px'><p style='width: 90px'>x</p></div>"),
+    (b.layout_faults, "has no alternative text", f"<img src='{PIXEL}'>"),
+    (b.layout_faults, "shows nothing", "<img alt='x' src='nothing.png'>"),
+    (b.layout_faults, "p has letters of 15 px", "<p style='font-size: 15px'>x</p>"),
+    (b.layout_faults, "td has letters of 11", "<table><tr><td style='font-size: 11px'>x</td></tr></table>"),
+    (b.axe_faults, "color-contrast", "<p style='color: #999'>Words.</p>"),
+    (b.axe_faults, "image-alt", f"<img src='{PIXEL}' width='9' height='9'>"),
+    (b.axe_faults, "heading-order", "<h4>Deep</h4>"),
+    (b.axe_faults, "landmark-unique", "<div role='region' aria-label='a'>x</div>" * 2),
+    (b.print_faults, "figure reaches to", "<figure style='width: 900px'>x</figure>"),
+    (b.print_faults, "high on paper", "<figure style='height: 1200px'></figure>"),
+    (lambda page: b.inks(b.printed(page)), MOON, f"<img alt='x' src='{DARK}'>"),
+]
 
 
-@pytest.mark.parametrize("fault", BROKEN)
-def test_the_checks_see_a_fault_of_layout(chromium: Any, tmp_path: Path, fault: str) -> None:
-    more, sentence = BROKEN[fault]
-    path = tmp_path / "page.html"
-    path.write_text(SOUND.format(more=more))
-    with b.opened(chromium, path, 390) as (page, _):
-        assert any(sentence in found for found in b.layout_faults(page))
+@pytest.fixture
+def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
+    """Opens a sound page with something more in it: playwright's page, and the addresses that it asks for."""
+
+    def open_page(more: str) -> Any:
+        path = tmp_path / "page.html"
+        path.write_text(SOUND.format(more))
+        return b.opened(chromium, path, 390)
+
+    return open_page
 
 
-AXE = {
-    "low contrast": ("<p style='color: #999'>Words.</p>", "color-contrast"),
-    "an image without words": (f"<img src='{PIXEL}' width='9' height='9'>", "image-alt"),
-    "a heading left out": ("<h4>Deep</h4>", "heading-order"),
-    "regions of one name": ("<div role='region' aria-label='a'>x</div>" * 2, "landmark-unique"),
-}
+@pytest.mark.parametrize(("check", "sentence", "more"), FAULTS, ids=[sentence for _, sentence, _ in FAULTS])
+def test_the_checks_see_a_fault(sound: Callable[[str], Any], check: Any, sentence: str, more: str) -> None:
+    with sound(more) as (page, _):
+        assert any(sentence in found for found in check(page))
 
 
-@pytest.mark.parametrize("fault", AXE)
-def test_axe_sees_a_fault(chromium: Any, tmp_path: Path, fault: str) -> None:
-    more, rule = AXE[fault]
-    path = tmp_path / "page.html"
-    path.write_text(SOUND.format(more=more))
-    with b.opened(chromium, path, 390) as (page, _):
-        assert [found.split()[0] for found in b.axe_faults(page)].count(rule) >= 1
-
-
-def test_the_checks_find_nothing_in_a_sound_page(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(SOUND.format(more=f"<img alt='a dot' src='{PIXEL}'>"))
-    with b.opened(chromium, path, 390) as (page, asked):
+def test_the_checks_find_nothing_in_a_sound_page(sound: Callable[[str], Any]) -> None:
+    with sound(f"<img alt='a dot' src='{PIXEL}'>") as (page, asked):
         assert b.layout_faults(page) == [] and b.axe_faults(page) == [] and b.foreign(asked) == []
         assert b.print_faults(page) == [] and b.sheets(b.printed(page)) == 1
 
 
-def test_the_checks_see_contrast_and_what_paper_cuts(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    tall = "<figure style='height: 1200px; width: 900px'></figure>"
-    path.write_text(SOUND.format(more=f"<p id='a' style='color: #777'>x</p><p id='b' style='color: #000'>x</p>{tall}"))
-    with b.opened(chromium, path, 700) as (page, _):
+def test_the_checks_see_contrast_and_what_a_page_asks_for(sound: Callable[[str], Any]) -> None:
+    lines = "<p id='a' style='color: #777'>x</p><p id='b' style='color: #000'>x</p>"
+    with sound(f"{lines}<img alt='x' src='http://127.0.0.1:9/x.png'>") as (page, asked):
         assert b.contrasts(page, "#a") == [pytest.approx(4.48, abs=0.01)]  # as contrast checkers print it
         assert b.contrasts(page, "#b") == [pytest.approx(21)]
-        assert len(b.print_faults(page)) == 2
-
-
-def test_the_checks_see_a_dark_figure_on_paper(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    svg = f"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0H9V9z' fill='{MOON}'/></svg>"
-    path.write_text(
-        SOUND.format(more=f"<img alt='x' src='data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}'>")
-    )
-    with b.opened(chromium, path, 700) as (page, _):
-        assert MOON in b.inks(b.printed(page))
-
-
-def test_the_checks_see_what_a_page_asks_for(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(
-        SOUND.format(more="<img alt='x' src='http://127.0.0.1:9/x.png'><script src='//127.0.0.1:9/y.js'></script>")
-    )
-    with b.opened(chromium, path) as (_, asked):
         assert "http://127.0.0.1:9/x.png" in b.foreign(asked)

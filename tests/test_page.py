@@ -1,6 +1,7 @@
-"""What pages are made of: tables for screen readers, Markdown without surprises, no heading with nothing below."""
+"""What pages and posts are made of: tables for screen readers, Markdown without surprises, no heading of nothing."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import bs4
@@ -8,18 +9,24 @@ import mistune
 import nbformat
 import pandas as pd
 import pytest
+import synthetic_database
+import synthetic_rates
+import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runner.present.look.content import TextTable
-from runner.present.look.markup import html, literal, page, prose, style_sheet
+from runner.present.blog.post import compose
+from runner.present.frames import read_tables
+from runner.present.look.content import Block, Heading, TextTable
+from runner.present.look.markup import html, literal, markdown, page, prose, style_sheet
 from runner.present.look.palette import NIGHT
 from runner.present.notebook.notebooks import export_html
+from runner.store import RunFolder
 
 
-def soup(markup: str) -> bs4.BeautifulSoup:
-    return bs4.BeautifulSoup(markup, "html.parser")
+def soup(source: str) -> bs4.BeautifulSoup:
+    return bs4.BeautifulSoup(source, "html.parser")
 
 
 def test_a_table_says_what_its_rows_and_columns_are() -> None:
@@ -78,13 +85,13 @@ def test_every_variable_of_the_style_sheet_is_set_for_light_and_what_is_a_colour
     assert papers == ["#fff", NIGHT.lower()]  # a dark figure has no visible edge
 
 
-def rendered(markdown: str) -> list[str]:
+def rendered(source: str) -> list[str]:
     """The text that two Markdown libraries make of it, one of them by the CommonMark specification."""
     renders = (
         mistune.create_markdown(escape=False, plugins=["table", "strikethrough"]),
         MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render,
     )
-    return [soup(str(render(markdown))).get_text().strip() for render in renders]
+    return [soup(str(render(source))).get_text().strip() for render in renders]
 
 
 SENTENCES = [
@@ -171,3 +178,39 @@ def test_a_heading_goes_with_all_below_it_and_stays_for_one_below_it(tmp_path: P
         "## Words\n\nOnly words.",
     )
     assert exported(tmp_path, *cells) == ["Title", "Stays", "Full", "shown", "Words", "Only words."]
+
+
+# --- posts about runs of each kind ----------------------------------------------------------------------------------
+
+
+def test_a_post_about_inserts(tmp_path: Path) -> None:
+    found = compose(read_tables(RunFolder(synthetic_database.build(tmp_path, synthetic_database.THREE, trials=2))), ())
+    assert "postgresql" in found.tags and "inserts" in {sheet.name for sheet in found.text_tables}
+    sections = sections_of(found.blocks)
+    assert "rows were in the database" in sections["Load by load"]
+    assert "In an open loop" in sections["How it was measured"]
+    assert "synchronous_commit off" in sections["Machine and provenance"]
+
+
+def test_a_post_about_rates(tmp_path: Path) -> None:
+    found = compose(read_tables(RunFolder(synthetic_rates.build(tmp_path, blocks=3))), ())
+    names = {sheet.name for sheet in found.text_tables}
+    assert {"objectives", "rates"} <= names and "inserts" not in names
+    assert "probe" in sections_of(found.blocks)["How it was measured"]
+
+
+def test_a_title_counts_many_servers(tmp_path: Path) -> None:
+    found = compose(read_tables(RunFolder(synthetic_run.build(tmp_path, synthetic_run.NINE, k6=(), trials=1))), ())
+    assert found.title == "9 web API servers under wrk"
+    method = sections_of(found.blocks)["How it was measured"]
+    assert "probe" not in method and "open loop" not in method
+
+
+def sections_of(blocks: Iterable[Block]) -> dict[str, str]:
+    """Heading of the second rank -> all words of the blocks under it."""
+    found, title = {}, ""
+    for block in blocks:
+        if isinstance(block, Heading) and block.rank == 2:
+            title = block.text
+        found[title] = f"{found.get(title, '')} {markdown([block])}"
+    return found

@@ -37,6 +37,7 @@ SECRETS = {
 }
 SHOWN = (*charts("report"), *charts("published"), *charts("cpu_spikes"))
 """The figures that the run has loads for: no database, no probe and no rates."""
+Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 
 
@@ -62,13 +63,28 @@ def run(lab: Path) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def said() -> list[str]:
-    return []
+def published(lab: Path, run: RunFolder) -> tuple[Bundle, list[str]]:
+    """The bundle of the run, and what was said meanwhile."""
+    said: list[str] = []
+    return publish(run, lab / "out" / "bundle", said.append), said
 
 
 @pytest.fixture(scope="module")
-def bundle(lab: Path, run: RunFolder, said: list[str]) -> Bundle:
-    return publish(run, lab / "out" / "bundle", said.append)
+def bundle(published: tuple[Bundle, list[str]]) -> Bundle:
+    return published[0]
+
+
+@pytest.fixture(scope="module")
+def post(bundle: Bundle) -> Post:
+    """Front matter and body of post.md, as a YAML parser and a CommonMark library read them."""
+    _, front, body = (bundle.folder / "post.md").read_text().split("---\n", 2)
+    render = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render
+    return yaml.safe_load(front), soup(render(body))
+
+
+@pytest.fixture(scope="module")
+def page(bundle: Bundle) -> bs4.BeautifulSoup:
+    return soup((bundle.folder / "index.html").read_text())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -78,13 +94,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def soup(markup: str) -> bs4.BeautifulSoup:
     return bs4.BeautifulSoup(markup, "html.parser")
-
-
-def post(bundle: Bundle) -> tuple[dict[str, Any], bs4.BeautifulSoup]:
-    """Front matter and body of post.md, as a YAML parser and a CommonMark library read them."""
-    _, front, body = (bundle.folder / "post.md").read_text().split("---\n", 2)
-    render = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render
-    return yaml.safe_load(front), soup(render(body))
 
 
 def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
@@ -98,26 +107,23 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 
 
 def test_the_folder_has_each_figure_four_times_each_table_twice_and_nothing_else(
-    bundle: Bundle, said: list[str]
+    published: tuple[Bundle, list[str]],
 ) -> None:
+    bundle, said = published
     found = contents(bundle.folder)
-    assert {name for name in found if name.startswith("figures/")} == {
-        f"figures/{name}{kind}" for name in SHOWN for kind in KINDS
-    }
     tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "published-count", "published-experiments", "claims")
-    assert {name for name in found if name.startswith("tables/")} == {
+    assert set(found) == {
+        *(f"figures/{name}{kind}" for name in SHOWN for kind in KINDS),
         *(f"tables/{name}.{kind}" for name in tables for kind in ("md", "csv")),
-        "tables/summary.csv",
-        "tables/trials.csv",
+        *("tables/summary.csv", "tables/trials.csv", "post.md", "index.html", "provenance.json"),
     }
-    assert {name for name in found if "/" not in name} == {"post.md", "index.html", "provenance.json"}
     assert {path.relative_to(bundle.folder).as_posix() for path in bundle.files} == set(found)
     assert bundle.figures == len(SHOWN) and bundle.page_bytes == len(found["index.html"])
     assert [line.split("]")[0] for line in said[:-1]] == [f"[{n}/{len(SHOWN)}" for n in range(1, len(SHOWN) + 1)]
 
 
-def test_the_front_matter_is_yaml_and_computed(bundle: Bundle) -> None:
-    front, _ = post(bundle)
+def test_the_front_matter_is_yaml_and_computed(post: Post) -> None:
+    front, _ = post
     assert front["title"] == "gin takes 1.1 to 1.8 times axum's CPU time per request"
     assert str(front["date"]).startswith("2026-01-02")
     assert front["tags"] == ["k6", "wrk", "c", "go", "rust", "axum", "gin", "nginx"]
@@ -137,25 +143,25 @@ def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
     assert row["nginx"].endswith(" †")
 
 
-def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle: Bundle) -> None:
-    _, markdown = post(bundle)
-    page = soup((bundle.folder / "index.html").read_text())
+def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page: bs4.BeautifulSoup) -> None:
+    _, markdown = post
     assert cells(markdown) == cells(page) and len(cells(page)) == 8
-    lists = [
-        [[item.get_text() for item in each.find_all("li")] for each in document.find_all("ul")]
-        for document in (markdown, page)
-    ]
+    lists, captions = (
+        [
+            [[item.get_text() for item in each.find_all("li") or [each]] for each in document.find_all(tag)]
+            for document in (markdown, page)
+        ]
+        for tag in ("ul", "figcaption")
+    )
     assert lists[0] == lists[1] and len(lists[0]) == 5
-    for name in ("alt", "width", "height"):
-        images = [image[name] for image in markdown.find_all("img")]
-        assert images == [image[name] for image in page.find_all("img", class_="light")]
-        assert images == [image[name] for image in page.find_all("img", class_="dark")]
-    captions = [[of.get_text() for of in document.find_all("figcaption")] for document in (markdown, page)]
     assert captions[0] == captions[1] and len(captions[0]) == len(SHOWN)
-    for words in captions[0]:
-        assert re.search(
-            r"\d+ trials?, .* Verdicts: .*bound \d+ of \d+.*Machine: Example CPU @ 2\.50GHz, 2 CPUs\.", words
-        )
+    words = re.compile(r"\d+ trials?, .* Verdicts: .*bound \d+ of \d+.*Machine: Example CPU @ 2\.50GHz, 2 CPUs\.")
+    assert all(words.search(caption) for (caption,) in captions[0])
+    pictures = [
+        [tuple(image[name] for name in ("alt", "width", "height")) for image in images]
+        for images in (markdown.find_all("img"), *(page.find_all("img", class_=kind) for kind in ("light", "dark")))
+    ]
+    assert pictures[0] == pictures[1] == pictures[2]
     ranks = [int(heading.name[1]) for heading in page.find_all(re.compile("^h[1-6]$"))]
     assert ranks[0] == 1 and ranks.count(1) == 1 and all(b <= a + 1 for a, b in pairwise(ranks))
     order = [heading.get_text() for heading in page.find_all("h2")]
@@ -172,26 +178,24 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle: Bundle) -
     ]
 
 
-def test_every_link_of_the_post_leads_to_a_file(bundle: Bundle) -> None:
-    _, markdown = post(bundle)
-    page = soup((bundle.folder / "index.html").read_text())
+def test_every_link_of_the_post_leads_to_a_file(bundle: Bundle, post: Post, page: bs4.BeautifulSoup) -> None:
+    _, markdown = post
     links = {a["href"] for document in (markdown, page) for a in document.find_all("a")}
     links |= {image["src"] for image in markdown.find_all("img")} | {s["srcset"] for s in markdown.find_all("source")}
     assert len(links) > 3 * len(SHOWN)
     assert all((bundle.folder / link).is_file() for link in links)
 
 
-def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle: Bundle) -> None:
-    text = (bundle.folder / "index.html").read_text()
-    page = soup(text)
-    addresses = {kind: [image["src"] for image in page.find_all("img", class_=kind)] for kind in ("light", "dark")}
+def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle: Bundle, page: bs4.BeautifulSoup) -> None:
     for kind, behind in (("light", ""), ("dark", "-dark")):
-        inside = [base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) for address in addresses[kind]]
+        addresses = [image["src"] for image in page.find_all("img", class_=kind)]
+        inside = [base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) for address in addresses]
         files = [(bundle.folder / "figures" / f"{name}{behind}.svg").read_bytes() for name in SHOWN]
         assert sorted(inside) == sorted(files)
     assert not page.find_all(["script", "iframe", "object", "embed", "base"])
-    assert {of["href"] for of in page.find_all("link")} == {"data:,"}
-    assert "@import" not in text and "url(" not in text and "http:" not in text and "https:" not in text
+    assert {link["href"] for link in page.find_all("link")} == {"data:,"}
+    text = (bundle.folder / "index.html").read_text()
+    assert not re.search(r"@import|url\(|https?:", text)
 
 
 def provenance(bundle: Bundle) -> dict[str, Any]:
@@ -215,12 +219,9 @@ def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle: B
     assert facts["sealed_trials"] == {
         name: hashlib.sha256((run.trial(name) / "trial.json").read_bytes()).hexdigest() for name in sorted(sealed)
     }
-    of_run = facts["run"]
-    assert (of_run["run_id"], of_run["git"]["commit"], of_run["tools"]["wrk"]) == (
-        synthetic_run.RUN_ID,
-        "0" * 40,
-        "4.1.0",
-    )
+    about = facts["run"]
+    assert (about["run_id"], about["git"]["commit"]) == (synthetic_run.RUN_ID, "0" * 40)
+    assert about["tools"]["wrk"] == "4.1.0"
 
 
 def test_nothing_says_where_or_by_whom_it_was_made(bundle: Bundle) -> None:
@@ -256,10 +257,10 @@ def test_failed_trials_and_a_second_time_change_nothing(lab: Path, run: RunFolde
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed == {"provenance.json"}
     facts = [provenance(each) for each in (bundle, again)]
-    hashed = [{name for name in facts[0]["inputs"] if facts[0]["inputs"][name] != facts[1]["inputs"][name]}]
-    assert hashed == [{f"tables/{name}.parquet" for name in ("trials", "latency", "throughput", "resources")}]
-    for each in facts:
-        del each["inputs"]
+    inputs = [each.pop("inputs") for each in facts]
+    assert {name for name in inputs[0] if inputs[0][name] != inputs[1][name]} == {
+        f"tables/{name}.parquet" for name in ("trials", "latency", "throughput", "resources")
+    }
     assert facts[0] == facts[1]
 
 
@@ -272,14 +273,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.present.blog.publish.draw", lambda tables, folder, say: ())
 
 
-def test_an_untouched_bundle_is_replaced_without_a_trace(
-    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path
-) -> None:
-    target = tmp_path / "bundle"
-    shutil.copytree(bundle.folder, target)
+@pytest.fixture
+def target(bundle: Bundle, tmp_path: Path) -> Path:
+    """A bundle that nobody has touched."""
+    return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
+
+
+def test_an_untouched_bundle_is_replaced_without_a_trace(quick: None, run: RunFolder, target: Path) -> None:
     made = publish(run, target, lambda _: None)
     assert not (target / "figures").exists() and made.figures == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert [path.name for path in target.parent.iterdir()] == ["bundle"]
 
 
 @pytest.mark.parametrize(
@@ -314,11 +317,9 @@ def test_an_empty_folder_is_taken(quick: None, run: RunFolder, tmp_path: Path) -
 
 
 def test_an_error_half_way_leaves_what_was_there(
-    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick: None, run: RunFolder, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = tmp_path / "bundle"
-    shutil.copytree(bundle.folder, target)
-    before = contents(tmp_path)
+    before = contents(target)
 
     def fail(*_: object) -> str:
         raise OSError("no space left")
@@ -326,7 +327,7 @@ def test_an_error_half_way_leaves_what_was_there(
     monkeypatch.setattr("runner.present.blog.post.Post.html", fail)
     with pytest.raises(OSError, match="no space left"):
         publish(run, target, lambda _: None)
-    assert contents(tmp_path) == before and [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert contents(target) == before and [path.name for path in target.parent.iterdir()] == ["bundle"]
 
 
 # --- runs that cannot be published ------------------------------------------------------------------------

@@ -22,43 +22,33 @@ from runner.store import RunFolder
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(("part", "option"), [("servers", "--markdown"), ("claims", "--claims")])
-def test_what_is_written_by_make_readme_has_not_drifted(part: str, option: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "part", "option"),
+    [
+        ("README.md", "servers", "--markdown"),
+        ("README.md", "claims", "--claims"),
+        ("docs/data.md", "columns", "--columns"),
+    ],
+)
+def test_what_is_written_by_make_readme_has_not_drifted(page: str, part: str, option: str) -> None:
     printed = CliRunner().invoke(app, ["list", option])
     assert printed.exit_code == 0
-    text = (ROOT / "README.md").read_text()
-    found = re.search(rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$", text, re.S | re.M)
-    assert found, f"README.md lacks the markers of {part}"
+    found = re.search(rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$", (ROOT / page).read_text(), re.S | re.M)
+    assert found, f"{page} lacks the markers of {part}"
     assert found.group(1) == printed.output, "run `make readme`"
-
-
-def test_the_tables_of_columns_have_not_drifted() -> None:
-    printed = CliRunner().invoke(app, ["list", "--columns"])
-    assert printed.exit_code == 0
-    found = re.search(
-        r"^<!-- columns: begin -->\n(.*)^<!-- columns: end -->$", (ROOT / "docs" / "data.md").read_text(), re.S | re.M
-    )
-    assert found, "docs/data.md lacks the markers of the tables of columns"
-    assert found.group(1) == printed.output, "run `make readme`"
-
-
-def published_size() -> list[str]:
-    """The rows of the README's table about the run at the published size, from its trials."""
-    trials = pd.read_parquet(ROOT / "data" / "seeds" / "tables" / "trials.parquet")
-    trials = trials[trials["status"] == "sealed"]
-    assert trials["iterations"].eq(1_000_000).all() and trials["requests"].eq(1_000_000).all()
-    rows = []
-    for (workload, server), own in trials.groupby(["workload", "server"]):
-        columns = ("rps", "latency_p50_ms", "probe_p50_ms", "server_cpu_ms_per_request")
-        values = [number(float(own[column].median())) for column in columns]
-        rows.append(f"| {server} | {'with' if workload.endswith('md5') else 'without'} | {' | '.join(values)} |")
-        assert len(own) == 3 and own["vus"].eq(3000).all()
-    return rows
 
 
 def test_the_table_of_the_published_size_is_that_of_its_run() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert "\n".join(published_size()) in text
+    trials = pd.read_parquet(ROOT / "data" / "seeds" / "tables" / "trials.parquet")
+    trials = trials[trials["status"] == "sealed"]
+    assert trials[["iterations", "requests", "vus"]].drop_duplicates().to_numpy().tolist() == [[1e6, 1e6, 3000]]
+    rows = []
+    for (workload, server), alike in trials.groupby(["workload", "server"]):
+        medians = alike[["rps", "latency_p50_ms", "probe_p50_ms", "server_cpu_ms_per_request"]].median()
+        md5 = "with" if workload.endswith("md5") else "without"
+        rows.append(f"| {server} | {md5} | {' | '.join(map(number, medians))} |")
+        assert len(alike) == 3
+    assert "\n".join(rows) in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])

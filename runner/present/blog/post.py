@@ -126,7 +126,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         Heading("Verdicts"),
         *parts.verdicts(tables),
         Heading("Machine and provenance"),
-        *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
+        *parts.OF_A_RUN["machine"](replace(tables, manifest=allowed(tables.manifest))),
         Downloads(),
     ]
     return Post(
@@ -140,11 +140,11 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
     """Yield the chapters that are read first: title, the figure that belongs there, and the rest."""
-    yield "The answer", "ratios", list(parts.answer(tables))
+    yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     yield "What surprised", "verdict-two-clients", list(_surprise(tables))
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
     yield "How it was measured", "", [Bullets(tuple(filter(None, _method(tables, sealed))))]
-    yield "What is not known", "", list(parts.unknown(tables))
+    yield "What is not known", "", list(parts.OF_A_RUN["unknown"](tables))
 
 
 def _surprise(tables: Tables) -> Iterator[Block]:

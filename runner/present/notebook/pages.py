@@ -82,10 +82,7 @@ def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: Non
         about=f"runs {found.run_a} and {found.run_b}",
         figures=figures_folder(folders[1]).with_name("--".join(figures_folder(folder).name for folder in folders)),
         parts={
-            "answer": partial(parts.comparison, found),
-            "conditions": partial(parts.conditions, found, *(each.manifest for each in tables)),
-            "loads": partial(parts.compared_loads, found),
-            "left out": partial(parts.not_compared, found),
+            name: partial(part, found, *(each.manifest for each in tables)) for name, part in parts.OF_TWO_RUNS.items()
         },
         charts={"compare-ratios": partial(compare.ratios, found, looks)},
     )

@@ -34,17 +34,6 @@ ELSEWHERE = "Published numbers were taken on other machines: compare ratios betw
 # --- a run ------------------------------------------------------------------------------------------------
 
 
-def answer(tables: Tables) -> Iterator[Block]:
-    """Yield what the run found, in at most five sentences, and what a reader must know before any number."""
-    yield Bullets(findings.sentences(tables))
-    yield Bullets(summary.warnings_of(tables), warn=True)
-
-
-def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield what could not be compared and why, and what is noise."""
-    yield Bullets((*findings.unknown(tables), *findings.same_twice(tables)))
-
-
 def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
     sheets = []
@@ -129,12 +118,6 @@ def verdicts(tables: Tables) -> Iterator[Block]:
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
     ]
     yield TextTable(pd.DataFrame(rows), about="Verdicts")
-
-
-def machine(tables: Tables) -> Iterator[Block]:
-    """Yield where and how the run was made, from its manifest."""
-    facts = captions.manifest_facts(tables.manifest)
-    yield TextTable(pd.DataFrame(facts.items(), columns=["what", "value"]), about="Machine and run")
 
 
 # --- a run beside what was published ----------------------------------------------------------------------
@@ -254,12 +237,6 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 # --- two runs ---------------------------------------------------------------------------------------------
 
 
-def comparison(found: compare.RunComparison) -> Iterator[Block]:
-    """Yield how the comparisons came out."""
-    yield Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A.")
-    yield Bullets(tuple(compare.findings(found)))
-
-
 def conditions(found: compare.RunComparison, *manifests: dict[str, Any]) -> Iterator[Block]:
     """Yield what differs between the runs, what was changed, and both manifests."""
     rows = [{"differs": each.what, "A": word(each.a), "B": word(each.b)} for each in found.differences]
@@ -275,13 +252,7 @@ def conditions(found: compare.RunComparison, *manifests: dict[str, Any]) -> Iter
     yield TextTable(facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs")
 
 
-def compared_loads(found: compare.RunComparison) -> Iterator[Block]:
-    """Yield a table for each load: medians, ratio with interval, what difference was detectable, and verdict."""
-    for load, rows in compare.tables(found).items():
-        yield TextTable(pd.DataFrame(rows), load)
-
-
-def not_compared(found: compare.RunComparison) -> Iterator[Block]:
+def not_compared(found: compare.RunComparison, *_: object) -> Iterator[Block]:
     """Yield what could not be compared."""
     rows = [{"what": cell, "why": why} for why, cells in compare.left_out(found).items() for cell in cells]
     if not rows:
@@ -292,8 +263,13 @@ def not_compared(found: compare.RunComparison) -> Iterator[Block]:
 # --- by their names ---------------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
-    "answer": answer,
-    "unknown": unknown,
+    # What the run found, in at most five sentences, and what a reader must know before any number.
+    "answer": lambda tables: [
+        Bullets(findings.sentences(tables)),
+        Bullets(summary.warnings_of(tables), warn=True),
+    ],
+    # What could not be compared and why, and what is noise.
+    "unknown": lambda tables: [Bullets((*findings.unknown(tables), *findings.same_twice(tables)))],
     "loads": loads,
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,
@@ -304,9 +280,25 @@ OF_A_RUN: dict[str, Part] = {
     "numbers": numbers,
     "failures": failures,
     "verdicts": verdicts,
-    "machine": machine,
+    "machine": lambda tables: [
+        TextTable(
+            pd.DataFrame(captions.manifest_facts(tables.manifest).items(), columns=["what", "value"]),
+            about="Machine and run",
+        )
+    ],
 }
 """Name of a part of a run's pages -> what it shows."""
+OF_TWO_RUNS: dict[str, Part] = {
+    "answer": lambda found, *_: [
+        Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A."),
+        Bullets(tuple(compare.findings(found))),
+    ],
+    "conditions": conditions,
+    # A table for each load: medians, ratio with interval, what difference was detectable, and verdict.
+    "loads": lambda found, *_: [TextTable(pd.DataFrame(rows), load) for load, rows in compare.tables(found).items()],
+    "left out": not_compared,
+}
+"""Name of a part of a comparison's page -> what it shows of a comparison and both manifests."""
 OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
     "trial": (evidence.trial_words,),
     "generator": (evidence.generator_said,),
