@@ -19,7 +19,7 @@ import nbformat
 import pandas as pd
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import KernelManager
-from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbclient.exceptions import CellControlSignal
 from nbconvert import HTMLExporter
 from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 from papermill.exceptions import PapermillException, PapermillExecutionError
@@ -88,7 +88,7 @@ def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | 
         known = error.ename == "LabError"
         words = error.evalue if known else f"{notebook.name} failed with {error.ename}: {error.evalue}"
         raise LabError(f"{words.rstrip('.')} (see {output}).", exit_code=1) from None
-    except (PapermillException, DeadKernelError, CellControlSignal, NoSuchKernel, OSError) as error:
+    except (PapermillException, CellControlSignal, NoSuchKernel, OSError, RuntimeError) as error:  # of a dead kernel
         raise LabError(f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1) from error
     executed.metadata.pop("papermill", None)
     for number, cell in enumerate(executed.cells):
