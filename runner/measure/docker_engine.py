@@ -163,6 +163,14 @@ OPEN_FILES = 65_536
 NOBODY = 65_534
 SECRETS = "/run/lab"
 """Where a container finds the files of its secrets."""
+HARDENED: dict[str, Any] = {
+    "network_mode": "host",
+    "read_only": True,
+    "tmpfs": {"/tmp": "size=64m,mode=1777"},  # noqa: S108 - inside the container
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges"],
+}
+"""How every container of the lab is kept from what it does not need."""
 TROUBLE = (DockerException, RequestException)
 """What docker-py raises: its errors, and those of the HTTP client below it."""
 
@@ -299,13 +307,8 @@ class DockerEngine:
             name=f"bench-{name}-{token_hex(4)}",
             environment=env,
             mounts=mounts,
-            network_mode="host",
             cpuset_cpus=",".join(map(str, cpus)),
             user=f"{NOBODY}:{NOBODY}",
-            read_only=True,
-            tmpfs={"/tmp": "size=64m,mode=1777"},  # noqa: S108 - inside the container
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
             mem_limit=MEMORY_BYTES,
             memswap_limit=MEMORY_BYTES,
             pids_limit=PIDS,
@@ -313,6 +316,7 @@ class DockerEngine:
             labels={LABEL: name, RUNNER: identity(os.getpid())},
             log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
             detach=True,
+            **HARDENED,
         )
         self._ledger.add("container", id=container.id, **({"engine": host.reached} if host.reached else {}))
         return container

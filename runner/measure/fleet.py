@@ -20,6 +20,7 @@ from docker.types import Mount
 
 from runner.measure.connecting import connect, reason
 from runner.measure.docker_engine import (
+    HARDENED,
     LABEL,
     RUNNER,
     TROUBLE,
@@ -334,22 +335,18 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
 
 def _created(client: Any, image: str, role: str) -> Any:
     options: dict[str, Any] = {
+        **HARDENED,
         "name": f"bench-station-{token_hex(4)}",
         "command": [str(LONGEST_S)],
-        "network_mode": "host",
         "pid_mode": "host",
         "cgroupns": "host",
         "stdin_open": True,
-        "read_only": True,
-        "tmpfs": {"/tmp": "size=64m,mode=1777"},  # noqa: S108 - inside the container
         "mounts": [
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
         ],
-        "cap_drop": ["ALL"],
         # Real-time priority, ending a server whose runner is gone, reading other users' processes, and pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
-        "security_opt": ["no-new-privileges"],
         "labels": {LABEL: f"station {role}", RUNNER: identity(os.getpid())},
     }
     try:
