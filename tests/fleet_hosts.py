@@ -1,4 +1,4 @@
-"""Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine of its own.
+"""Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine.
 
 What is there of a machine once only, its CPUs and its file system, they share. Everything is named after this process,
 and is gone when the context ends.
@@ -258,7 +258,7 @@ def make_space(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
-    """Join a namespace, or this machine's own, to the bridge of `switch` by a cable."""
+    """Join a namespace, or this machine's, to the bridge of `switch` by a cable."""
     inside, device = (["ip", "-n", space], "eth0") if space else (["ip"], f"{cable}h")
     where = ["netns", space] if space else ["netns", "1"]
     run("ip", "-n", switch, "link", "add", cable, "type", "veth", "peer", "name", device, *where)
@@ -278,7 +278,7 @@ def hosts() -> Iterator[Fleet]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)))
         label = f"lab{os.getpid() % 100_000}"
-        switch = f"{label}-net"  # of its own: a firewall of this machine would hold a bridge's packets up
+        switch = f"{label}-net"  # a separate one: a firewall of this machine would hold a bridge's packets up
         make_space(stack, switch)
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")

@@ -48,7 +48,7 @@ def ours():
 
 # Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM scratch has none.
 KEPT_FROM = {
-    "writing to its own programs": "echo x > /etc/passwd",
+    "writing to its programs": "echo x > /etc/passwd",
     "writing beside them": "touch /new",
     "becoming root by a set-uid program": "setpriv --reuid=0 true",
     "mounting": "mount -t tmpfs none /tmp",
@@ -129,7 +129,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
 @pytest.mark.fault(
     "a container's memory is too little for its server", "the trial is failed: killed for want of memory"
 )
-def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
+def test_a_server_without_memory_fails_its_trial(root, tmp_path, ours, monkeypatch):
     monkeypatch.setattr(docker_engine, "MEMORY_BYTES", 6 * 2**20)
     server = load_server("gin")
     built = build(server)
@@ -153,7 +153,7 @@ def test_a_server_without_memory_is_told(root, tmp_path, ours, monkeypatch):
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A Docker engine of this test's own, which can be ended and started again."""
+    """A Docker engine for this test, which can be ended and started again."""
     home = Path(tempfile.mkdtemp(prefix="lab-engine-"))  # a socket's path may have 107 bytes
     engines: list[subprocess.Popen[bytes]] = []
 

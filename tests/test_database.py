@@ -78,7 +78,7 @@ def campaign(tmp_path):
 
 @contextlib.contextmanager
 def running(campaign):
-    """The campaign in a process of its own; what it says is in its standard error."""
+    """The campaign in another process; what it says is in its standard error."""
     argv, root = [*BENCH, "run", str(campaign), "--engine", "process"], campaign.parent
     env = {**os.environ, "BENCH_ROOT": str(root)}
     with subprocess.Popen(

@@ -215,7 +215,7 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
         text=True,
     )
     deadline = time.monotonic() + 60
-    # The database alone is tried first, and may still be going when the trial's own comes: two that stay are a trial.
+    # The database alone is tried first, and may still be going when the trial's comes: two that stay are a trial.
     seen = 0
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
@@ -231,7 +231,7 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
 
 @pytest.mark.long
 @pytest.mark.fault("a server dies in its container", "one sentence with its exit code and last words")
-def test_a_server_that_dies_in_its_container_is_told_in_one_sentence(root, ours):
+def test_a_server_that_dies_in_its_container_is_one_sentence(root, ours):
     with started(root, "axum") as running:
         os.kill(running.pid, signal.SIGKILL)
         wait_for(lambda: running.exit_code() is not None, 10)

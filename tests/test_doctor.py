@@ -34,7 +34,7 @@ FILES = {
 
 
 class Fake:
-    """A tree of /proc, /sys and /etc; what the kernel tells by calls is beside it."""
+    """A tree of /proc, /sys and /etc; what the kernel says by calls is beside it."""
 
     def __init__(self, root):
         self.root = root

@@ -99,7 +99,7 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
     folder = run / "trials" / trial["trial_id"]
     parts = [json.loads((folder / name).read_text()) for name in ("wrk.json", "wrk.g2.json")]
     assert [part["connections"] for part in parts] == [10, 10]
-    # Held against the parts' own files by arithmetic of this test: counts, the sum of the rates, the server's count.
+    # Held against the parts' files by arithmetic of this test: counts, the sum of the rates, the server's count.
     assert trial["requests"] == sum(part["requests"] for part in parts)
     assert trial["rps"] == pytest.approx(sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9)
     server_count, record = counted(folder)
@@ -232,7 +232,7 @@ def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     assert between["transfer_bytes_s"] == pytest.approx(20e6 / 8, rel=0.1)
 
 
-def test_the_probe_has_a_host_of_its_own(root, fleet, nothing_left):
+def test_the_probe_has_another_host(root, fleet, nothing_left):
     run, trials = sealed(root, fleet, RATES.replace("2000", "500"), ("gen1",), probe="gen2")
     trial = trials["k6"]
     assert trial["status"] == "sealed" and trial["probe_requests"] >= 190, trial["error"]

@@ -1,4 +1,4 @@
-"""Idle CPUs: whether they are kept awake is seen in the kernel's own counts, and nobody is left holding them."""
+"""Idle CPUs: whether they are kept awake is seen in the kernel's counts, and nobody is left holding them."""
 
 import contextlib
 import os

@@ -138,8 +138,8 @@ def test_a_second_session_is_refused_and_names_the_first(root):
         pass
 
 
-@pytest.mark.fault("a process with another numbering of processes shares engine and disks", "what is its own stays")
-def test_what_cannot_be_told_to_be_dead_is_left(root, tmp_path, monkeypatch):
+@pytest.mark.fault("a process with another numbering of processes shares engine and disks", "what belongs to it stays")
+def test_what_may_live_is_left(root, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ended = subprocess.Popen(["true"])
     started = start_ticks(ended.pid) or 0
@@ -164,7 +164,7 @@ def test_what_cannot_be_told_to_be_dead_is_left(root, tmp_path, monkeypatch):
 
 
 @pytest.mark.fault("another checkout measures at the same time", "the second is warned, and its manifest says so")
-def test_a_second_lab_on_the_machine_is_told(root, tmp_path, monkeypatch):
+def test_a_second_lab_on_the_machine_is_warned(root, tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     other = bare_lab(tmp_path / "other")
     with open_lab("process") as first:
@@ -178,7 +178,7 @@ def test_free_ports_lie_outside_the_range_of_clients():
     assert all(10_000 <= free_port() < max(ephemeral_ports()[0], 12_000) for _ in range(20))
 
 
-def test_server_and_generator_get_cpus_of_their_own_wherever_there_are_two():
+def test_server_and_generator_get_different_cpus_wherever_there_are_two():
     cpus = os.sched_getaffinity(0)
     placement = place(1)
     assert placement.disjoint == (len(cpus) > 1)

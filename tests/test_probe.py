@@ -1,4 +1,4 @@
-"""The probe against servers with known behaviour: their own delays come back, whatever the schedule."""
+"""The probe against servers with known behaviour: their delays come back, whatever the schedule."""
 
 import contextlib
 import json
@@ -320,7 +320,7 @@ def test_what_is_no_percentile_is_none(tmp_path, given, expected):
     assert {name: found[f"probe_{name}"] for name in expected} == expected
 
 
-def test_what_the_probe_sends_late_is_told_from_what_the_server_makes_wait():
+def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
     def late(given, length_s):
         return late_share(given, [Window(0, length_s, 0, 0)])
 
@@ -357,7 +357,7 @@ ORDER = np.arange(40)
         (62, ORDER >= 0, 1),
     ],
 )
-def test_a_server_that_closes_is_told_from_a_slow_one(latency_ms, opened, share):
+def test_a_server_that_closes_differs_from_a_slow_one(latency_ms, opened, share):
     assert reopened_share(samples(latency_ms, opened=opened, count=40)) == pytest.approx(share)
     assert reopened_share(None) == 0
 

@@ -26,14 +26,14 @@ from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, 
 from runner.model import LabError
 
 MIB = 2**20
-# So many children, each with 2 MiB of its own beside 20 MiB that all share; a line of input ends them.
+# So many children, each with 2 MiB beside 20 MiB that all share; a line of input ends them.
 FAMILY = """
 import mmap, os, sys, time
 shared = mmap.mmap(-1, 20 * 2**20)
 shared.write(b"x" * (20 * 2**20))
 for _ in range({children}):
     if os.fork() == 0:
-        own = bytearray(b"y" * (2 * 2**20))
+        alone = bytearray(b"y" * (2 * 2**20))
         sum(shared[::4096])
         print("ready", flush=True)
         time.sleep(60)
@@ -127,7 +127,7 @@ def test_version_2_counts_microseconds_and_throttling_only_with_its_controller()
         (2, {"cpu.stat": CPU_STAT}),
     ],
 )
-def test_a_group_of_either_version_tells_time_throttling_memory_and_threads(tmp_path, version, files):
+def test_a_group_of_either_version_counts_time_throttling_memory_and_threads(tmp_path, version, files):
     for name, text in {**files, "cgroup.procs": b"%d\n" % os.getpid()}.items():
         (tmp_path / name).write_bytes(text)
     reading = CgroupSubject(cgroups.Cgroup(version, tmp_path, tmp_path / "cpu.stat")).read()
@@ -202,14 +202,14 @@ def test_bit_by_bit_what_changes_is_known_after_a_pass_and_not_before():
     assert known == [threads * 2 * procfs.AT_ONCE] * 4 + [threads * 3 * procfs.AT_ONCE] * 2
 
 
-def test_memory_holds_for_as_long_as_it_was_told_to():
+def test_memory_holds_for_as_long_as_was_asked():
     pids = [os.getpid()]
     memory = Memory(lambda: list(pids), 100)
     first = memory.at(1000)
-    own = bytearray(b"z" * (64 * MIB))
+    more = bytearray(b"z" * (64 * MIB))
     assert memory.at(1099) == first
     assert memory.at(1100)[0] > first[0] + 50 * MIB
-    assert len(own) == 64 * MIB
+    assert len(more) == 64 * MIB
     assert Memory(list, 0).at(0) == (None, None), "a group without processes has none"
 
 
@@ -296,7 +296,7 @@ def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
 
 # --- the sampler itself -------------------------------------------------------------------------------------
 
-# Busy for 30 ms of every 100 ms, on its own CPU clock: 30 % of a core.
+# Busy for 30 ms of every 100 ms, on its CPU clock: 30 % of a core.
 DUTY = """
 import time
 begin = time.monotonic()
@@ -310,7 +310,7 @@ print(time.process_time())
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """By the group's counter and by the process's clocks; its own account is the independent truth."""
+    """By the group's counter and by the process's clocks; its account is the independent truth."""
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
         fallback = ProcessSubject(process.pid)
@@ -371,7 +371,7 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
 
 @pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
-    """The process's own CPU clock is the independent truth."""
+    """The process's CPU clock is the independent truth."""
     burn = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
     with held("share", burn, sampling, root) as process:
         if process.group is None or process.group.quota is None:

@@ -279,7 +279,7 @@ def session(finished, tmp_path):
     ("workload", "host_cpus", "disturbed"),
     [
         ("wrk-matrix", 2, True),
-        ("wrk-matrix", 64, False),  # others may have had CPUs of their own
+        ("wrk-matrix", 64, False),  # others may have had other CPUs
         ("own-get", 2, False),  # the server may have helpers that the lab does not know
     ],
 )

@@ -92,7 +92,7 @@ def test_a_mistake_in_the_file_is_one_sentence_with_its_line(tmp_path, old, new,
     assert "\n" not in str(error.value)
 
 
-def test_an_api_of_ones_own_is_not_loaded_from_other_hosts(bench, tmp_path):
+def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
     (tmp_path / "hosts.toml").write_text(HOSTS)
     code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", str(tmp_path / "hosts.toml"), command="run")
     assert code == 2 and "--hosts goes with a campaign" in err
