@@ -49,8 +49,8 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
 
 
 def test_requests_that_straddle_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More lines than many batches of the digest, so that points of a request come apart."""
-    monkeypatch.setattr("runner.digest.k6_raw.BATCH", 20_001)
+    """Many blocks of the digest, so that points of a request come apart."""
+    monkeypatch.setattr("runner.digest.k6_raw.CHUNK", 200_001)
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
     points = digest(raw)
@@ -141,6 +141,18 @@ def test_time_zones_and_missing_digits(tmp_path: Path) -> None:
     points = digest(write_lines(tmp_path / "k6.json", announce(lines)))
     assert points.first_start_ns == EPOCH_NS + S - MS
     assert points.last_end_ns == EPOCH_NS + 2 * S
+
+
+def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
+    lines = make_lines(4, 300)[0]
+    others = [
+        json.dumps(dict(reversed(json.loads(line).items()))) if number % 3 else line
+        for number, line in enumerate(lines)
+    ]
+    points = digest(write_lines(tmp_path / "k6.json", lines))
+    table = read_table(tmp_path / "k6.json", "requests")
+    assert digest(write_lines(tmp_path / "k6.json", others)) == points
+    assert read_table(tmp_path / "k6.json", "requests") == table
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,7 @@ import pyarrow.parquet as pq
 from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import (
-    BATCH,
-    ITERATIONS,
-    REQUESTS,
-    DamageError,
-    Tally,
-    connect,
-    rebatched,
-    spool_points,
-)
+from runner.digest.k6_raw import ITERATIONS, REQUESTS, DamageError, GroupWriter, Tally, spool_points
 from runner.model import LabError
 from runner.store import read_json, replacing
 
@@ -47,6 +37,8 @@ SETTLED = 0.1
 """Share of a load that is left out at its beginning: virtual users begin one after the other."""
 BIN_NS = 100_000_000
 """Width of a bin of the throughput table."""
+GROUP_ROWS = 61_440
+"""Rows of a group of the table of requests."""
 LONGEST_NS = 30 * 86_400 * 10**9
 """Ends that lie further apart are no load but a broken clock; the throughput table has one row per bin."""
 BLOCKED = (1110, 1111)
@@ -160,8 +152,7 @@ def digest_k6(
     with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name, ExitStack() as stack:
         spool = Path(name)
         try:
-            read = spool_raw or partial(spool_points, memory_mb=memory_mb, threads=threads, salvage=salvage)
-            tally = read(raw, spool)
+            tally = spool_raw(raw, spool) if spool_raw else spool_points(raw, spool, threads=threads, salvage=salvage)
             database = stack.enter_context(_open_spool(spool, memory_mb // 2, threads))
             points = _sum_up(database, tally, mode, held, window_s)
             targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
@@ -175,15 +166,7 @@ def digest_k6(
     return points
 
 
-def spool_side_by_side(
-    raw: Path,
-    folder: Path,
-    further: Sequence[tuple[Path, int]],
-    *,
-    memory_mb: int = 400,
-    threads: int = 2,
-    salvage: bool = False,
-) -> Tally:
+def spool_side_by_side(raw: Path, folder: Path, further: Sequence[tuple[Path, int]], *, salvage: bool = False) -> Tally:
     """Spool the raw files of several generators as one, as k6_raw.spool_points does; return the sums of their counts.
 
     `further` has each other file with the nanoseconds that its wall clock lacks to be that of `raw`.
@@ -191,22 +174,22 @@ def spool_side_by_side(
     whole = Tally()
     with ExitStack() as stack:
         writers = {
-            name: stack.enter_context(pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="none"))
+            name: stack.enter_context(GroupWriter(folder / f"{name}.parquet", schema))
             for name, schema in (("requests", REQUESTS), ("iterations", ITERATIONS))
         }
         for number, (path, behind_ns) in enumerate([(raw, 0), *further]):
             part = folder / f"part-{number}"
             part.mkdir()
             try:
-                tally = spool_points(path, part, memory_mb=memory_mb, threads=threads, salvage=salvage)
+                tally = spool_points(path, part, salvage=salvage)
             except DamageError as damage:
                 raise DamageError(damage.line, f"{path.name}: {damage.reason}", cut=damage.cut) from None
             for count in fields(Tally):
                 setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
             for name, writer in writers.items():
-                for batch in pq.ParquetFile(part / f"{name}.parquet").iter_batches(BATCH):
+                for batch in pq.ParquetFile(part / f"{name}.parquet").iter_batches():
                     ends = pc.add(batch["end_ns"], behind_ns)
-                    writer.write_batch(batch.set_column(0, "end_ns", ends))
+                    writer.write(batch.set_column(0, "end_ns", ends))
             shutil.rmtree(part)
     return whole
 
@@ -241,6 +224,21 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     if asked == "keepalive" and opened <= held:
         return "keepalive"
     return "close" if opened >= CLOSED_SHARE * connected else "mixed"
+
+
+def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory DuckDB with its limits, spilling into `folder`; it loads no extensions and prints nothing."""
+    connection = duckdb.connect(
+        config={
+            "threads": threads,
+            "memory_limit": f"{memory_mb}MB",
+            "temp_directory": str(folder / "spill"),
+            "autoinstall_known_extensions": False,
+            "preserve_insertion_order": True,
+        }
+    )
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 # --- numbers of the whole load ----------------------------------------------------------------------------
@@ -387,12 +385,12 @@ def _write_tables(
     database.view("requests").project(
         f"*, end_ns - {points.first_start_ns} AS since_ns, {column} AS latency_ms"
     ).create_view("answers")
-    rows = database.sql(_REQUESTS).to_arrow_reader(BATCH)
+    rows = database.sql(_REQUESTS).to_arrow_reader(GROUP_ROWS)
     doubles = [each.name for each in rows.schema if pa.types.is_float64(each.type)]
     encoding: dict[str, Any] = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": doubles}
-    with pq.ParquetWriter(requests, rows.schema, compression="zstd", compression_level=1, **encoding) as writer:
-        for batch in rebatched(rows, BATCH // 8):
-            writer.write_batch(batch)
+    with GroupWriter(requests, rows.schema, GROUP_ROWS, compression="zstd", compression_level=1, **encoding) as writer:
+        for batch in rows:
+            writer.write(batch)
     database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type=func.ARROW)
     histogram = database.sql(_LATENCY).fetchnumpy()
     pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")

@@ -1,8 +1,13 @@
 """A raw file of k6 (`--out json=FILE`, plain or .gz) -> one row per request on disk, or the line of its first fault.
 
-The file is read once. Python inflates it, checks gzip's CRC and splits it into lines; DuckDB parses them in parallel
-and keeps their order; NumPy puts the points of a request into one row of a Parquet file. So memory does not grow with
-the file. `LineReader`, which is slow, reads a damaged file again to name the line of the fault.
+The file is read once, in blocks of whole lines, so that memory does not grow with it: zlib inflates the next block and
+checks gzip's CRC while threads take the lines of a block apart, all at once, by Arrow and NumPy. k6 writes every
+point in one form:
+
+    {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
+
+Every part is checked: value and time are numbers and times, name and tags are JSON, read once per block where they
+repeat. A line in any other form is read by Python's json, which brings it into k6's form or says what is wrong.
 
 A request's points are consecutive lines, because k6 writes one sample container at a time. So the request metrics,
 taken out of all lines, must repeat in exactly their order; anything else is damage, never a guess.
@@ -11,23 +16,24 @@ taken out of all lines, must repeat in exactly their order; anything else is dam
 from __future__ import annotations
 
 import json
-import math
 import re
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int32]
 REQUEST_METRICS = (
     "http_reqs",
     "http_req_duration",
@@ -43,20 +49,7 @@ REQUEST_METRICS = (
 http_req_failed follows only where the request has a responseCallback, so it takes no part in pairing.
 """
 _POINTS = len(REQUEST_METRICS)
-_OTHERS = (
-    "http_req_failed",
-    "iterations",
-    "iteration_duration",
-    "dropped_iterations",
-    "data_sent",
-    "data_received",
-    "vus",
-    "vus_max",
-)
-_KNOWN = REQUEST_METRICS + _OTHERS
-_ITERATION = _KNOWN.index("iteration_duration")
-_USERS, _METRIC, _BAD = 253, 254, 255
-"""Codes of lines, beside indices of _KNOWN: a point of a user's metric, a line that announces a metric, any other."""
+_KNOWN = (*REQUEST_METRICS, "http_req_failed", "iterations", "iteration_duration", "dropped_iterations")
 
 REQUESTS = pa.schema(
     [
@@ -70,14 +63,14 @@ REQUESTS = pa.schema(
 """One row per request, in the file's order: wall-clock end and k6's durations; error_code 0 where there is none."""
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
-BATCH = 4 * 122_880
-"""Lines per batch: enough for Parquet row groups of a good size, little enough for memory."""
-_PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
-
-_CHUNK = 1 << 20
+CHUNK = 2 << 20
+"""Bytes of lines that are read at once."""
 _LINE_LIMIT = 16 << 20
 """A line is longer only where a file is none of k6's."""
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_HEAD = b'{"metric":"'
+_SHORTEST_TIME = len("2026-11-21T00:56:31Z")
+_CODE = re.compile(r"[0-9]{1,4}")
 _INFINITE = re.compile(rb'"value":[+-]Inf,"tags"')
 
 
@@ -87,12 +80,9 @@ class DamageError(Exception):
     def __init__(self, line: int, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
         self.line = line
+        """0 where it is not known, or where the stream ended: after the lines that were read."""
         self.reason = reason
         self.cut = cut
-
-
-class _MisalignedError(Exception):
-    """The points of a request do not follow each other as k6 writes them."""
 
 
 @dataclass
@@ -102,344 +92,354 @@ class Tally:
     points: Counter[str] = field(default_factory=Counter)
     """Points by metric, those of users' metrics included."""
     lines: int = 0
-    bad_lines: int = 0
     requests: int = 0
     iterations: int = 0
     dropped: int = 0
     late: int = 0
     """Requests that the generator began later than they were to be; k6 begins none late."""
-    incomplete: int = 0
-    """Points of a last request that is not complete."""
     lost: int = 0
     """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
 
 
-def spool_points(raw: Path, folder: Path, *, memory_mb: int, threads: int, salvage: bool = False) -> Tally:
+def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = False) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`, and return the counts.
 
     DamageError names the line of the first fault. With `salvage` a missing end is no fault, and its lines are `lost`.
-    DuckDB gets `memory_mb`, and spills into `folder`.
     """
-    tally, problem, lines = Tally(), None, _Lines(raw)
-    try:
-        with connect(folder, memory_mb, threads) as connection:
-            connection.register("lines", pa.RecordBatchReader.from_batches(_LINE, iter(lines)))
-            _pair(connection.sql(_POINTS_OF_LINES).to_arrow_reader(BATCH), folder, tally)
-    except (OSError, pa.ArrowInvalid, _MisalignedError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        problem = str(error).splitlines()[0]
-        # Whether the stream is whole explains more than a line; a thread of DuckDB may still be reading the one above.
-        lines = _Lines(raw)
-        deque(lines, maxlen=0)
-    damage = lines.damage
-    if damage is not None and not damage.cut:
-        raise damage
-    if problem or tally.bad_lines or tally.lines != lines.count:
-        _explain(raw, tally, problem)
-    tally.lost = tally.incomplete + (damage is not None)
-    if damage is None and tally.incomplete:
-        damage = DamageError(lines.count, "the points of the last request are incomplete", cut=True)
-    if damage is not None and not salvage:
+    file, counter = _File(raw), _Counter()
+    blocks, tally = iter(file), counter.tally
+    with (
+        GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
+        GroupWriter(folder / "iterations.parquet", ITERATIONS) as iterations,
+    ):
+        try:
+            for found in _ahead(_read, blocks, threads):
+                complete, ended = counter.add(found)
+                requests.write(complete)
+                iterations.write(ended)
+        except DamageError:
+            deque(blocks, maxlen=0)
+            if file.damage is None or file.damage.cut:
+                raise
+            # That the stream is corrupt explains more than a line does.
+    damage, incomplete = file.damage, len(counter.waiting)
+    if damage:
+        damage.line = tally.lines + 1
+    elif incomplete:
+        damage = DamageError(tally.lines, "the points of the last request are incomplete", cut=True)
+    if damage and not (salvage and damage.cut):
         raise damage
     if tally.requests == 0:
-        raise damage or DamageError(lines.count, "there is no complete request up to here")
+        raise damage or DamageError(tally.lines, "there is no complete request up to here")
+    tally.lost = incomplete + (file.damage is not None)
     return tally
 
 
-def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB with its limits, spilling into `folder`; it loads no extensions and prints nothing."""
-    connection = duckdb.connect(
-        config={
-            "threads": threads,
-            "memory_limit": f"{memory_mb}MB",
-            "temp_directory": str(folder / "spill"),
-            "autoinstall_known_extensions": False,
-            "preserve_insertion_order": True,
-        }
-    )
-    connection.execute("SET enable_progress_bar = false")
-    return connection
+class GroupWriter(AbstractContextManager["GroupWriter"]):
+    """A Parquet file, written in groups of so many rows, however many a batch has."""
+
+    def __init__(self, path: Path, schema: pa.Schema, rows: int = 122_880, **encoding: Any) -> None:
+        self._writer = pq.ParquetWriter(path, schema, **({"compression": "none", "use_dictionary": False} | encoding))
+        self._rows = rows
+        self._waiting = schema.empty_table()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
+        whole = len(self._waiting) // self._rows * self._rows
+        if whole:
+            self._flush(whole)
+
+    def _flush(self, rows: int) -> None:
+        self._writer.write_table(self._waiting.slice(0, rows).combine_chunks(), row_group_size=self._rows)
+        self._waiting = self._waiting.slice(rows)
+
+    def __exit__(self, *_: object) -> None:
+        if len(self._waiting):
+            self._flush(len(self._waiting))
+        self._writer.close()
 
 
-def _explain(raw: Path, tally: Tally, problem: str | None) -> None:
-    """Find the line at fault with the slow reader, or accept infinite values of users' metrics."""
-    reader = LineReader()
-    try:
-        reader.read(raw)
-    except DamageError as damage:
-        if not damage.cut:
-            raise
-    if problem or tally.bad_lines != reader.infinite.total() or tally.lines != reader.number:
-        raise DamageError(reader.number, f"the points cannot be read ({problem or 'two readers disagree'})")
-    tally.points.update(reader.infinite)
+def _ahead(function: Callable[[bytes], _Block], items: Iterator[bytes], threads: int) -> Iterator[_Block]:
+    """Yield what a function returns for each item, in their order, called by so many threads."""
+    with ThreadPoolExecutor(threads) as pool:
+        coming: deque[Future[_Block]] = deque()
+        for item in items:
+            coming.append(pool.submit(function, item))
+            if len(coming) > threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
-# --- from the file to lines -------------------------------------------------------------------------------
-
-_LINE = pa.schema([("line", pa.string())])
+# --- from the file to blocks of lines ---------------------------------------------------------------------
 
 
 @dataclass
-class _Lines:
-    """The complete lines of a file as Arrow batches (_LINE); at the end, their number and what ended them early."""
+class _File:
+    """The complete lines of a file, in blocks of about a chunk; `damage` is what ended them early, without its line."""
 
     raw: Path
-    count: int = 0
     damage: DamageError | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[bytes]:
+        rest, data = b"", b""
         try:
-            for block in _blocks(self.raw):
-                ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-                offsets = np.concatenate([[0], ends + 1]).astype(np.int32)
-                self.count += ends.size
-                lines = pa.StringArray.from_buffers(ends.size, pa.py_buffer(offsets), pa.py_buffer(block))
-                yield pa.record_batch([lines], schema=_LINE)
-        except DamageError as damage:
-            damage.line += self.count
-            self.damage = damage
-
-
-def _blocks(raw: Path) -> Iterator[bytes]:
-    """Yield the complete lines, about a chunk of them at a time; DamageError where they end early or there are none.
-
-    Its line counts from the last one that was yielded.
-    """
-    size, rest = 0, b""
-    try:
-        for data in _chunks(raw):
-            size += len(data)
-            end = data.rfind(b"\n") + 1
-            if end:
-                yield b"".join((rest, memoryview(data)[:end]))
-                rest = b""
-            rest += data[end:]
-            if len(rest) > _LINE_LIMIT:
-                raise DamageError(1, "the line is longer than 16 MiB")
-    except EOFError:
-        raise DamageError(1, "the gzip stream ends early", cut=True) from None
-    except zlib.error as error:
-        with raw.open("rb") as handle:
-            what = "the gzip stream is corrupt" if handle.read(2) == b"\x1f\x8b" else "the file is not gzip"
-        raise DamageError(1, f"{what} ({error})") from None
-    if size == 0:
-        raise DamageError(1, "the file is empty")
-    if rest:
-        raise DamageError(1, "the line is cut off", cut=True)
+            for data in _chunks(self.raw):
+                end = data.rfind(b"\n") + 1
+                if end:
+                    yield b"".join((rest, memoryview(data)[:end]))
+                    rest = b""
+                rest += data[end:]
+                if len(rest) > _LINE_LIMIT:
+                    self.damage = DamageError(0, "the line is longer than 16 MiB")
+                    return
+        except EOFError:
+            self.damage = DamageError(0, "the gzip stream ends early", cut=True)
+        except zlib.error as error:
+            with self.raw.open("rb") as handle:
+                what = "the gzip stream is corrupt" if handle.read(2) == b"\x1f\x8b" else "the file is not gzip"
+            self.damage = DamageError(0, f"{what} ({error})")
+        else:
+            if not data:
+                self.damage = DamageError(0, "the file is empty")
+            elif rest:
+                self.damage = DamageError(0, "the line is cut off", cut=True)
 
 
 def _chunks(raw: Path) -> Iterator[bytes]:
     """Yield the content, inflated where its name ends in .gz; zlib.error on a wrong CRC, EOFError where gzip is cut."""
     with raw.open("rb") as handle:
         if raw.suffix != ".gz":
-            while data := handle.read(_CHUNK):
+            while data := handle.read(CHUNK):
                 yield data
             return
         decoder = zlib.decompressobj(wbits=31)
-        while data := handle.read(_CHUNK // 4):
+        while data := handle.read(CHUNK // 4):
             while data:
                 if decoder.eof:
                     decoder = zlib.decompressobj(wbits=31)
-                yield decoder.decompress(data, _CHUNK)
+                yield decoder.decompress(data, CHUNK)
                 data = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-        while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, _CHUNK)):
+        while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, CHUNK)):
             yield rest
         if not decoder.eof:
             raise EOFError
 
 
-# --- from lines to rows -----------------------------------------------------------------------------------
+# --- from blocks to points --------------------------------------------------------------------------------
 
-_RECORD = '{"metric": "VARCHAR", "type": "VARCHAR", "data": {"time": "VARCHAR", "value": "DOUBLE"}}'
-_TAGS = '{"data": {"tags": {"status": "VARCHAR", "error_code": "VARCHAR"}}}'
-_POINTS_OF_LINES = f"""
-    SELECT code, value,
-           CASE WHEN code = {_USERS} THEN metric END AS users_metric,
-           CASE WHEN code IN (0, {_POINTS - 1}, {_ITERATION}) THEN time END AS time,
-           tags.status AS status, tags.error_code AS error_code
-    FROM (SELECT CASE WHEN type = 'Point' AND value IS NOT NULL AND time IS NOT NULL AND metric <> ''
-                      THEN coalesce(known, {_USERS})
-                      WHEN type = 'Metric' AND metric IS NOT NULL THEN {_METRIC} ELSE {_BAD} END::UTINYINT AS code,
-                 CASE WHEN code = 0 THEN json_transform(line, '{_TAGS}').data.tags END AS tags,
-                 metric, time, value
-          FROM (SELECT enum_code(TRY_CAST(record.metric AS ENUM {_KNOWN})) AS known, record.metric AS metric,
-                       record.type AS type, record.data.time AS time, record.data.value AS value, line
-                FROM (SELECT TRY(json_transform(line, '{_RECORD}')) AS record, line FROM lines)))
-"""  # noqa: S608 - built of this module's constants only
-"""One row per line. A cast to ENUM looks names up by hash: a CASE of names costs half as much as parsing JSON.
-
-Tags are looked for in a request's first line only, which is parsed twice: to look among all lines' tags takes longer.
-"""
-
-
-def _pair(batches: Iterable[Any], folder: Path, tally: Tally) -> None:
-    """Write the rows of batches of lines; the points of a request that straddles two batches wait for the next."""
-    waiting: Any = None
-    with (
-        pq.ParquetWriter(folder / "requests.parquet", REQUESTS, **_PLAIN) as requests,
-        pq.ParquetWriter(folder / "iterations.parquet", ITERATIONS, **_PLAIN) as iterations,
-    ):
-        for batch in rebatched(batches, BATCH):
-            points, ended = _count(batch, tally)
-            iterations.write_batch(ended)
-            if waiting is not None:
-                points = pa.concat_batches([waiting, points])
-            whole = points.num_rows // _POINTS * _POINTS
-            waiting = points.slice(whole)
-            if whole:
-                requests.write_batch(_requests(points.slice(0, whole)))
-                tally.requests += whole // _POINTS
-    tally.incomplete = 0 if waiting is None else waiting.num_rows
-
-
-def rebatched(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Yield the same rows in batches of exactly so many, the last one fewer; DuckDB's depend on how its threads ran."""
-    waiting: list[Any] = []
-    size = 0
-    for batch in batches:
-        left = batch
-        while size + left.num_rows >= rows:
-            yield pa.concat_batches([*waiting, left.slice(0, rows - size)])
-            left, waiting, size = left.slice(rows - size), [], 0
-        waiting.append(left)
-        size += left.num_rows
-    if size:
-        yield pa.concat_batches(waiting)
-
-
-def _count(batch: Any, tally: Tally) -> tuple[Any, Any]:
-    """Add a batch to the counts; return its points of requests, and its iterations (ITERATIONS)."""
-    codes = batch.column("code").to_numpy()
-    values = batch.column("value").to_numpy(zero_copy_only=False)
-    counts = np.bincount(codes, minlength=_BAD + 1)
-    tally.lines += len(codes)
-    tally.bad_lines += int(counts[_BAD])
-    for code in np.flatnonzero(counts[: len(_KNOWN)]):
-        tally.points[_KNOWN[code]] += int(counts[code])
-    if counts[_USERS]:
-        for found in pc.value_counts(batch.column("users_metric").drop_null()).to_pylist():
-            tally.points[found["values"]] += found["counts"]
-    tally.iterations += int(values[codes == _KNOWN.index("iterations")].sum())
-    tally.dropped += int(values[codes == _KNOWN.index("dropped_iterations")].sum())
-    ended = batch.filter(pa.array(codes == _ITERATION))
-    columns = [pa.array(_wall_ns(ended.column("time"))), ended.column("value")]
-    return batch.filter(pa.array(codes < _POINTS)), pa.record_batch(columns, schema=ITERATIONS)
-
-
-def _requests(points: Any) -> Any:
-    """Turn the points of whole requests into REQUESTS; _MisalignedError where order, time or values are not k6's."""
-    codes = points.column("code").to_numpy().reshape(-1, _POINTS)
-    values = points.column("value").to_numpy(zero_copy_only=False).reshape(-1, _POINTS)
-    if not (codes == np.arange(_POINTS, dtype=codes.dtype)).all():
-        raise _MisalignedError("the points of a request are not in k6's order")
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise _MisalignedError("a duration is negative or not finite")
-    heads = pa.array(np.arange(0, points.num_rows, _POINTS))
-    first = points.take(heads)
-    last = points.column("time").take(pc.add(heads, _POINTS - 1))
-    if not pc.all(pc.fill_null(pc.equal(first.column("time"), last), False)).as_py():
-        raise _MisalignedError("the points of a request differ in time")
-    status = pc.cast(first.column("status"), pa.int16())
-    if status.null_count:
-        raise _MisalignedError("a request has no status tag")
-    error_code = pc.fill_null(pc.cast(first.column("error_code"), pa.int16()), pa.scalar(0, pa.int16()))
-    durations = [pa.array(np.ascontiguousarray(values[:, column])) for column in range(1, _POINTS)]
-    columns = [pa.array(_wall_ns(first.column("time"))), *durations, status, error_code]
-    return pa.record_batch(columns, schema=REQUESTS)
-
-
-def _wall_ns(times: Any) -> NDArray[np.int64]:
-    """Return k6's time stamps as nanoseconds since the epoch."""
-    return np.asarray(pc.cast(pc.cast(times, pa.timestamp("ns", "UTC")), pa.int64()).to_numpy(zero_copy_only=False))
-
-
-# --- the slow reader --------------------------------------------------------------------------------------
+_POINT = np.dtype(
+    [("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8"), ("status", "i2"), ("error_code", "i2")]
+)
+Points = NDArray[np.void]
+"""Points as _POINT: `line` from 0, `metric` an index of names; status or error_code -1 where they are no numbers."""
 
 
 @dataclass
-class LineReader:
-    """Judges a file line by line, independently of DuckDB."""
+class _Block:
+    """What stands in a block of lines, up to the first that is none of k6's, whose `fault` it has."""
 
-    number: int = 0
-    """Lines judged."""
-    expected: int = 0
-    """Index in REQUEST_METRICS of the next point of a request."""
-    infinite: Counter[str] = field(default_factory=Counter)
-    """Points of users' metrics with an infinite value, which k6 1.x writes as `+Inf`: not JSON, but not a fault.
+    points: Points
+    names: list[str]
+    """Of metrics."""
+    lines: int
+    fault: DamageError | None = None
 
-    k6 2.x leaves them out, and says so in its log.
+
+def _read(block: bytes) -> _Block:
+    """Take a block apart; what is not in k6's form is read as JSON."""
+    try:
+        points, names, fits = _taken_apart(block)
+        if fits.all():
+            return _Block(points, names, len(fits))
+        odd: Sequence[int] = np.flatnonzero(~fits).tolist()
+    except (ValueError, RecursionError):  # a part of some line is not what it should be
+        odd = range(block.count(b"\n"))
+    lines, fault = block.split(b"\n"), None
+    for at in odd:
+        try:
+            lines[at] = _rewritten(lines[at])
+        except ValueError as error:
+            lines, fault = [*lines[:at], b""], DamageError(at + 1, str(error))
+            break
+    try:
+        points, names, fits = _taken_apart(b"\n".join(lines))
+    except ValueError as error:
+        return _Block(np.empty(0, _POINT), [], 0, DamageError(1, f"the lines from here on cannot be read ({error})"))
+    return _Block(points, names, len(fits), fault)
+
+
+def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
+    """Return the points of the lines that have k6's form, the names of metrics, and which lines these are.
+
+    ValueError where name, time, value or tags of some line are not what JSON allows.
     """
-    _first: dict[str, Any] = field(default_factory=dict)
+    text = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
+    begins = np.concatenate([np.zeros(1, np.int32), ends + 1])[:-1]
+    name = np.minimum(begins + len(_HEAD), ends)
+    name_end, time = _split(block, name, ends, '","type":"Point","data":{"time":"')
+    time_end, value = _split(block, np.minimum(time + _SHORTEST_TIME, ends), ends, '","value":')
+    value_end, tags = _split(block, value, ends, ',"tags":')
+    fits = _stands(block, begins, _HEAD) & _stands(block, ends - 2, b"}}") & (tags < ends - 2)
+    # Arrow takes more for a number than JSON does: inf, .5, 5. and 007. Negative ones are left to JSON, too.
+    fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
+    fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
+    rows = np.flatnonzero(fits)
+    points = np.empty(len(rows), _POINT)
+    if not len(rows):
+        return points, [], fits
+    points["line"] = rows
+    names, points["metric"] = _distinct(_texts(block, name[rows], name_end[rows]))
+    points["end_ns"] = _values(_texts(block, time[rows], time_end[rows]).cast(pa.timestamp("ns", "UTC")), "i8")
+    points["value"] = _values(_texts(block, value[rows], value_end[rows]).cast(pa.float64()), "f8")
+    if not np.isfinite(points["value"]).all():
+        raise ValueError("a value is too large")
+    tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
+    points["status"], points["error_code"] = np.array([_codes(each) for each in tag_sets]).T[:, indices]
+    return points, [json.loads(f'"{name}"') for name in names], fits
 
-    def read(self, raw: Path) -> None:
-        """Raise DamageError at the first fault; the last request may not be incomplete."""
-        try:
-            for block in _blocks(raw):
-                for line in block.split(b"\n")[:-1]:
-                    reason = self.judge(line)
-                    if reason:
-                        raise DamageError(1, reason)
-                    self.number += 1
-        except DamageError as damage:
-            damage.line += self.number
-            raise
-        if self.expected:
-            raise DamageError(self.number, "the points of the last request are incomplete", cut=True)
 
-    def judge(self, line: bytes) -> str | None:
-        """Return what is wrong with one line, or None."""
-        text = _INFINITE.sub(b'"value":1e999,"tags"', line)
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return "the line is not JSON"
-        if not isinstance(record, dict) or not isinstance(record.get("metric"), str):
-            return "the line is not a point or metric of k6"
-        if record.get("type") == "Metric":
-            return None
-        if record.get("type") != "Point" or not isinstance(record.get("data"), dict):
-            return "the line is not a point or metric of k6"
-        return self._judge_point(record["metric"], record["data"])
+def _codes(tags: str) -> tuple[int, int]:
+    """Return status and error_code of a point by its tags; an error_code that is not there is 0."""
+    known = json.loads(tags)
+    if not isinstance(known, dict):
+        raise ValueError("tags are an object")
+    status, error_code = str(known.get("status", "")), str(known.get("error_code", "0"))
+    return int(status) if _CODE.fullmatch(status) else -1, int(error_code) if _CODE.fullmatch(error_code) else -1
 
-    def _judge_point(self, metric: str, data: dict[str, Any]) -> str | None:
-        value, time = data.get("value"), data.get("time")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"the value of {metric} is not a number"
-        if not isinstance(time, str):
-            return f"the time of {metric} is not text"
-        if metric not in REQUEST_METRICS:
-            self.infinite[metric] += not math.isfinite(value)
-            return None
-        if value < 0 or not math.isfinite(value):
-            return f"the value of {metric} is not a finite number of 0 or more"
-        return self._judge_request(metric, data)
 
-    def _judge_request(self, metric: str, data: dict[str, Any]) -> str | None:
-        wanted = REQUEST_METRICS[self.expected]
-        if metric != wanted:
-            return f"a point of {metric} stands where one of {wanted} must follow"
-        if not _is_time(data["time"]):
-            return f"the time of {metric} is not RFC 3339"
-        if self.expected == 0:
-            tags = data.get("tags")
-            self._first = {"time": data["time"], **(tags if isinstance(tags, dict) else {})}
-            for tag, needed in (("status", True), ("error_code", False)):
-                text = self._first.get(tag)
-                if (needed or text is not None) and not re.fullmatch(r"\d{1,4}", str(text)):
-                    return f"the request has no numeric {tag} tag (run k6 with --system-tags status,error_code)"
-        elif data["time"] != self._first["time"]:
-            return f"the time of {metric} differs from that of its request"
-        self.expected = (self.expected + 1) % len(REQUEST_METRICS)
-        return None
+def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return np.asarray(characters - np.uint8(ord("0")) < 10)  # what is below 0 goes round to 200 and more
+
+
+def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
+    """Return parts of a block, in their order, as strings of Arrow without a copy; what is between two is a null."""
+    offsets = np.column_stack([begins, ends])
+    every_second = bytes([0b01010101]) * (len(begins) // 4 + 1)
+    buffers = [pa.py_buffer(each) for each in (every_second, offsets, block)]
+    return pa.Array.from_buffers(pa.string(), 2 * len(begins) - 1, buffers)
+
+
+def _values(of_texts: pa.Array, kind: str) -> NDArray[Any]:
+    """Return what Arrow made of _texts, without the nulls between; `kind` is its type to NumPy."""
+    return np.frombuffer(of_texts.buffers()[1], kind)[: len(of_texts) : 2]
+
+
+def _distinct(texts: pa.StringArray) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the different ones of _texts, and which of them each is."""
+    found = texts.dictionary_encode()
+    return found.dictionary.to_pylist(), _values(found.indices, "i4")
+
+
+def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, Ints]:
+    """Return where the needle begins and ends in each part of a block; twice the part's end where it is not in it."""
+    found = _values(pc.find_substring(_texts(block, begins, ends), needle), "i4")
+    before = np.where(found < 0, ends, begins + found)
+    return before, np.minimum(before + len(needle), ends)
+
+
+def _stands(block: bytes, places: Ints, needle: bytes) -> NDArray[np.bool_]:
+    """Return whether the needle stands at each of these places."""
+    last = len(block) - len(needle)
+    if last < 0:
+        return np.zeros(len(places), bool)
+    windows = np.ndarray(last + 1, f"S{len(needle)}", block, strides=(1,))
+    return np.asarray(windows[np.clip(places, 0, last)] == needle)
+
+
+def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(np.ascontiguousarray(column)) for column in columns], schema=schema)
+
+
+# --- from points to rows ----------------------------------------------------------------------------------
+
+
+class _Counter:
+    """Counts points and makes rows of them; those of a request that straddles two blocks wait for the next."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.waiting: Points = np.empty(0, _POINT)
+        self._metrics = {name: number for number, name in enumerate(_KNOWN)}
+        """Those of users come behind the known ones."""
+
+    def add(self, block: _Block) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return the requests (REQUESTS) and iterations (ITERATIONS) that a block completes, and count its points.
+
+        DamageError where the points of a request are not as k6 writes them.
+        """
+        points, tally = block.points, self.tally
+        numbers = np.array([self._metrics.setdefault(name, len(self._metrics)) for name in block.names], dtype=np.int32)
+        points["metric"] = metrics = numbers[points["metric"]]
+        points["line"] += tally.lines + 1
+        of_requests = np.concatenate([self.waiting, points[metrics < _POINTS]])
+        _require_order(of_requests)
+        if block.fault:
+            block.fault.line += tally.lines
+            raise block.fault
+        counts, sums = np.bincount(metrics), np.bincount(metrics, points["value"], len(_KNOWN))
+        tally.points.update(dict(zip(block.names, counts[numbers].tolist(), strict=True)))
+        tally.lines += block.lines
+        tally.iterations += int(sums[_KNOWN.index("iterations")])
+        tally.dropped += int(sums[_KNOWN.index("dropped_iterations")])
+        ended = points[metrics == _KNOWN.index("iteration_duration")]
+        whole = len(of_requests) // _POINTS
+        tally.requests += whole
+        self.waiting = of_requests[whole * _POINTS :]
+        rows = of_requests[: whole * _POINTS].reshape(-1, _POINTS)
+        first, durations = rows[:, 0], rows["value"][:, 1:].T
+        requests = _batch([first["end_ns"], *durations, first["status"], first["error_code"]], REQUESTS)
+        return requests, _batch([ended["end_ns"], ended["value"]], ITERATIONS)
+
+
+def _require_order(points: Points) -> None:
+    """Raise DamageError at the first point of a request that is not as k6 writes it."""
+    place = np.arange(len(points))
+    due = place % _POINTS
+    wrong = points["metric"] != due
+    apart = points["end_ns"] != points["end_ns"][place - due]
+    untagged = (due == 0) & (np.minimum(points["status"], points["error_code"]) < 0)
+    for at in np.flatnonzero(wrong | apart | untagged)[:1]:
+        metric = _KNOWN[points["metric"][at]]
+        if wrong[at]:
+            reason = f"a point of {metric} stands where one of {REQUEST_METRICS[due[at]]} must follow"
+        elif apart[at]:
+            reason = f"the time of {metric} differs from that of its request"
+        else:
+            reason = "a tag of the request is missing or no number (run k6 with --system-tags status,error_code)"
+        raise DamageError(int(points["line"][at]), reason)
+
+
+def _rewritten(line: bytes) -> bytes:
+    """Return a point in k6's form, nothing for the announcement of a metric; ValueError says what is wrong with a line.
+
+    k6 1.x writes infinite values of users' metrics as `+Inf`, which is not JSON, but no fault; 2.x leaves them out, and
+    says so in its log. Of users' metrics only the names are needed.
+    """
+    try:
+        record = json.loads(_INFINITE.sub(b'"value":1e999,"tags"', line))
+    except (ValueError, RecursionError):
+        raise ValueError("the line is not JSON") from None
+    match record:
+        case {"type": "Metric", "metric": str()}:
+            return b""
+        case {"type": "Point", "metric": str(metric), "data": {"time": str(time), "value": int() | float()} as data}:
+            value, tags = data["value"], data.get("tags")
+        case _:
+            raise ValueError("the line is not a point or metric of k6")
+    if isinstance(value, bool) or (metric in _KNOWN and not 0 <= value < 1e300):
+        raise ValueError(f"the value of {metric} is not a finite number of 0 or more")
+    if not _is_time(time):
+        raise ValueError(f"the time of {metric} is not RFC 3339")
+    known = {"time": time, "value": value if metric in _KNOWN else 0, "tags": tags if isinstance(tags, dict) else {}}
+    return json.dumps({"metric": metric, "type": "Point", "data": known}, separators=(",", ":")).encode()
 
 
 def _is_time(text: str) -> bool:
-    """Whether `text` is RFC 3339 as Go writes it and names a moment that exists."""
-    if not _TIME.fullmatch(text):
-        return False
+    """Whether `text` is RFC 3339 as Go writes it and names a moment that exists, of this age."""
     try:
-        datetime.fromisoformat(text[:19])
+        return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]))
     except ValueError:
         return False
-    return True

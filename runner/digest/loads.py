@@ -254,7 +254,7 @@ def _spool_of(
         (folder / raw_name(RAW[cell.tool], of_slice, part.number), part.behind_ns(measurement))
         for part in measurement.parts
     ]
-    return partial(spool_side_by_side, further=further, threads=threads, salvage=salvage) if further else None
+    return partial(spool_side_by_side, further=further, salvage=salvage) if further else None
 
 
 def _reconciled(

@@ -11,10 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq
 
-from runner.digest.k6 import K6Summary, TrendStats
-from runner.digest.k6_raw import BATCH, ITERATIONS, REQUESTS, DamageError, Tally, connect, rebatched
+from runner.digest.k6 import K6Summary, TrendStats, connect
+from runner.digest.k6_raw import ITERATIONS, REQUESTS, DamageError, GroupWriter, Tally
 from runner.model import LATE_S, LabError
 from runner.store import read_json
 
@@ -53,15 +52,14 @@ def spool_results(
     try:
         with connect(folder, memory_mb, threads) as connection:
             connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
-            rows = connection.sql(_REQUESTS, params=lead).to_arrow_reader(BATCH)
             with (
-                pq.ParquetWriter(folder / "requests.parquet", REQUESTS, compression="none") as requests,
-                pq.ParquetWriter(folder / "iterations.parquet", ITERATIONS, compression="none") as iterations,
+                GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
+                GroupWriter(folder / "iterations.parquet", ITERATIONS) as iterations,
             ):
-                for batch in rebatched(rows, BATCH):
-                    requests.write_batch(batch.cast(REQUESTS))
+                for batch in connection.sql(_REQUESTS, params=lead).to_arrow_reader():
+                    requests.write(batch.cast(REQUESTS))
                     ended = batch.select(["end_ns", "duration_ms"]).rename_columns(ITERATIONS.names)
-                    iterations.write_batch(ended.cast(ITERATIONS))
+                    iterations.write(ended.cast(ITERATIONS))
             limits = {"late_ns": LATE_S * 1e9, "rate_rps": rate_rps}
             count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
     except duckdb.Error as error:
