@@ -13,7 +13,7 @@ from runner.model import LabError
 def counter_of(cpu_at, times):
     times = np.asarray(times, dtype=float)
     cpu = np.array([cpu_at(t) for t in times])
-    return Counter(times, cpu, np.full(len(times), 10, dtype=np.int64), np.zeros(len(times)), np.zeros(len(times)))
+    return Counter(times, cpu, np.full(len(times), 10.0))
 
 
 def test_mean_uses_the_time_that_really_passed():

@@ -147,8 +147,7 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
 
 def counters(begin=-1.0, end=2.0):
     t_s = np.arange(begin, end + 0.01, 0.05)
-    zeros = np.zeros(t_s.size)
-    counter = Counter(t_s, t_s, zeros.astype(np.int64), zeros, zeros)
+    counter = Counter(t_s, t_s, np.zeros(t_s.size))
     return {"server": counter, "host": counter}
 
 
@@ -184,12 +183,12 @@ def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(se
 def test_who_leaves_its_cpus_under_load_is_caught(begin_s, end_s, names):
     server = counters()["server"]
     foreign = np.where((server.t_s >= begin_s) & (server.t_s <= end_s), 1.0, 0.0)
-    assert broken([stayed({"server": replace(server, foreign_cpus=foreign)}, 1.0)]) == names
+    assert broken([stayed({"server": replace(server, more={"foreign_cpus": foreign})}, 1.0)]) == names
 
 
 def test_whose_cpus_nobody_looked_at_breaks_nothing():
     server = counters()["server"]
-    unknown = replace(server, foreign_cpus=np.full(server.t_s.size, np.nan))
+    unknown = replace(server, more={"foreign_cpus": np.full(server.t_s.size, np.nan)})
     assert stayed({"server": unknown, "host": server}, 1.0).ok
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 
 from runner.calibration import Calibration, Ceiling
@@ -29,11 +29,11 @@ def calibrate(run: RunFolder) -> Calibration:
     rows = [row for row in pq.read_table(run.table("trials")).to_pylist() if row["status"] == "sealed"]
     if not rows:
         raise LabError(f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.", exit_code=1)
-    answered = _answered(run)
+    bins = pq.read_table(run.table("throughput"), columns=["trial_id", "t_s", "requests"]).to_pandas()
     loads: dict[_Kind, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         load = (row["tool"], row["load_model"], row["mode"], int(row["connections"] or row["vus"]))
-        loads[load][row["server"]].append((_rate(row, answered), row["verdict"]))
+        loads[load][row["server"]].append((_rate(row, bins), row["verdict"]))
     return Calibration(
         run_id=run.run_id,
         made_at=manifest["started_at"],
@@ -88,20 +88,10 @@ def _ceiling(load: _Kind, servers: dict[str, list[tuple[float, str]]]) -> Ceilin
     )
 
 
-def _answered(run: RunFolder) -> dict[str, list[tuple[float, int]]]:
-    """Return (t_s, requests) of each bin by trial."""
-    table = pq.read_table(run.table("throughput"), columns=["trial_id", "t_s", "requests"]).to_pydict()
-    found: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for trial_id, t_s, requests in zip(table["trial_id"], table["t_s"], table["requests"], strict=True):
-        found[trial_id].append((t_s, requests))
-    return found
-
-
-def _rate(row: dict[str, Any], answered: dict[str, list[tuple[float, int]]]) -> float:
+def _rate(row: dict[str, Any], bins: pd.DataFrame) -> float:
     """Return a closed load's mean rate; of a ramp the highest mean rate over one of its steps."""
     if row["load_model"] == "closed":
         return float(row["rps"])
-    t_s, requests = (np.asarray(column, dtype=np.float64) for column in zip(*answered[row["trial_id"]], strict=True))
-    step = np.floor((t_s + 1e-6) / row["step_s"]).astype(int)
-    per_step = np.bincount(step[step < row["steps"]], requests[step < row["steps"]])
-    return float(per_step.max() / row["step_s"])
+    of_trial = bins[bins["trial_id"] == row["trial_id"]]
+    step = (of_trial["t_s"] + 1e-6) // row["step_s"]
+    return float(of_trial["requests"].groupby(step).sum()[lambda sums: sums.index < row["steps"]].max() / row["step_s"])

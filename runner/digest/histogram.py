@@ -13,14 +13,11 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 GROWTH = 1.01
-"""Upper bound of a bucket divided by its lower bound."""
+"""Upper bound of a bucket divided by its lower bound.
 
-MAX_QUANTILE_ERROR = GROWTH**0.5 - 1
-"""How far a latency of 1 us or more is from the geometric middle of its bucket, at most: 0.499 %.
-
-So is every quantile (nearest rank) that is read off a histogram, as the bucket of its rank is that of the exact one.
+A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket, and so is every
+quantile (nearest rank) that is read off a histogram.
 """
-
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 """Those of the tables, by the name in their columns."""
 

@@ -391,16 +391,13 @@ def _write_tables(
     with GroupWriter(requests, rows.schema, GROUP_ROWS, compression="zstd", compression_level=1, **encoding) as writer:
         for batch in rows:
             writer.write(batch)
-    database.create_function("bucket", _bucket, ["DOUBLE"], "BIGINT", type=func.ARROW)
+    buckets = lambda latency_us: pa.array(bucket_index(latency_us.to_numpy()))  # noqa: E731
+    database.create_function("bucket", buckets, ["DOUBLE"], "BIGINT", type=func.ARROW)
     histogram = database.sql(_LATENCY).fetchnumpy()
     pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")
     bins = {"bins": (points.last_end_ns - points.first_start_ns) // BIN_NS + 1, "bin_ns": BIN_NS}
     rates = database.sql(_THROUGHPUT, params={"trial_id": trial_id, "per_second": 1_000_000_000 // BIN_NS, **bins})
     pq.write_table(rates.to_arrow_table(), throughput, compression="zstd")
-
-
-def _bucket(latency_us: Any) -> Any:
-    return pa.array(bucket_index(latency_us.to_numpy()))
 
 
 # --- the summary ------------------------------------------------------------------------------------------

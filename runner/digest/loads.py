@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
-from runner.digest.k6 import K6Points, K6Summary, digest_k6, read_summary, spool_side_by_side, sum_up
+from runner.digest.k6 import K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
 from runner.digest.k6_raw import Tally
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
@@ -267,20 +267,16 @@ def _reconciled(
     )  # fmt: skip
     numbers = (1, *(part.number for part in measurement.parts))
     summaries = [read(folder / raw_name(name, of_slice, number)) for number in numbers]
+    summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
     if len(summaries) > 1:
-        summary = sum_up(summaries)
-        return _said(summary), reconcile.k6_checks(cell, points, summary, measurement, EXACT_SUMS)
-    summary = summaries[0]
-    return _said(summary), hold(cell, points, summary, measurement)
+        hold = partial(reconcile.k6_checks, statistics=EXACT_SUMS)
+    checked = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+    return checked, hold(cell, points, summary, measurement)
 
 
 UNCOUNTED = Counters(None, None, None)
 EXACT_SUMS = ("mean", "min", "max")
 """What several generators' summaries say together; percentiles cannot be had of theirs."""
-
-
-def _said(summary: K6Summary) -> Metrics:
-    return {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
 
 
 def _parts_of_k6(

@@ -122,11 +122,11 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> tuple[Check
     done = summary.iterations + interrupted + summary.dropped
     late, wanted = missed(cell, points), asked(cell, done)
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
+    overrun = math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0  # an open load ends up to LATE_S late
     return (
         Check(
             "1 iterations asked = completed + interrupted + dropped",
-            -slack(cell) <= done + late - wanted <= slack(cell) + overrun(cell)
-            and points.iterations == summary.iterations,
+            -slack(cell) <= done + late - wanted <= slack(cell) + overrun and points.iterations == summary.iterations,
             f"{wanted} asked, {summary.iterations} completed ({points.iterations} in the samples), "
             f"{interrupted} interrupted, {summary.dropped} dropped" + (f", {late} never begun" if late else ""),
         ),
@@ -155,11 +155,6 @@ def may_hold(cell: Cell, reopened: float) -> int:
 def slack(cell: Cell) -> int:
     """Return by how many iterations k6 may miss what was asked: one a step of an open load, and one at its end."""
     return len(cell.rates_rps) + 1 if cell.rates_rps else 0
-
-
-def overrun(cell: Cell) -> int:
-    """Return how many iterations more than asked an open load may begin: it ends up to LATE_S late."""
-    return math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0
 
 
 def missed(cell: Cell, points: K6Points) -> int:
@@ -202,13 +197,8 @@ def _little(cell: Cell, steady: Steady | None) -> tuple[Check, ...]:
     if cell.rates_rps or cell.vus is None or steady is None or too_short:
         return ()
     apart = abs(steady.in_flight - cell.vus) / cell.vus
-    return (
-        Check(
-            "8 rate x mean iteration = virtual users",
-            apart <= LITTLE_TOLERANCE,
-            f"{steady.in_flight:.1f} iterations under way on the average over {steady.seconds:.2f} s, {cell.vus} users",
-        ),
-    )
+    said = f"{steady.in_flight:.1f} iterations under way on the average over {steady.seconds:.2f} s, {cell.vus} users"
+    return (Check("8 rate x mean iteration = virtual users", apart <= LITTLE_TOLERANCE, said),)
 
 
 def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tuple[Check, ...]:
@@ -216,13 +206,8 @@ def _counted_by_server(answered: int, sent: int, measurement: Measurement) -> tu
     counted = _added(measurement, "requests")
     if counted is None:
         return ()
-    return (
-        Check(
-            "5 requests that the server counted = requests sent",
-            answered <= counted <= sent,
-            f"server counted {counted}, generator sent {sent} and got {answered} answers",
-        ),
-    )
+    said = f"server counted {counted}, generator sent {sent} and got {answered} answers"
+    return (Check("5 requests that the server counted = requests sent", answered <= counted <= sent, said),)
 
 
 def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
@@ -238,25 +223,13 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
         checks.append(Check("5 requests that the server counted = requests sent", True, said))
-    return (*checks, *_closed(cell, points, measurement))
-
-
-def _closed(cell: Cell, points: K6Points, measurement: Measurement) -> tuple[Check, ...]:
-    """In close mode each answer took a new connection.
-
-    Only the kernel counts them, of the whole network namespace: a server may itself accept others, from its database
-    perhaps, so that there is no upper limit. A server on another host is not in the count.
-    """
+    # In close mode each answer took a new connection. Only the kernel counts them, of the whole network namespace: a
+    # server may accept others, so that there is no upper limit; and one on another host is not in the count.
     accepted = _added(measurement, "passive_opens")
-    if cell.mode != "close" or accepted is None or not measurement.placement.server:
-        return ()
-    return (
-        Check(
-            "7 close mode proven by accepted connections",
-            accepted >= points.with_status,
-            f"the kernel accepted {accepted}, for {points.with_status} answers",
-        ),
-    )
+    if cell.mode == "close" and accepted is not None and measurement.placement.server:
+        said = f"the kernel accepted {accepted}, for {points.with_status} answers"
+        checks.append(Check("7 close mode proven by accepted connections", accepted >= points.with_status, said))
+    return tuple(checks)
 
 
 def whole(sent: Sequence[tuple[int, int]], measurement: Measurement) -> tuple[Check, ...]:
@@ -481,7 +454,9 @@ def idle_meanwhile(
 
 def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
     """Return whether every part stayed on its CPUs: a tool, or a manager of control groups, may move one."""
-    strayed = [subject for subject, counter in counters.items() if counter.strayed(SETTLED_S, duration_s)]
+    strayed = [
+        subject for subject, counter in counters.items() if counter.level("foreign_cpus", SETTLED_S, duration_s).any()
+    ]
     return Check(STAYED, not strayed, f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left")
 
 

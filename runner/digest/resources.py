@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,45 +35,34 @@ class Counter:
 
     t_s: Floats
     cpu_s: Floats
-    rss_bytes: npt.NDArray[np.int64]
-    throttled_s: Floats
-    steal_s: Floats
-    """CPU time that the hypervisor gave to others, cumulative over all CPUs; of the host only, else 0."""
-    switches: Floats | None = None
-    """Switches between tasks, cumulative, NaN where not counted: the kernel counts them of the host only."""
-    threads: Floats | None = None
-    """Threads of the subject's processes, NaN where not looked at."""
-    interrupts_s: Floats | None = None
-    """CPU time in interrupts, cumulative, NaN where not counted: of the host only."""
-    ran_s: Floats | None = None
-    """Exact CPU time of all programs, cumulative, NaN where the kernel does not have it: of the host only."""
-    foreign_cpus: Floats | None = None
-    """How many CPUs the subject might use beside those it was given, NaN where not looked at."""
-    figures: dict[str, Floats] = field(default_factory=dict)
-    """What the server itself said in /stats, by column (STATS_COLUMNS); NaN in rows that no answer came before."""
+    rss_bytes: Floats
+    """NaN where it was not looked at."""
+    more: dict[str, Floats] = field(default_factory=dict)
+    """Further columns: CUMULATIVE ones, and levels, NaN where they are not known.
+
+    `steal_s`, `interrupts_s`, `ran_s` and `switches` are of the host only: CPU time that the hypervisor gave to others,
+    that went into interrupts, and that all programs used, and switches between tasks. `throttled_s`, `threads` and
+    `foreign_cpus` (CPUs that it might use beside those it was given) are the subject's, STATS_COLUMNS what the server
+    says itself.
+    """
     seams: tuple[float, ...] = ()
 
-    def said(self, figure: str, begin_s: float, end_s: float) -> Floats:
-        """Return what the server said of `figure` between two instants."""
-        values = self.figures[figure][(self.t_s >= begin_s) & (self.t_s <= end_s)]
+    def level(self, name: str, begin_s: float, end_s: float) -> Floats:
+        """Return the known values of a level between two instants."""
+        values = self.column(name)[(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
+
+    def column(self, name: str) -> Floats:
+        """Return a column; NaN where there is none."""
+        return self.cpu_s if name == "cpu_s" else self.more.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
         """Return how much was added to a cumulative column between two instants; NaN where it was not counted.
 
         Linear between samples and constant outside them. `cpu_s` is the CPU time used.
         """
-        values = getattr(self, name)
-        if values is None:
-            return float("nan")
-        first, last = np.interp([begin_s, end_s], self.t_s, values)
+        first, last = np.interp([begin_s, end_s], self.t_s, self.column(name))
         return float(last - first)
-
-    def strayed(self, begin_s: float, end_s: float) -> bool:
-        """Return whether the subject might use a CPU that it was not given, at any sample between two instants."""
-        if self.foreign_cpus is None:
-            return False
-        return bool((self.foreign_cpus[(self.t_s >= begin_s) & (self.t_s <= end_s)] > 0).any())
 
     def mean_pct(self, begin_s: float, end_s: float) -> float:
         """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
@@ -101,33 +90,23 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
     try:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
-        columns: dict[str, Any] = {
-            "t_s": (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9,
-            "cpu_s": table["cpu_ns"].to_numpy() / 1e9,
-            "rss_bytes": table["rss_bytes"].fill_null(-1).to_numpy(),
-            "throttled_s": table["throttled_ns"].fill_null(0).to_numpy() / 1e9,
-            "steal_s": table["steal_ns"].fill_null(0).to_numpy() / 1e9,
-            "interrupts_s": _floats(table, "interrupts_ns") / 1e9,
-            "ran_s": _floats(table, "ran_ns") / 1e9,
-            **{name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus")},
-        }
-        figures = {name: _floats(table, name) for name in STATS_COLUMNS}
+        t_s, cpu_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9, table["cpu_ns"].to_numpy() / 1e9
+        rss_bytes = _floats(table, "rss_bytes")
+        more = {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("throttled", "steal", "interrupts", "ran")}
+        more |= {name: np.nan_to_num(more[name]) for name in ("throttled_s", "steal_s")}
+        more |= {name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus", *STATS_COLUMNS)}
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
-    counters = {}
-    for subject in dict.fromkeys(subjects.tolist()):
-        rows = subjects == subject
-        counters[str(subject)] = Counter(
-            **{name: values[rows] for name, values in columns.items()},
-            figures={name: values[rows] for name, values in figures.items()},
-        )
-    return counters
+    rows_of = {str(subject): subjects == subject for subject in dict.fromkeys(subjects.tolist())}
+    return {
+        subject: Counter(t_s[rows], cpu_s[rows], rss_bytes[rows], {name: each[rows] for name, each in more.items()})
+        for subject, rows in rows_of.items()
+    }
 
 
+CUMULATIVE = ("throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
 """How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
-_CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
-_LEVELS = ("threads", "foreign_cpus")
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
@@ -172,42 +151,34 @@ def _piece(counter: Counter, window: Window, zero_mono_ns: int, subject: str) ->
     edge = np.ones(len(at), dtype=bool)
     edge[1:-1] = False
 
-    def cumulative(name: str) -> Any:
-        values = getattr(counter, name)
-        return None if values is None else np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near])
-
-    def level(values: Floats | None) -> Any:
-        return None if values is None else np.where(edge, np.nan, values[near][row])
+    def cumulative(values: Floats) -> Floats:
+        return np.asarray(np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near]))
 
     return Counter(
-        t_s=at - begin,
-        rss_bytes=counter.rss_bytes[near][row],
-        **{name: cumulative(name) for name in _CUMULATIVE},
-        **{name: level(getattr(counter, name)) for name in _LEVELS},
-        figures={name: np.asarray(level(values)) for name, values in counter.figures.items()},
+        at - begin,
+        cumulative(counter.cpu_s),
+        counter.rss_bytes[near][row],
+        {
+            name: cumulative(values) if name in CUMULATIVE else np.where(edge, np.nan, values[near][row])
+            for name, values in counter.more.items()
+        },
     )
 
 
 def _joined(pieces: Sequence[Counter], seams: tuple[float, ...]) -> Counter:
     """Put the pieces of one subject together; what is cumulative goes on from piece to piece."""
 
-    def level(name: str) -> Any:
-        values = [getattr(piece, name) for piece in pieces]
-        return None if any(each is None for each in values) else np.concatenate(values)
-
-    def cumulative(name: str) -> Any:
-        values = [getattr(piece, name) for piece in pieces]
-        if any(each is None for each in values):
-            return None
+    def cumulative(values: Sequence[Floats]) -> Floats:
         before = np.concatenate([[0.0], np.cumsum([each[-1] for each in values])])
         return np.concatenate([each + begun for each, begun in zip(values, before[:-1], strict=True)])
 
-    figures = {name: np.concatenate([piece.figures[name] for piece in pieces]) for name in pieces[0].figures}
+    columns = {name: [piece.more[name] for piece in pieces] for name in pieces[0].more}
     return Counter(
-        **{name: level(name) for name in ("t_s", "rss_bytes", *_LEVELS)},
-        **{name: cumulative(name) for name in _CUMULATIVE},
-        figures=figures,
-        seams=seams,
+        np.concatenate([piece.t_s for piece in pieces]),
+        cumulative([piece.cpu_s for piece in pieces]),
+        np.concatenate([piece.rss_bytes for piece in pieces]),
+        {name: (cumulative if name in CUMULATIVE else np.concatenate)(values) for name, values in columns.items()},
+        seams,
     )
 
 
@@ -241,25 +212,25 @@ def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
 def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
     dt = np.diff(counter.t_s)
     kept = dt > 0.001  # two rows at one instant: a subject was just added
-    rss = counter.rss_bytes[1:][kept]
-    columns: dict[str, Any] = {
-        "trial_id": pa.array([trial_id] * int(kept.sum()), pa.string()),
-        "t_s": counter.t_s[1:][kept],
-        "dt_s": dt[kept],
-        "subject": pa.array([subject] * int(kept.sum()), pa.string()),
-        "cpu_pct": 100 * np.diff(counter.cpu_s)[kept] / dt[kept],
-        "rss_bytes": pa.array(rss, pa.int64(), mask=rss < 0),
-        "throttled_ms": 1000 * np.diff(counter.throttled_s)[kept],
-        "switches_per_s": _known(np.diff(_or_unknown(counter.switches, counter))[kept] / dt[kept]),
-        "threads": _known(_or_unknown(counter.threads, counter)[1:][kept]).cast(pa.int64()),
-        "steal_ms": pa.array(1000 * np.diff(counter.steal_s)[kept], mask=np.full(int(kept.sum()), subject != "host")),
-        **{name: _known(values[1:][kept]) for name, values in counter.figures.items()},
-    }
-    return pa.table(columns)
 
+    def added(name: str) -> Floats:
+        return np.diff(counter.column(name))[kept]
 
-def _or_unknown(values: Floats | None, counter: Counter) -> Floats:
-    return np.full(len(counter.t_s), np.nan) if values is None else values
+    return pa.table(
+        {
+            "trial_id": pa.array([trial_id] * int(kept.sum()), pa.string()),
+            "t_s": counter.t_s[1:][kept],
+            "dt_s": dt[kept],
+            "subject": pa.array([subject] * int(kept.sum()), pa.string()),
+            "cpu_pct": 100 * added("cpu_s") / dt[kept],
+            "rss_bytes": _known(counter.rss_bytes[1:][kept]).cast(pa.int64()),
+            "throttled_ms": 1000 * added("throttled_s"),
+            "switches_per_s": _known(added("switches") / dt[kept]),
+            "threads": _known(counter.column("threads")[1:][kept]).cast(pa.int64()),
+            "steal_ms": _known(1000 * added("steal_s") if subject == "host" else np.full(int(kept.sum()), np.nan)),
+            **{name: _known(counter.column(name)[1:][kept]) for name in STATS_COLUMNS},
+        }
+    )
 
 
 def _known(values: Floats) -> pa.Array:

@@ -54,9 +54,7 @@ def _typed_row(record: dict[str, Any]) -> pa.Table:
     try:
         return pa.Table.from_pylist([trial_row(record)], schema=SCHEMAS["trials"])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise LabError(
-            f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", exit_code=1
-        ) from None
+        raise LabError(f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1) from None
 
 
 def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
@@ -233,20 +231,20 @@ def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
 
 
-def _decoded(record: dict[str, Any]) -> tuple[Trial, Measurement]:
-    said = f"{record['trial_id']}: its record is not one that this lab can digest"
-    trial = {each.name: record.get(each.name) for each in fields(Trial)}
-    return decode(Trial, trial, said), decode(Measurement, record["measurement"], said)
-
-
 def _again(
     run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False, threads: int = 2
 ) -> list[Digest | None]:
     """Digest the trials of a session anew; None for one that had failed to digest before and does so again."""
     digests: list[Digest | None] = []
     name = records[0]["trial_id"] if records else ""
+    said = f"{name}: its record is not one that this lab can digest"
     try:
-        measured = dict(_decoded(record) for record in records)
+        measured = {
+            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said): decode(
+                Measurement, record["measurement"], said
+            )
+            for record in records
+        }
         found = digest_session(run, measured, salvage=salvage, threads=threads)
         for trial, record in zip(measured, records, strict=True):
             each = found[trial]
@@ -256,9 +254,7 @@ def _again(
     except LabError:
         raise
     except Exception as error:
-        raise LabError(
-            f"{name}: its record is not one that this lab can digest ({type(error).__name__}: {error}).", exit_code=1
-        ) from error
+        raise LabError(f"{said} ({type(error).__name__}: {error}).", exit_code=1) from error
     return digests
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
@@ -186,7 +187,7 @@ def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
 
 
 def _peak_rss(counter: Counter) -> int | None:
-    known = counter.rss_bytes[counter.rss_bytes >= 0]
+    known = counter.rss_bytes[~np.isnan(counter.rss_bytes)]
     return int(known.max()) if len(known) else None
 
 
@@ -197,10 +198,10 @@ def _database(database: Counter, server: Counter, measurement: Measurement, end_
         "database_cpu_ms_per_request": _per_request(database, end_s, requests),
         "database_rss_peak_bytes": _peak_rss(database),
     }
-    in_use, size = (server.said(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
+    in_use, size = (server.level(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
     if len(in_use):
         metrics["pool_in_use_max"] = int(in_use.max())
-        metrics["pool_waiting_max"] = int(server.said("pool_waiting", 0.0, end_s).max())
+        metrics["pool_waiting_max"] = int(server.level("pool_waiting", 0.0, end_s).max())
         metrics["pool_exhausted_pct"] = 100 * float((in_use >= size).mean())
     use = measurement.database
     if use is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runner.limits import POOL_EXHAUSTED, TAKEN, Limit, Verdict
@@ -111,24 +112,9 @@ class Evidence:
         return max(self.failed_share, self.checks_failed_share)
 
     @property
-    def queued(self) -> bool:
-        """Whether the generator measured the queue in itself: the probe was answered in a fraction of the time."""
-        return any(wait.generators_own for wait in self.waits)
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether the probe waited many times as long as the generator says."""
-        return any(wait.probes_own for wait in self.waits)
-
-    @property
     def starved(self) -> bool:
         """Whether the probe had too few answers to say anything."""
         return self.probing is not None and self.probing.starved
-
-    @property
-    def alike(self) -> bool:
-        """Whether the probe waited about as long as the generator: the response time is not the generator's."""
-        return any(wait.alike for wait in self.waits)
 
     @property
     def crowded(self) -> bool:
@@ -265,45 +251,88 @@ class DatabaseEvidence:
     """Whether the lab gave it a part of its CPUs only, so that it cannot fill those that it shares."""
 
 
+Rule = tuple[bool, Limit, str]
+"""Whether it decides a trial, what the limit then was, and why; without a reason the numbers are it."""
+
+
 def judge(evidence: Evidence) -> Verdict:
-    """Return what the trial measured, with the numbers that say so.
+    """Return what the trial measured by the first rule that holds, with the numbers that say so.
 
     Two sides that are both saturated make it inconclusive: either may have set the rate.
     """
     said = _said(evidence)
-    if not evidence.disjoint or evidence.server_share is None:
-        why = "the server's CPU use is not known" if evidence.disjoint else "server and generator shared a CPU"
-        return Verdict(Limit.UNKNOWN, f"{why}; {said}")
-    if evidence.serial is not None and not (evidence.share < 1 and evidence.saturated):
-        found = _serial(evidence, evidence.serial)
-    else:
-        found = _parallel(evidence)
-    return replace(found, reason=f"{found.reason}: {said}" if found.reason else said)
+    limit, reason = next((limit, reason) for holds, limit, reason in _rules(evidence) if holds)
+    return Verdict(limit, f"{reason}: {said}" if reason else said)
 
 
-def _parallel(evidence: Evidence) -> Verdict:
-    """Return the verdict of a load that may have several requests under way; without a reason the numbers are it."""
-    stored = _judge_database(evidence, evidence.database) if evidence.database else None
-    if why := _two_sides(evidence, stored):
-        return Verdict(Limit.UNKNOWN, why)
-    if evidence.saturated or evidence.crowded:
-        return Verdict(Limit.SERVER if evidence.saturated else Limit.GENERATOR, "")
-    if evidence.network is not None and evidence.network.full:
-        return Verdict(Limit.NETWORK, "the network between the hosts was full")
-    return stored or _unlimited(evidence)
+def _rules(e: Evidence) -> Iterator[Rule]:
+    """Yield all rules in their order."""
+    yield not e.disjoint, Limit.UNKNOWN, "server and generator shared a CPU"
+    yield e.server_share is None, Limit.UNKNOWN, "the server's CPU use is not known"
+    if e.serial is not None and not (e.share < 1 and e.saturated):
+        # Neither side can be full, as each waits for the other.
+        yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
+        yield from _robbed(e)
+        yield True, Limit.SERIAL, str(e.serial)
+    stored = next((rule for rule in _of_database(e, e.database) if rule[0]), None) if e.database else None
+    full = e.network is not None and e.network.full
+    apart = e.database is not None and (e.database.limited or not e.database.shared)
+    yield e.saturated and (e.crowded or stored is not None), Limit.UNKNOWN, "both sides were busy"
+    a_side = e.saturated or e.crowded or stored is not None
+    yield full and a_side, Limit.UNKNOWN, "the network between the hosts was full, and a side was busy"
+    yield e.crowded and stored is not None and apart, Limit.UNKNOWN, "generator and database were both busy"
+    yield e.saturated and e.wrong_share > FAILED, Limit.UNKNOWN, _failed(e)
+    yield e.saturated, Limit.SERVER, ""
+    yield e.crowded, Limit.GENERATOR, ""
+    yield full, Limit.NETWORK, "the network between the hosts was full"
+    if stored:
+        yield stored
+    yield from _robbed(e)
+    yield from _where_nobody_was_full(e)
 
 
-def _serial(evidence: Evidence, serial: Serial) -> Verdict:
-    """Return the verdict of one connection: neither side can be full, as each waits for the other."""
-    if evidence.wrong_share > 0:
-        return Verdict(Limit.UNKNOWN, _failed(evidence))
-    return _robbed(evidence) or Verdict(Limit.SERIAL, str(serial))
+def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
+    """Yield the rules by which a database, or a pool of connections to it, was full."""
+    busy = database.share >= SATURATED
+    yield database.limited and busy, Limit.DATABASE, "the database used up its share of the CPUs"
+    if not database.limited and database.shared and database.share + e.generator_share >= SATURATED:
+        filled = database.share >= CLEARLY_MORE * e.generator_share
+        yield filled, Limit.DATABASE, "the database filled the CPUs that it shares with the generator"
+        yield True, Limit.UNKNOWN, "database and generator together filled the CPUs that they share"
+    yield not database.shared and busy, Limit.DATABASE, "the database was busy"
+    # A server that is held back by its share holds its connections meanwhile: the pool is then not the limit.
+    held_back = e.share < 1 and e.saturated
+    yield database.pool_exhausted_share >= MOSTLY and not held_back, Limit.POOL, POOL_EXHAUSTED
 
 
-def _robbed(evidence: Evidence) -> Verdict | None:
-    """Return the verdict where others took much of the CPUs' time; None where they did not."""
-    who = " and ".join(_much(evidence.stolen_share, evidence.others_share))
-    return Verdict(Limit.UNKNOWN, f"{who} {TAKEN}") if who else None
+def _where_nobody_was_full(e: Evidence) -> Iterator[Rule]:
+    """Yield the rules for a load under which CPUs, network and database had room."""
+    offered, few = e.offered_rps is not None, f"{e.probing}, too few for a second witness"
+    slowing = e.network.slowing(closed=not offered) if e.network else ""
+    yield bool(slowing), Limit.NETWORK, slowing
+    contradiction = "generator and probe contradict each other"
+    if any(wait.generators_own for wait in e.waits):
+        # The queue is the generator's where the generator had something to do, and the probe was served. Where
+        # connections are not reused, the time may have gone by in the kernel: a burst that a backlog does not hold.
+        longer = f"{contradiction}, the generator waited longer"
+        accepting = all(BEYOND[wait.name] <= e.connecting_share for wait in e.waits if wait.generators_own)
+        yield e.starved, Limit.UNKNOWN, few
+        yield e.generator_peak_share < STIRRING, Limit.UNKNOWN, f"{longer} and had little to do"
+        yield accepting, Limit.UNKNOWN, f"{longer}, perhaps to be accepted"
+        yield True, Limit.GENERATOR, "requests waited in the generator, not in the server"
+    yield e.dropped > 0, Limit.UNKNOWN, f"the rate was not sustained, {e.dropped} {e.unit} were dropped"
+    yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
+    yield any(wait.probes_own for wait in e.waits), Limit.UNKNOWN, f"{contradiction}, the probe waited longer"
+    yield offered and e.starved, Limit.UNKNOWN, few
+    yield offered, Limit.NONE, f"{e.offered_rps or 0:.10g} {e.unit}/s were sustained"
+    yield any(wait.alike for wait in e.waits), Limit.UNKNOWN, PACED
+    yield True, Limit.UNKNOWN, "neither side was busy"
+
+
+def _robbed(e: Evidence) -> Iterator[Rule]:
+    """Yield the rule where others took much of the CPUs' time."""
+    who = _much(e.stolen_share, e.others_share)
+    yield bool(who), Limit.UNKNOWN, f"{' and '.join(who)} {TAKEN}"
 
 
 def disturbance(evidence: Evidence) -> str:
@@ -330,87 +359,10 @@ def takers(stolen_share: float, others_share: float) -> str:
     return ", ".join(f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much)
 
 
-def _two_sides(evidence: Evidence, stored: Verdict | None) -> str:
-    """Return why a limit that is there cannot be named, or means nothing; empty where it can."""
-    if evidence.saturated and (evidence.crowded or stored):
-        return "both sides were busy"
-    full = evidence.network is not None and evidence.network.full
-    if full and (evidence.saturated or evidence.crowded or stored):
-        return "the network between the hosts was full, and a side was busy"
-    database = evidence.database
-    if evidence.crowded and stored and database and (database.limited or not database.shared):
-        return "generator and database were both busy"
-    if evidence.saturated and evidence.wrong_share > FAILED:
-        return _failed(evidence)
-    return ""
-
-
 def _failed(evidence: Evidence) -> str:
     if evidence.checks_failed_share > evidence.failed_share:
         return f"{number(100 * evidence.checks_failed_share)} % of the script's checks failed"
     return f"{number(100 * evidence.failed_share)} % of the requests failed"
-
-
-def _unlimited(evidence: Evidence) -> Verdict:
-    """Return the verdict where nobody's CPUs were full."""
-    if robbed := _robbed(evidence):
-        return robbed
-    network = evidence.network
-    if network is not None and (slowing := network.slowing(closed=evidence.offered_rps is None)):
-        return Verdict(Limit.NETWORK, slowing)
-    if evidence.queued:
-        return _queued(evidence)
-    if why := _unsure(evidence):
-        return Verdict(Limit.UNKNOWN, why)
-    if evidence.offered_rps is not None:
-        return Verdict(Limit.NONE, f"{evidence.offered_rps:.10g} {evidence.unit}/s were sustained")
-    return Verdict(Limit.UNKNOWN, PACED if evidence.alike else "neither side was busy")
-
-
-def _unsure(evidence: Evidence) -> str:
-    """Return why a load says nothing of response times that could be believed; empty where it may."""
-    if evidence.dropped:
-        return f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped"
-    if evidence.wrong_share > 0:
-        return _failed(evidence)
-    if evidence.contradicted:
-        return "generator and probe contradict each other, the probe waited longer"
-    if evidence.offered_rps is not None and evidence.starved:
-        return f"{evidence.probing}, too few for a second witness"
-    return ""
-
-
-def _queued(evidence: Evidence) -> Verdict:
-    """Return the verdict where the generator waited many times as long as the probe.
-
-    The queue is the generator's where the generator had something to do, and the probe was served. Where connections
-    are not reused the time may have gone by in the kernel: a burst of new connections that a backlog does not hold.
-    """
-    contradiction = "generator and probe contradict each other, the generator waited longer"
-    if evidence.starved:
-        return Verdict(Limit.UNKNOWN, f"{evidence.probing}, too few for a second witness")
-    if evidence.generator_peak_share < STIRRING:
-        return Verdict(Limit.UNKNOWN, f"{contradiction} and had little to do")
-    if all(BEYOND[wait.name] <= evidence.connecting_share for wait in evidence.waits if wait.generators_own):
-        return Verdict(Limit.UNKNOWN, f"{contradiction}, perhaps to be accepted")
-    return Verdict(Limit.GENERATOR, "requests waited in the generator, not in the server")
-
-
-def _judge_database(evidence: Evidence, database: DatabaseEvidence) -> Verdict | None:
-    """Return what is to be said of a database, or a pool of connections to it, that was full; None where it was not."""
-    if database.limited and database.share >= SATURATED:
-        return Verdict(Limit.DATABASE, "the database used up its share of the CPUs")
-    if not database.limited and database.shared and database.share + evidence.generator_share >= SATURATED:
-        if database.share >= CLEARLY_MORE * evidence.generator_share:
-            return Verdict(Limit.DATABASE, "the database filled the CPUs that it shares with the generator")
-        return Verdict(Limit.UNKNOWN, "database and generator together filled the CPUs that they share")
-    if not database.shared and database.share >= SATURATED:
-        return Verdict(Limit.DATABASE, "the database was busy")
-    # A server that is held back by its share holds its connections meanwhile: the pool is then not the limit.
-    held_back = evidence.share < 1 and evidence.saturated
-    if database.pool_exhausted_share >= MOSTLY and not held_back:
-        return Verdict(Limit.POOL, POOL_EXHAUSTED)
-    return None
 
 
 def _said(evidence: Evidence) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from runner.digest.histogram import merge_counts
 from runner.model import LabError
 from runner.store import read_json
 
@@ -119,8 +120,8 @@ def add_up(results: Sequence[WrkResult]) -> WrkResult:
         duration_s=sum(result.duration_s for result in results),
         requests=sum(result.requests for result in results),
         errors={name: sum(result.errors[name] for result in results) for name in results[0].errors},
-        reported=_sum([result.reported for result in results]),
-        raw=_sum([result.raw for result in results]),
+        reported=merge_counts(*map(np.concatenate, zip(*(result.reported for result in results), strict=True))),
+        raw=merge_counts(*map(np.concatenate, zip(*(result.raw for result in results), strict=True))),
     )
 
 
@@ -141,13 +142,6 @@ def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
         connections=sum(result.connections for result in results),
         threads=results[0].threads,
     )
-
-
-def _sum(histograms: Sequence[Histogram]) -> Histogram:
-    values, places = np.unique(np.concatenate([values for values, _ in histograms]), return_inverse=True)
-    counts = np.zeros(len(values), dtype=np.int64)
-    np.add.at(counts, places, np.concatenate([counts for _, counts in histograms]))
-    return values, counts
 
 
 def _whole(value: Any) -> int:
