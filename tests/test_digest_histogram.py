@@ -28,10 +28,10 @@ def test_bounds_enclose_the_value(us: float) -> None:
     assert abs(middle / us - 1) <= (histogram.GROWTH**0.5 - 1) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
-def test_no_bucket_for_what_is_no_latency(bad: float) -> None:
-    with pytest.raises(ValueError, match="finite"):
-        histogram.bucket_index([1.0, bad])
+def test_no_bucket_for_what_is_no_latency() -> None:
+    for bad in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            histogram.bucket_index([1.0, bad])
 
 
 def test_histograms_merge_by_adding() -> None:
@@ -67,8 +67,5 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     assert float(mean) == pytest.approx(values.mean() / 1000, rel=0.005)
     assert float(deviation) == pytest.approx(values.std() / 1000, rel=0.01)
     assert re.search(r"#\[Max     = +[\d.]+, Total count    = +40000\]", text)
-
-
-def test_an_empty_histogram_has_no_text() -> None:
     with pytest.raises(ValueError, match="no count"):
         histogram.to_hgrm([1.0], [0])

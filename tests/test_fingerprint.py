@@ -1,11 +1,6 @@
 """A machine's fingerprint: the same for the same machine, another for whatever changes its numbers."""
 
 import hashlib
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
 
 from runner.fingerprint import fingerprint
 
@@ -30,20 +25,11 @@ def test_it_is_the_beginning_of_a_sha256_of_the_facts():
     assert fingerprint(FACTS) == hashlib.sha256(TEXT.encode()).hexdigest()[:12]
 
 
-@pytest.mark.parametrize(
-    ("fact", "other"),
-    [
-        ("cpu_model", "Another CPU"),
-        ("cpus", 4),
-        ("memory_bytes", 16 * 2**30),
-        ("kernel", "6.2"),
-        ("governor", "performance"),
-        ("turbo", True),
-        ("hypervisor", False),
-    ],
-)
-def test_whatever_changes_numbers_changes_it(fact, other):
-    assert fingerprint(FACTS | {fact: other}) != fingerprint(FACTS)
+def test_whatever_changes_numbers_changes_it():
+    other = {"cpu_model": "Another CPU", "cpus": 4, "memory_bytes": 16 * 2**30, "kernel": "6.2"}
+    other |= {"governor": "performance", "turbo": True, "hypervisor": False}
+    found = {fingerprint(FACTS | {fact: value}) for fact, value in other.items()} | {fingerprint(FACTS)}
+    assert len(found) == len(other) + 1
 
 
 def test_what_changes_no_number_does_not():
@@ -57,10 +43,3 @@ def test_a_manifest_of_before_the_newer_facts_has_one_too():
     assert fingerprint(older) != fingerprint(FACTS)
     assert len(fingerprint({})) == 12
     assert fingerprint({"memory_bytes": "much"}) == fingerprint({})
-
-
-def test_it_imports_nothing_of_ours():
-    code = "import sys, runner.fingerprint; print([n for n in sys.modules if n.startswith('runner.')])"
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['runner.fingerprint']"

@@ -31,13 +31,7 @@ def modules(folder):
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
-    others = {f"runner.{other}" for other in WINGS if other != wing} | {
-        "runner.cli",
-        "runner.commands",
-        "runner.running",
-        "runner.audit",
-        "runner.console",
-    }
+    others = {f"runner.{other}" for other in {*WINGS, "cli", "commands", "running", "audit", "console"} - {wing}}
     for path in modules(PACKAGE / wing):
         for name in imported(path):
             assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"
@@ -108,7 +102,7 @@ def test_responses_are_read_in_one_module():
 
 
 def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "limits.py", "measurement.py", "http_response.py"):
+    for module in ("model.py", "limits.py", "measurement.py", "http_response.py", "columns.py", "fingerprint.py"):
         assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
     ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
     assert ours and all(name.startswith("runner.model") for name in ours)

@@ -34,14 +34,10 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
 
     with pytest.raises(RuntimeError):
         broken()
+    with pytest.raises(ValueError, match="Out of range"):
+        write_json(path, {"x": float("nan")})
     assert json.loads(path.read_text()) == {"old": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_nan_never_reaches_a_json_file(tmp_path):
-    with pytest.raises(ValueError, match="Out of range"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_journal_keeps_the_last_state_and_survives_a_torn_last_line(tmp_path):
@@ -169,28 +165,20 @@ def test_a_run_exported_by_an_earlier_version_is_read_exported_and_replaced(tmp_
     assert not (old.path / "trials").exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 1}', '{"schema": 1, "run_id": 7}', "rubbish", b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"[]", b"{}", b'{"schema": 1}', b'{"schema": 1, "run_id": 7}', b'{"schema": 99}', b"rubbish", b"\xff"]
+)
 def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
-    (tmp_path / "run.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(LabError, match=r"run\.json"):
+    (tmp_path / "run.json").write_bytes(text)
+    with pytest.raises(LabError, match=r"run\.json.*schema 99" if b"99" in text else r"run\.json"):
         find_run(str(tmp_path))
-
-
-def test_another_schema_is_refused(tmp_path):
-    write_json(tmp_path / "run.json", {"schema": 99})
-    with pytest.raises(LabError, match="schema 99"):
-        RunFolder(tmp_path).manifest()
 
 
 def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(bare_lab, tmp_path):
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed, own = find_run("mine"), find_run("20260101T000000Z-y-2")
-    assert (committed.path.parent.name, figures_folder(committed).name, short_name(committed)) == (
-        "data",
-        "mine",
-        "mine",
-    )
+    assert committed.path.parent.name == "data" and figures_folder(committed).name == short_name(committed) == "mine"
     assert figures_folder(own).name == short_name(own) == "20260101T000000Z-y-2"
     elsewhere = tmp_path / "elsewhere"
     make_run(elsewhere, "20260101T000000Z-z-3")
