@@ -106,15 +106,15 @@ def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = F
 
     DamageError names the line of the first fault. With `salvage` a missing end is no fault, and its lines are `lost`.
     """
-    file, counter = _File(raw), _Counter()
-    blocks, tally = iter(file), counter.tally
+    file, pairing = _File(raw), _Pairing()
+    blocks, tally = iter(file), pairing.tally
     with (
         GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
         GroupWriter(folder / "iterations.parquet", ITERATIONS) as iterations,
     ):
         try:
             for found in _ahead(_read, blocks, threads):
-                complete, ended = counter.add(found)
+                complete, ended = pairing.add(found)
                 requests.write(complete)
                 iterations.write(ended)
         except DamageError:
@@ -122,7 +122,7 @@ def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = F
             if file.damage is None or file.damage.cut:
                 raise
             # That the stream is corrupt explains more than a line does.
-    damage, incomplete = file.damage, len(counter.waiting)
+    damage, incomplete = file.damage, len(pairing.waiting)
     if damage:
         damage.line = tally.lines + 1
     elif incomplete:
@@ -356,7 +356,7 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 # --- from points to rows ----------------------------------------------------------------------------------
 
 
-class _Counter:
+class _Pairing:
     """Counts points and makes rows of them; those of a request that straddles two blocks wait for the next."""
 
     def __init__(self) -> None:
