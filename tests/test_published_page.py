@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
-from built import ROOT, bare_lab
+from built import ROOT
 from figure_checks import lines, readable, words
 from published_runs import CPU, RATE, RUST, WORLDS, Build
 from synthetic_published import RPS, World
@@ -20,9 +20,10 @@ from runner.model import LabError
 from runner.present.chart import charts, describe, draw, made
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
+from runner.present.look.content import Heading
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_report
-from runner.present.notebook.parts import evidence_words
+from runner.present.notebook.parts import claim_by_claim, evidence_words
 from runner.present.published import claims, figures, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import METRICS, numbers, read_published
@@ -126,40 +127,33 @@ def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tabl
 # --- the page ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def page(plain: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The executed page of the plain run, in a lab of its own."""
-    folder = bare_lab(tmp_path_factory.mktemp("lab"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(folder))
-        patch.setenv("PYTHONPATH", str(ROOT))
-        assert plain.folder is not None
-        shutil.copytree(plain.folder.path, folder / "data" / "sample")
-        executed = folder / "published.ipynb"
-        notebooks.execute(folder / "notebooks" / "published.ipynb", {"run": "sample"}, executed)
-        notebooks.export_html(executed, folder / "published.html")
-        assert notebooks.figures_shown(executed) == list(PUBLISHED_FIGURES)
-    return (folder / "published.html").read_text(), folder / "figures" / "sample"
-
-
-def test_the_page_has_every_claim_every_number_and_every_figure(plain: Tables, page: tuple[str, Path]) -> None:
-    text, figures = page
+def test_the_page_has_every_claim_every_number_and_every_figure(
+    plain: Tables, bare_lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert plain.folder is not None
+    shutil.copytree(plain.folder.path, bare_lab / "data" / "sample")
+    executed, html = bare_lab / "published.ipynb", bare_lab / "published.html"
+    notebooks.execute(bare_lab / "notebooks" / "published.ipynb", {"run": "sample"}, executed)
+    notebooks.export_html(executed, html)
+    text = html.read_text()
     plainly = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
-    for each in judge_all(plain):
-        assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
-    counts = Counter(each.found.outcome for each in judge_all(plain))
-    assert f"Of {len(read_claims())} published claims {counts[HOLDS]} hold" in plainly
+    judged = judge_all(plain)
+    counts = Counter(each.found.outcome for each in judged)
+    assert f"Of {len(judged)} published claims {counts[HOLDS]} hold" in plainly
     for outcome in OUTCOMES:
         assert f"{outcome[0].upper()}{outcome[1:]}: {counts[outcome]}" in plainly
-    measured = [each for each in judge_all(plain) if each.claim.range_words and each.found.outcome != ABSENT]
-    assert measured
-    for each in measured:
-        assert f"{each.measured}, claimed {each.claim.range_words}: " in plainly, each.claim.name
+    for each in judged:
+        assert plainly.count(each.claim.says) == 2, each.claim.name  # in the answer, and claim by claim
+        if each.claim.range_words and each.found.outcome != ABSENT:
+            assert f"{each.measured}, claimed {each.claim.range_words}: " in plainly, each.claim.name
     assert "<code>bench run claims</code>" in text and "`" not in text
-    assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
-    assert {path.name for path in figures.iterdir()} == {f"{n}.{k}" for n in PUBLISHED_FIGURES for k in ("png", "svg")}
     for value in ("86,524", "170,000", "821", "39,000"):
         assert value in plainly
+    assert notebooks.figures_shown(executed) == list(PUBLISHED_FIGURES)
+    assert text.count('alt="Forest plot') == len(PUBLISHED_FIGURES)
+    drawn = {path.name for path in (bare_lab / "figures" / "sample").iterdir()}
+    assert drawn == {f"{name}.{kind}" for name in PUBLISHED_FIGURES for kind in ("png", "svg")}
 
 
 def test_cells_are_one_line_and_show_every_source() -> None:
@@ -175,42 +169,36 @@ def test_cells_are_one_line_and_show_every_source() -> None:
 
 def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
     assert plain.folder is not None
-    opened_page = open_report(str(plain.folder.path))
+    page = open_report(str(plain.folder.path))
     with pytest.raises(LabError, match="There is no figure 'nope'"):
-        opened_page.show_figure("nope")
+        page.show_figure("nope")
     with pytest.raises(LabError, match="No claim has a source with 'nope'"):
-        opened_page.show_part("claims", "nope")
+        page.show_part("claims", "nope")
 
 
-def test_a_claim_without_a_published_source_is_on_the_page(
-    plain: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert plain.folder is not None
+def test_a_claim_without_a_published_source_is_on_the_page(plain: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = set(read_published()["source"])
     known = tuple(claim for claim in read_claims() if claim.source in sources)
-    monkeypatch.setattr(claims, "read_claims", lambda: known)
-    open_report(str(plain.folder.path)).show_part("claims")
-    assert capsys.readouterr().out == ""
-    own = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
-    monkeypatch.setattr(claims, "read_claims", lambda: (*known, own))
-    open_report(str(plain.folder.path)).show_part("claims")
-    said = capsys.readouterr().out
-    assert "<h2>Claim by claim: others</h2>" in said and "Mine (does not hold)" in said
-    assert said.count("<h3>") == 1
+    mine = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
+    for others, headings in (((), []), ((mine,), ["Claim by claim: others", "Mine (does not hold)"])):
+        monkeypatch.setattr(claims, "read_claims", lambda others=others: (*known, *others))
+        blocks = claim_by_claim(dataclasses.replace(plain))
+        assert [block.text for block in blocks if isinstance(block, Heading)] == headings
 
 
-def test_what_is_told_of_a_claim(plain: Tables) -> None:
-    each = next(each for each in judge_all(plain) if each.claim.name == "axum-grows-to-1000")
-    first, seen, place, why = evidence_words(each)
+def evidence(tables: Tables, name: str) -> list[str]:
+    return next(list(evidence_words(each)) for each in judge_all(tables) if each.claim.name == name)
+
+
+def test_what_is_said_of_a_claim(plain: Tables) -> None:
+    first, seen, place, why = evidence(plain, "axum-grows-to-1000")
     assert first.startswith("Looked at: requests/s of axum") and first.endswith(" A ratio above 2 agrees.")
     assert re.match(r"axum requests/s, keep-alive, 1000/100: .*; ×\d\.\d{3} \[.*\]\. Does not hold: ", seen)
-    assert "CPUs of their own" in place and why == f"Why: {each.found.why}."
+    assert "CPUs of their own" in place and why == "Why: the ratio lies beyond what is claimed."
 
 
 def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
-    tables = build(World(without=(("actix", "*"),)))
-    each = next(each for each in judge_all(tables) if each.claim.name == "actix-slower")
-    first, seen, _ = evidence_words(each)
+    first, seen, _ = evidence(build(World(without=(("actix", "*"),))), "actix-slower")
     assert "actix did not run" not in first
     assert seen.count("actix did not run under this load") == 1 and seen.count("actix/axum requests/s") == 4
 

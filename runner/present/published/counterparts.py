@@ -177,12 +177,6 @@ def _chosen(tables: Tables, workloads: tuple[str, ...], load_model: str) -> pd.D
     return trials[known].sort_values(["load_order", "trial_order"])
 
 
-def without_terms(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return what each trial's load is called, whatever the share of a core and the slices it was measured in."""
-    pairs = zip(trials["load"], trials["terms"], strict=True)
-    return pd.Series([load.removesuffix(f", {terms}" * bool(terms)) for load, terms in pairs], index=trials.index)
-
-
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a scenario by k6 under the load whose number of users is nearest to the published one."""
     trials = closed(tables, scenario)
@@ -222,12 +216,6 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
     return chosen
 
 
-def on_most(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials on the largest share of a core that there is."""
-    chosen: pd.DataFrame = trials[trials["share"] == trials["share"].max()]
-    return chosen
-
-
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
@@ -245,7 +233,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
         return cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
     by_wrk = trials["tool"].eq("wrk").all()
     chosen = trials[trials["connections"] == number.connections] if by_wrk else nearest(trials, number.connections)
-    return cell(on_most(chosen), server, f"{sought}, {number.connections:,.0f}")
+    return cell(chosen[chosen["share"] == chosen["share"].max()], server, f"{sought}, {number.connections:,.0f}")
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:

@@ -13,19 +13,8 @@ from runner.present.chart import Chart, chart, empty
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
-from runner.present.published.counterparts import (
-    CLOSED,
-    METRICS,
-    OPEN,
-    Number,
-    closed,
-    counterpart,
-    numbers,
-    read_published,
-    repeats,
-    sizes,
-    standing_in,
-)
+from runner.present.published import counterparts
+from runner.present.published.counterparts import CLOSED, METRICS, OPEN, Number, closed, numbers, repeats, standing_in
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
 from runner.present.statistics.inference import FEWEST, ratio
@@ -79,7 +68,7 @@ def beside_ours(tables: Tables) -> Chart:
 def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
     """Yield load and row of each ratio that a source has of a Go and of a Rust server under the same load."""
     keys = ["source", "scenario", "mode", "connections", "metric"]
-    for _, rows in read_published().groupby(keys, sort=False, dropna=False):
+    for _, rows in counterparts.read_published().groupby(keys, sort=False, dropna=False):
         sides = [numbers(rows[rows["language"] == language]) for language in ("Go", "Rust")]
         if not all(sides):
             continue
@@ -91,7 +80,7 @@ def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
 
 def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str) -> tuple[str, forest.ForestRow]:
     """Return load and row of two servers of ours, each with the published number that it stands for."""
-    cells = [counterpart(tables, number, server) for server, number in published.items()]
+    cells = [counterparts.counterpart(tables, number, server) for server, number in published.items()]
     go, rust = published.values()
     said, names, quantity = go.value / rust.value, "/".join(published), words.removesuffix(" here")
     size = int(go.connections)
@@ -100,7 +89,7 @@ def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str
         load = f"count, {MODES.get(go.mode, go.mode)}: {quantity}"
         label = f"{names}, {captions.plural(size, 'connection')}"
     else:
-        users = next((int(sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
+        users = next((int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
         load = f"{go.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
         label = f"{names}: {quantity}"
     samples = [each.sample(column) for each in cells]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
@@ -274,7 +275,9 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     trials = pd.concat([choose(tables, scenario) for choose in choices])
     if asked.load in ("experiments", "experiments-md5"):
         return [Load("", trials, sought)]
-    loads = {str(load): rows for load, rows in trials.groupby(counterparts.without_terms(trials), sort=False)}
+    terms = zip(trials["load"], trials["terms"], strict=True)
+    names = [load.removesuffix(f", {words}" * bool(words)) for load, words in terms]
+    loads = {str(load): rows for load, rows in trials.groupby(np.array(names, dtype=object), sort=False)}
     common = {load: rows for load, rows in loads.items() if set(servers) <= set(rows["server"])}
     chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
     # A rate is called the same whatever was sent at it.

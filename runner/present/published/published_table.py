@@ -19,7 +19,7 @@ from runner.present.look.content import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.look.style import number as printed
 from runner.present.published import counterparts
-from runner.present.published.counterparts import CLOSED, METRICS, Counterpart, Number, closed, on_most, sizes
+from runner.present.published.counterparts import CLOSED, METRICS, Counterpart, Number, closed, sizes
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import carried_quantile, spread
 
@@ -206,7 +206,7 @@ def matrix_table(tables: Tables, published: pd.DataFrame) -> pd.DataFrame:
     others = [name for name in identities(tables.trials) if name in set(trials["server"]) - set(compared)]
     lines = []
     for (_, number, mode), alike in trials.groupby([trials["mode"].map(list(MODES).index), "connections", "mode"]):
-        cell = on_most(alike)
+        cell = alike[alike["share"] == alike["share"].max()]
         share = float(cell["share"].iloc[0])
         ours = {name: cell[cell["server"] == name] for name in (*compared, *others)}
         line = {"mode": MODES[str(mode)], "connections": f"{number:.0f}{f' (on {share:g} of a core)' * (share < 1)}"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import FEWEST, ratio
 from runner.present.statistics.stats import spread
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 GNET_AND_AXUM = ("gnet", "axum")
 BUSY = 90.0
 """% of its CPUs from which on the database counts as full, as in its verdict."""
@@ -127,29 +129,20 @@ def counters_race(tables: Tables) -> Outcome:
     return Outcome(FAILS, "each count has every request that wrk had answered, and none that was not sent", seen=seen)
 
 
-JUDGES: dict[str, Callable[[Tables], Outcome]] = {
-    each.__name__: each
-    for each in (no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race)
-}
-"""`judge` of an entry -> the function that judges it."""
-
-
 # --- what else was seen -----------------------------------------------------------------------------------
 
 Cells = Sequence[tuple[Counterpart, ...]]
 """Those of each ratio that the claim is about."""
 
 
-def cpu_peaks(tables: Tables, cells: Cells) -> list[str]:
+def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say what the published number, the CPU peak, is here, with its windows."""
     cpus = (tables.manifest.get("placement") or {}).get("server") or []
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
-    sentences = []
     for pair in cells:
-        known = [each for each in pair if len(each.sealed)]
-        said = "; ".join(f"{each.server} {_over_windows(each, ' %')}" for each in known)
-        sentences += [f"CPU peaks under {known[0].load}, in % of a core: {said}{room}."] if known else []
-    return sentences
+        if known := [each for each in pair if len(each.sealed)]:
+            said = "; ".join(f"{each.server} {_over_windows(each, ' %')}" for each in known)
+            yield f"CPU peaks under {known[0].load}, in % of a core: {said}{room}."
 
 
 def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
@@ -157,45 +150,44 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
     return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
 
 
-def echo_peaks(tables: Tables, _cells: Cells) -> list[str]:
+def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say how far the peaks of Echo's CPU stand above its mean, to compare with."""
     echo = cell(users(tables, "experiments"), "echo", "")
-    mean = spread(echo.sealed["server_cpu_mean_pct"]).median
-    return [f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."] if mean > 0 else []
+    if (mean := spread(echo.sealed["server_cpu_mean_pct"]).median) > 0:
+        yield f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."
 
 
-def md5_price(_tables: Tables, cells: Cells) -> list[str]:
+def md5_price(_tables: Tables, cells: Cells) -> Iterator[str]:
     """Say what the MD5 costs a server in CPU time, which can be compared whatever was the limit."""
     plain, md5 = cells[0]
-    price = ratio(*(each.sample("server_cpu_ms_per_request") for each in (md5, plain)))
-    words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
-    return [f"{words} {plain.server} {times(price)}."] if price else []
+    if price := ratio(*(each.sample("server_cpu_ms_per_request") for each in (md5, plain))):
+        words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
+        yield f"{words} {plain.server} {times(price)}."
 
 
-def tier_of_gnet(tables: Tables, _cells: Cells) -> list[str]:
+def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say what gnet is here: published below HTTP, it may parse requests in this lab."""
-    tiers = tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]
-    return [f"gnet is of the tier {tier}; here it answers what the contract of all servers asks." for tier in tiers]
+    for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
+        yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
-def start_of_axum(tables: Tables, cells: Cells) -> list[str]:
+def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say how axum's first second stands to its later ones on the same ramps."""
-    said, names = [], ("p90_of_first_second", "p90_of_later_seconds")
+    names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         axum = cell(tables.trials[tables.trials["load"] == gnet.load], "axum", gnet.load)
-        found = ratio(*(QUANTITIES[name].sample(tables, axum, name) for name in names))
-        said += [f"The same of axum: {times(found)} ({gnet.load})."] if found else []
-    return said
+        if found := ratio(*(QUANTITIES[name].sample(tables, axum, name) for name in names)):
+            yield f"The same of axum: {times(found)} ({gnet.load})."
 
 
-def rows_and_answers(tables: Tables, _cells: Cells) -> list[str]:
+def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say whether the database has as many rows as there were answers."""
     trials = offered(tables, "postgres-insert")
-    words = rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)])
-    return [words] if words else []
+    if words := rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]):
+        yield words
 
 
-def price_of_connecting(tables: Tables, _cells: Cells) -> list[str]:
+def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say how much of a request's CPU time is the connection's: the kernel's work more than the server's."""
     said = []
     for server in ("gin", "axum"):
@@ -204,25 +196,28 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> list[str]:
         if close > keep > 0:
             costs = f"{server} {number(close)} ms, with keep-alive {number(keep)} ms"
             said.append(f"{costs}, so that {number(100 * (1 - keep / close))} % of it go to the connection")
-    words = "What a request on a connection of its own costs, in CPU time at 100 connections"
-    return [f"{words}: {'; '.join(said)}."] if said else []
+    if said:
+        words = "What a request on a connection of its own costs, in CPU time at 100 connections"
+        yield f"{words}: {'; '.join(said)}."
 
 
-def shared_cpus(tables: Tables, _cells: Cells) -> list[str]:
+def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say whether server and generator shared CPUs, as they did on the one machine of the source."""
     place = tables.manifest.get("placement") or {}
-    if not place.get("server") or not place.get("generator"):
-        return []
-    counts = " and ".join(plural(len(place[side]), "CPU") for side in ("server", "generator"))
-    whose = "of their own" if place.get("disjoint", True) else "that they share"
-    return [f"Server and generator have CPUs {whose} here ({counts}); in the source they shared all."]
+    if place.get("server") and place.get("generator"):
+        counts = " and ".join(plural(len(place[side]), "CPU") for side in ("server", "generator"))
+        whose = "of their own" if place.get("disjoint", True) else "that they share"
+        yield f"Server and generator have CPUs {whose} here ({counts}); in the source they shared all."
 
 
-NOTES: dict[str, Callable[[Tables, Cells], list[str]]] = {
-    each.__name__: each
-    for each in (
-        *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers),
-        *(price_of_connecting, shared_cpus),
-    )
-}
+def _by_name(*functions: Function) -> dict[str, Function]:
+    return {function.__name__: function for function in functions}
+
+
+JUDGES = _by_name(no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race)
+"""`judge` of an entry -> the function that judges it."""
+NOTES = _by_name(
+    *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers, price_of_connecting),
+    shared_cpus,
+)
 """Name in an entry's `also` -> the function that says what else was seen."""
