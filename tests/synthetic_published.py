@@ -5,8 +5,10 @@ not, differ in nothing else.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,13 @@ SECONDS, PER_SECOND = 8, 1000
 MATRIX = tuple(f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000))
 EXPERIMENTS = ("experiments", "experiments-md5")
 RATES = {"experiments-rate": "rates", "experiments-md5-rate": "rates-md5"}
-OPEN = ("static-ramp", "insert-ramp", *RATES)
-LOADS = (*EXPERIMENTS, *MATRIX, "static", "insert", *OPEN)
+CLOSED = {"static": "static", "insert": "devices-insert"}
+OPEN = {"static-ramp": "static-ramp", "insert-ramp": "devices-insert-ramp", **RATES}
+LOADS = (*EXPERIMENTS, *MATRIX, *CLOSED, *OPEN)
 RAN = {
     **dict.fromkeys((*EXPERIMENTS, *RATES), ("axum", "actix", "echo")),
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
-    **dict.fromkeys(("static", "insert", "static-ramp", "insert-ramp"), ("axum", "gnet")),
+    **dict.fromkeys((*CLOSED, "static-ramp", "insert-ramp"), ("axum", "gnet")),
 }
 """Load -> who ran under it in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
@@ -59,9 +62,7 @@ class World:
 
 
 def matches(key: tuple[str, str], server: str, load: str) -> bool:
-    return key[0] in (server, "*") and (
-        key[1] in (load, "*") or (key[1].endswith("*") and load.startswith(key[1][:-1]))
-    )
+    return fnmatchcase(server, key[0]) and fnmatchcase(load, key[1])
 
 
 class Noise:
@@ -92,7 +93,6 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
 
 
 def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Noise) -> None:
-    row = shape(load)
     known = {
         "rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
         "latency_p95_ms": 2.5 * P50, "latency_p99_ms": 4 * P50, "latency_max_ms": 9 * P50,
@@ -100,29 +100,23 @@ def add(maker: Maker, world: World, server: str, load: str, block: int, noise: N
         "server_cpu_peak_1s_pct": 1.2 * CPU_PCT, "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,
     }  # fmt: skip
     numbers = {name: value * noise.at(block) * factor(world, server, load, name) for name, value in known.items()}
-    stored = {
-        "pool_size": 64, "pool_exhausted_pct": 3.0, "database_cpu_mean_pct": 30.0,
-        "rows_inserted": round(100_000 * noise.at(block) * factor(world, server, load, "rows_inserted")),
-    }  # fmt: skip
+    rows = round(100_000 * noise.at(block) * factor(world, server, load, "rows_inserted"))
+    stored = {"pool_size": 64, "pool_exhausted_pct": 3.0, "database_cpu_mean_pct": 30.0, "rows_inserted": rows}
     verdict = next((v for name, v in world.verdicts.items() if matches(("*", name), "", load)), VERDICTS[load])
-    row |= {
-        "requests": 100_000, "duration_s": 5.0 if load != "insert-ramp" else float(SECONDS), **numbers,
+    row = {
+        **shape(load), **numbers, "requests": 100_000, "duration_s": float(SECONDS) if load == "insert-ramp" else 5.0,
         "generator_cpu_mean_pct": 98.0, "probe_p50_ms": 0.4, "verdict": verdict, "verdict_reason": world.reason,
-    } | (stored if load.startswith("insert") else {})  # fmt: skip
-    row |= {name: value for (s, where, name), value in world.values.items() if matches((s, where), server, load)}
-    row["inserts"] = row.get("rows_inserted")
-    done = maker.trial(server, load, block, **row)
+        **(stored if load.startswith("insert") else {}),
+    }  # fmt: skip
+    row |= {name: value for (*where, name), value in world.values.items() if matches(tuple(where), server, load)}
+    done = maker.trial(server, load, block, **row, inserts=row.get("rows_inserted"))
     if load == "insert-ramp":
         add_seconds(maker, world, server, done["trial_id"])
 
 
 def factor(world: World, server: str, load: str, column: str) -> float:
-    found = [
-        value
-        for (s, where, name), value in world.factors.items()
-        if name == column and matches((s, where), server, load)
-    ]
-    return float(np.prod(found))
+    factors = world.factors.items()
+    return math.prod(f for (*where, name), f in factors if name == column and matches(tuple(where), server, load))
 
 
 def shape(load: str) -> dict[str, Any]:
@@ -133,15 +127,11 @@ def shape(load: str) -> dict[str, Any]:
         mode, number = load.split("-")
         threads = {1: 1, 10: 5, 100: 5, 1000: 8}[int(number)]
         return {"workload": "wrk-matrix", "tool": "wrk", "mode": mode, "connections": int(number), "threads": threads}
-    if load in RATES:
-        return {"workload": RATES[load], "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": 1000.0,
-                "rate_rps": 1000.0, "steps": 1, "step_s": 5.0, "dropped": 0}  # fmt: skip
-    if load in OPEN:
-        workload = "static-ramp" if load == "static-ramp" else "devices-insert-ramp"
-        return {"workload": workload, "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": 500.0,
-                "rate_rps": 1500.0, "steps": 4, "step_s": SECONDS / 4, "dropped": 0}  # fmt: skip
-    workload = "static" if load == "static" else "devices-insert"
-    return {"workload": workload, "tool": "wrk", "connections": 64, "threads": 1}
+    if load not in OPEN:
+        return {"workload": CLOSED[load], "tool": "wrk", "connections": 64, "threads": 1}
+    first, last, steps, step_s = (1000.0, 1000.0, 1, 5.0) if load in RATES else (500.0, 1500.0, 4, SECONDS / 4)
+    return {"workload": OPEN[load], "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": first,
+            "rate_rps": last, "steps": steps, "step_s": step_s, "dropped": 0}  # fmt: skip
 
 
 def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,14 +40,6 @@ class ComparedQuantity:
     allowed: Callable[[pd.DataFrame], bool]
     more_is_better: bool = False
     unit: float = 1.0
-
-    def known(self, sealed: pd.DataFrame) -> bool:
-        """Return whether trials have the quantity, and their verdicts allow to compare it."""
-        return self.allowed(sealed) and bool((sealed[self.column] > 0).any())
-
-    def sample(self, sealed: pd.DataFrame, run: str = "") -> Sample:
-        """Return the values of trials; blocks of different runs are different ones."""
-        return Sample.of(sealed[self.column] / self.unit, [f"{run} {block}" for block in sealed["block"]])
 
 
 def _ranked(sealed: pd.DataFrame) -> bool:
@@ -185,7 +177,7 @@ def compare_runs(
     whole = {cell: pair for cell, pair in sealed.items() if all(map(len, pair))}
     return RunComparison(
         *names,
-        comparisons=tuple(_compared(sides, whole, fail_above_pct)),
+        comparisons=tuple(_compared(sides, samples_of((cells_a, cells_b)), fail_above_pct)),
         differences=differences,
         changes=changes(*manifests),
         same_binary=same_binary(*manifests, sorted({cell.server for cell in common})),
@@ -224,6 +216,9 @@ class SizedCell:
         return f"{self.server}: {', '.join((self.load, *self.sizes))}"
 
 
+Followed = tuple[SizedCell, ComparedQuantity]
+
+
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
     trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
@@ -239,18 +234,25 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     return found
 
 
+def samples_of(runs: Sequence[Mapping[SizedCell, pd.DataFrame]]) -> dict[Followed, dict[int, Sample]]:
+    """Return the samples of each cell and quantity by number of the run, from 1: only where they mean something."""
+    found: dict[Followed, dict[int, Sample]] = {}
+    for number, cells in enumerate(runs, start=1):
+        for cell, trials in cells.items():
+            sealed = sealed_trials(trials)
+            blocks = [f"{number} {block}" for block in sealed["block"]]  # those of different runs are different
+            for quantity in QUANTITIES:
+                if len(sealed) and quantity.allowed(sealed) and (sealed[quantity.column] > 0).any():
+                    sample = Sample.of(sealed[quantity.column] / quantity.unit, blocks)
+                    found.setdefault((cell, quantity), {})[number] = sample
+    return found
+
+
 def _compared(
-    sides: tuple[Tables, Tables],
-    cells: Mapping[SizedCell, tuple[pd.DataFrame, pd.DataFrame]],
-    fail_above_pct: float | None,
+    sides: Sequence[Tables], samples: Mapping[Followed, Mapping[int, Sample]], fail_above_pct: float | None
 ) -> Iterator[CellComparison]:
     """Yield a comparison for each cell and quantity that both runs have, with p-values corrected over all of them."""
-    asked = [
-        (cell, quantity, quantity.sample(a, "A"), quantity.sample(b, "B"))
-        for cell, (a, b) in cells.items()
-        for quantity in QUANTITIES
-        if quantity.known(a) and quantity.known(b)
-    ]
+    asked = [(cell, quantity, pair[1], pair[2]) for (cell, quantity), pair in samples.items() if len(pair) == 2]
     ratios = [ratio(b, a) for *_, a, b in asked]
     strictest = ALPHA / max(1, sum(found is not None for found in ratios))
     pairs = zip(asked, ratios, strict=True)

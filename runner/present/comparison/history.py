@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from runner.model import LabError
 from runner.present.chart import Axis, Chart, Shared, bars, empty, extreme
 from runner.present.chart.value import COLUMNS
-from runner.present.comparison.compare import QUANTITIES, ComparedQuantity, Side, SizedCell, cells_of
+from runner.present.comparison.compare import ComparedQuantity, Side, SizedCell, cells_of, samples_of
 from runner.present.comparison.conditions import conditions
-from runner.present.frames import Tables, read_tables, sealed_trials
+from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import ALPHA, Sample
@@ -91,16 +91,11 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
         raise LabError("A history takes two runs or more, each once.")
     for before, after in pairwise(tables):
         both = pd.concat([before.trials, after.trials])
-        if not force and (found := conditions(before.manifest, after.manifest, both)):
-            ids, named = f"{before.manifest['run_id']} and {after.manifest['run_id']}", "; ".join(map(str, found))
+        if not force and (differences := conditions(before.manifest, after.manifest, both)):
+            ids, named = f"{before.manifest['run_id']} and {after.manifest['run_id']}", "; ".join(map(str, differences))
             raise LabError(f"{ids} differ in {named}: --force puts them side by side all the same.")
-    by_quantity: dict[tuple[SizedCell, ComparedQuantity], dict[int, Sample]] = {}
-    for number, each in enumerate(tables, start=1):
-        for cell, trials in cells_of(each).items():
-            sealed = sealed_trials(trials)
-            for quantity in (quantity for quantity in QUANTITIES if len(sealed) and quantity.known(sealed)):
-                by_quantity.setdefault((cell, quantity), {})[number] = quantity.sample(sealed)
-    followed = {key: samples for key, samples in by_quantity.items() if len(samples) > 1}
+    found = samples_of([cells_of(each) for each in tables])
+    followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = tuple(_course(*key, samples, alpha) for key, samples in followed.items())
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
