@@ -12,6 +12,7 @@ from measured import measured
 from typer.testing import CliRunner
 
 from runner.cli import app
+from runner.console import TrialProgress
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
 from runner.measure.sites import Sites
@@ -20,7 +21,7 @@ from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
 from runner.running import attempts, preparing
-from runner.running.attempts import Reporter, Stopping
+from runner.running.attempts import Stopping
 from runner.running.preparing import Prepared
 from runner.store import RunFolder
 
@@ -37,7 +38,7 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, stopping=attempts.TO_TH
 
     Return the sentences of those that failed, what was said, which attempts began and which trials ended.
     """
-    began, report = [], Mock(spec=Reporter)
+    began, report = [], Mock(spec=TrialProgress)
 
     def unit_ran(_run, unit, _prepared, _step):
         records = []

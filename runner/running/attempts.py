@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from runner.digest.trial import Digest, digest_session
 from runner.limits import Limit
@@ -25,31 +25,12 @@ from runner.planning.search import Searches
 from runner.running.preparing import Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
 
+if TYPE_CHECKING:
+    from runner.console import TrialProgress  # prints; here it is only called
+
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
 FULL_BYTES = 16 * 2**20
 """With less room than this on a disk that it writes to, a trial that failed did so for that."""
-
-
-class Reporter(Protocol):
-    """Who hears how a campaign goes."""
-
-    def say(self, text: str) -> None:
-        """One line that the user should see."""
-
-    def plan(self, trials: Sequence[Trial]) -> None:
-        """The trials to come, in order."""
-
-    def begin(self, trial: Trial) -> None:
-        """A trial starts."""
-
-    def step(self, text: str) -> None:
-        """What the trial is doing."""
-
-    def end(self, trial: Trial, record: dict[str, Any]) -> None:
-        """A trial has ended, with its record."""
-
-    def skip(self, trials: Sequence[Trial]) -> None:
-        """Trials that are not needed any more."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +62,7 @@ class RunResult:
 
 
 @contextlib.contextmanager
-def _resumable(run: RunFolder, report: Reporter) -> Iterator[None]:
+def _resumable(run: RunFolder, report: TrialProgress) -> Iterator[None]:
     """Say how to go on where the user or the machine, not a trial, ends a run: no engine any more, a full disk."""
     try:
         yield
@@ -98,7 +79,7 @@ def _goes_on(run: RunFolder) -> str:
 
 
 def run_trials(
-    run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: Reporter, stopping: Stopping = TO_THE_END
+    run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: TrialProgress, stopping: Stopping = TO_THE_END
 ) -> tuple[str, ...]:
     """Run the trials in order, those of a session side by side; return a sentence for each that failed."""
     machine.raise_open_files()
@@ -119,7 +100,9 @@ def run_trials(
     return tuple(failed)
 
 
-def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping: Stopping) -> Iterator[list[Trial]]:
+def _needed(
+    run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping
+) -> Iterator[list[Trial]]:
     """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
     clock, looked, settled, units = Clock(trials), 0, frozenset[str](), by_session(trials)
     for number, unit in enumerate(units):
@@ -143,7 +126,9 @@ def _needed(run: RunFolder, trials: Sequence[Trial], report: Reporter, stopping:
         clock.end(unit)
 
 
-def _attempted(run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: Reporter) -> Sequence[dict[str, Any]]:
+def _attempted(
+    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: TrialProgress
+) -> Sequence[dict[str, Any]]:
     """Run a session, or a single trial, until an attempt is not disturbed; return the records of the last."""
     prepared.require_unchanged()
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.calibration import Calibration, calibration_from, save_calibration
 from runner.digest.ceilings import calibrate
@@ -22,9 +22,12 @@ from runner.planning.catalog import campaign_from_manifest, campaign_servers, ch
 from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running import preparing
-from runner.running.attempts import TO_THE_END, Reporter, RunResult, Stopping, run_trials
+from runner.running.attempts import TO_THE_END, RunResult, Stopping, run_trials
 from runner.running.user_api import Planned, require_same_api
 from runner.store import RunFolder, begun_here, data_folder, new_run, read_json, remember, sweep, write_json
+
+if TYPE_CHECKING:
+    from runner.console import TrialProgress
 
 
 def run_campaign(
@@ -33,7 +36,7 @@ def run_campaign(
     engine: EngineChoice,
     scale: float,
     seed: int | None,
-    report: Reporter,
+    report: TrialProgress,
     calibrating: bool = False,
     planned: Planned | None = None,
     stopping: Stopping = TO_THE_END,
@@ -77,7 +80,7 @@ def run_campaign(
 
 
 def calibrate_machine(
-    campaign: Campaign, *, engine: EngineChoice, scale: float, report: Reporter, hosts: Hosts | None = None
+    campaign: Campaign, *, engine: EngineChoice, scale: float, report: TrialProgress, hosts: Hosts | None = None
 ) -> Calibration:
     """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
     asked: dict[str, Any] = {"engine": engine, "scale": scale, "hosts": hosts}
@@ -90,7 +93,7 @@ def calibrate_machine(
 
 
 def resume_campaign(
-    run: RunFolder, *, report: Reporter, stopping: Stopping = TO_THE_END, hosts: Hosts | None = None
+    run: RunFolder, *, report: TrialProgress, stopping: Stopping = TO_THE_END, hosts: Hosts | None = None
 ) -> RunResult:
     """Resume an interrupted run with the same plan, order, engine and binaries; finished trials stay untouched.
 
