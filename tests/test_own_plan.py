@@ -24,7 +24,6 @@ from runner.measure import attached
 from runner.measure.attached import leaders
 from runner.measure.engine import Running
 from runner.measure.generators import fence, read_script
-from runner.measure.machine import examine
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_tool
 from runner.measurement import Counters, Placement
@@ -306,13 +305,6 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
         assert attached.place([api]) == Placement((cpus[-1],), tuple(cpus[:-1]) or (cpus[-1],))
     finally:
         move(0)
-
-
-def test_shared_cpus_are_a_hazard_with_its_remedy():
-    (hazard,) = [each for each in examine(Placement((0, 1), (1,)), 10) if each.subject == "cpus"]
-    assert not hazard.harmless
-    assert "may run on CPU 0, 1" in hazard.text
-    assert "taskset -c 0" in hazard.text
 
 
 # --- what is held against it ------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import fake_lab
 import pandas as pd
 import pytest
-from fake_lab import CLOSE, K6, bench, records
+from fake_lab import CLOSE, K6, records
 
 from runner.store import RunFolder
 
@@ -47,13 +48,14 @@ def copied(finished):
 
 
 @pytest.fixture
-def resumed(finished):
-    """Resumes a run and holds what it says, and how it ends, against what is expected."""
+def resumed(finished, bench, monkeypatch):
+    """Resumes a run, of which nothing is left or allowed to be run, and holds how it ends against what is expected."""
+    monkeypatch.setenv("BENCH_ROOT", str(finished[0]))
 
-    def resume(name, code, said=""):
-        done = bench(finished[0], "run", "--resume", name)
-        assert done.returncode == code, done.stderr
-        assert said in done.stderr
+    def resume(name, code, said):
+        ended, _, err = bench("--resume", name, command="run")
+        assert ended == code, err
+        assert said in err
 
     return resume
 
@@ -78,7 +80,7 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(fini
     "the runner dies after it made a trial's folder",
     "the trial is repeated as a new attempt; sealed files keep their hashes",
 )
-def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(copied, resumed):
+def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finished, copied):
     run = copied("begun")
     name = records(run.path)[CLOSE]["trial_id"]
     without(run, name)
@@ -86,7 +88,8 @@ def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(copied,
     for path in run.trial(name).iterdir():
         path.unlink()
     before = {record["trial_id"]: record["raw"] for record in run.records()}
-    resumed("begun", 0)
+    done = fake_lab.bench(finished[0], "run", "--resume", "begun")
+    assert done.returncode == 0, done.stderr
     after = {record["trial_id"]: record for record in run.records()}
     new = set(after) - set(before)
     assert len([each for each in new if after[each]["status"] == "sealed"]) == 1
@@ -156,7 +159,7 @@ def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(fi
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)
-    done = bench(finished[0], "run", "--resume", "cut-off")
+    done = fake_lab.bench(finished[0], "run", "--resume", "cut-off")
     assert run.trial(f"{K6}.a2").is_dir() is goes_on, done.stderr
 
 
@@ -167,6 +170,6 @@ def test_tables_that_are_half_written_or_of_an_earlier_state_are_made_anew(finis
     table = copied(harm).table("trials")
     whole = pd.read_parquet(table)
     table.write_bytes(table.read_bytes()[:-100]) if harm == "cut" else whole.iloc[1:].to_parquet(table)
-    done = bench(finished[0], "report", harm)
+    done = fake_lab.bench(finished[0], "report", harm)
     assert done.returncode == 0, done.stderr
     pd.testing.assert_frame_equal(whole, pd.read_parquet(table))
