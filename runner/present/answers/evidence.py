@@ -31,9 +31,6 @@ SETTLED = 0.1
 """Share of a load that is left out at its beginning: users begin one after the other."""
 
 
-# --- what the clients said --------------------------------------------------------------------------------
-
-
 def trial_words(case: Case) -> str:
     """Say which trial this is and how it was driven; not yet what it showed."""
     load = captions.load_heading(case.frame, f"{case.row['requests']:,.0f} requests in {case.row['duration_s']:.1f} s")
@@ -41,16 +38,18 @@ def trial_words(case: Case) -> str:
     return f"Trial {case.trial_id}: {case.row['server']}, {case.row['workload']}, {heading}."
 
 
-def _generator_ms(case: Case, name: str) -> float:
-    """Return a percentile of the generator's; NaN where the trial has too few requests beyond it."""
-    carried = carried_quantile(case.row["requests"]) >= float(name[1:]) / 100
-    return float(case.row[f"latency_{name}_ms"]) if carried else math.nan
+def _generator_ms(case: Case) -> dict[str, float]:
+    """Return the percentiles of the generator's; NaN where the trial has too few requests beyond one."""
+    carried = 100 * carried_quantile(case.row["requests"])
+    return {
+        name: float(case.row[f"latency_{name}_ms"]) if carried >= float(name[1:]) else math.nan for name in PERCENTILES
+    }
 
 
 def generator_said(case: Case) -> str:
     """Say what the generator reports, as it would be published."""
-    known = {share: ms for name, share in PERCENTILES.items() if math.isfinite(ms := _generator_ms(case, name))}
-    parts = ", ".join(f"{share} took longer than {number(ms)} ms" for share, ms in known.items())
+    known = {PERCENTILES[name]: number(ms) for name, ms in _generator_ms(case).items() if math.isfinite(ms)}
+    parts = ", ".join(f"{share} took longer than {ms} ms" for share, ms in known.items())
     return f"{case.tool} says: {number(case.row['rps'])} requests/s; of the requests {parts}."
 
 
@@ -79,15 +78,13 @@ def probe_saw(case: Case) -> str:
 
 def percentile_table(case: Case) -> pd.DataFrame:
     """Return the percentiles of generator and probe beside each other, as texts; of the generator without a probe."""
-    ours = pd.Series({name: _generator_ms(case, name) for name in PERCENTILES})
-    probes = pd.Series({name: float(case.row[f"probe_{name}_ms"]) for name in PERCENTILES})
-    columns = {"percentile": ours.index, f"{case.tool}, ms": ours.map(number)}
-    if math.isfinite(case.row["probe_p50_ms"]):
-        columns |= {"probe, ms": probes.map(number), "times": (ours / probes).map(number)}
-    return pd.DataFrame(columns).reset_index(drop=True)
-
-
-# --- Little's law -----------------------------------------------------------------------------------------
+    rows = []
+    for name, ours in _generator_ms(case).items():
+        probes = float(case.row[f"probe_{name}_ms"])
+        beside = {"probe, ms": number(probes), "times": number(ours / probes)}
+        known = beside if math.isfinite(case.row["probe_p50_ms"]) else {}
+        rows.append({"percentile": name, f"{case.tool}, ms": number(ours), **known})
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
@@ -144,9 +141,6 @@ def law_words(case: Case) -> str:
     )
 
 
-# --- CPU --------------------------------------------------------------------------------------------------
-
-
 def cpu_words(case: Case) -> str:
     """Say how much of its CPUs each side used."""
     used = {side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side) for side in ("server", "generator")}
@@ -184,9 +178,6 @@ def price_words(case: Case) -> str:
     cost = number(case.row["server_cpu_ms_per_request"])
     alone = f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
     return summary.cpu_order(case.tables, rows) or alone
-
-
-# --- the verdict ------------------------------------------------------------------------------------------
 
 
 def verdict_words(case: Case) -> str:

@@ -25,7 +25,7 @@ SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "
 MOST_NAMED = 3
 """Servers of which each has its smallest and its largest ratio in a sentence."""
 FAMILIAR = 100
-"""Connections of the load that a reader is told first."""
+"""Connections of the load that a reader sees first."""
 Row = Mapping[Hashable, Any]
 
 
@@ -76,9 +76,6 @@ def same_twice(tables: Tables) -> tuple[str, ...]:
             spread = f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
         said.append(f"{label} is {server} under a second label{spread}. What differs between them is noise.")
     return tuple(said)
-
-
-# --- sentences --------------------------------------------------------------------------------------------
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:

@@ -96,7 +96,8 @@ def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
     whole = ", ".join(server for server in kept if server not in part)
     text = f"{load}: kept to its end in every trial by {whole}" if whole else f"{load}: kept to its end by nobody"
     if part:
-        rates = [f"{name} {number(kept[name].median)}/s (limit: {limit_words(own)})" for name, own in part.items()]
+        limits = {server: limit_words(trials) for server, trials in part.items()}
+        rates = [f"{server} {number(kept[server].median)}/s (limit: {limit})" for server, limit in limits.items()]
         text += f"; the last rate kept, median of the trials: {', '.join(rates)}"
         text += ". It says something of a server only where the server was the limit"
     return f"{text}."
@@ -110,9 +111,6 @@ def _database(table: pd.DataFrame) -> str:
         f"The cost of PostgreSQL: {number(cost.low)} to {number(cost.high)} CPU ms per insert, "
         f"{number(busy.low)} to {number(busy.high)} % of a core (medians by server and load)."
     )
-
-
-# --- pool -------------------------------------------------------------------------------------------------
 
 
 def _exhausted(table: pd.DataFrame) -> str:

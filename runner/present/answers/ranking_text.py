@@ -90,9 +90,6 @@ def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     return Standing(samples, ranking, ">" if more_is_better else "<", noise)
 
 
-# --- words ------------------------------------------------------------------------------------------------
-
-
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`; of the second to the first where `inverse`."""
     ends = (1 / found.ratio, 1 / found.high, 1 / found.low) if inverse else (found.ratio, found.low, found.high)

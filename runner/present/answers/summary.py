@@ -51,8 +51,7 @@ def summarize(tables: Tables) -> pd.DataFrame:
     trial has fewer than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every
     trial was, and the load was a closed one: only then throughput may be ranked. Calibration servers are in the table,
     and never are. Values are the median of the trials, low and high their minimum and maximum; rank is rank and letters
-    by requests/s, empty for who is not ranked. The steps of a search are no load of this kind: each has a rate of its
-    own.
+    by requests/s, empty for who is not ranked. The steps of a search, each at another rate, are not among them.
     """
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]

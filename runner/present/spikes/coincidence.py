@@ -67,9 +67,6 @@ class Coincidence:
     p_holm: float = math.nan
 
 
-# --- events -----------------------------------------------------------------------------------------------
-
-
 def events_of(samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: float) -> tuple[Events, ...]:
     """Return the events of a trial by kind; `samples` are its rows of the resources table, `tracks` its subjects'."""
     server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
@@ -123,9 +120,6 @@ def _storms(accepted: Windows) -> tuple[tuple[int, int], ...]:
     _, end, count = accepted
     per_s = Windows(end[:-1], end[1:], np.diff(count) / np.diff(end))
     return stand_out(per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
-
-
-# --- the test ---------------------------------------------------------------------------------------------
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, ...]:

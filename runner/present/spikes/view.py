@@ -19,9 +19,6 @@ PEAKS = {"100ms": (0.1, "0.1 s"), "1s": (1.0, "1 s")}
 """Name of a peak in the trials table -> its window in seconds, and in words."""
 
 
-# --- one trial --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class View:
     """A trial, and the part of its load that is looked at, `start_s` to `stop_s`.
@@ -87,8 +84,6 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
     found = coincidences(tracks["server"], events)
     return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s))
 
-
-# --- all trials -------------------------------------------------------------------------------------------
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
 COLUMNS = (
