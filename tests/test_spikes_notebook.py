@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,19 +89,32 @@ def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Pat
     assert "from 5.0 to 7.5 s" in str(outputs(tmp_path / "out.ipynb"))
 
 
-WRONG = {
-    "bogus": ("1", "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
-    "trial": ("nope", "LabError: This run has no trial 'nope'."),
-    "start_s": ("31", "LabError: start_s and stop_s must be seconds of the load"),
-    "stop_s": ("soon", "LabError: The parameter stop_s must be a valid number, not 'soon'."),
-}
+NO_TRIAL = "This run has no trial 'nope'."
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_parameter_is_one_sentence(lab: Path, tmp_path: Path, name: str) -> None:
-    value, sentence = WRONG[name]
-    assert sentence in papermill(lab, tmp_path / "out.ipynb", **{name: value})
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("bogus", "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
+        ("trial", f"LabError: {NO_TRIAL}"),
+    ],
+)
+def test_a_wrong_parameter_is_one_sentence_of_papermill(lab: Path, tmp_path: Path, name: str, sentence: str) -> None:
+    assert sentence in papermill(lab, tmp_path / "out.ipynb", **{name: "nope"})
+
+
+WRONG = {
+    NO_TRIAL: {"trial": "nope"},
+    "start_s and stop_s must be seconds of the load": {"start_s": 31},
+    "The parameter stop_s must be a valid number, not 'soon'.": {"stop_s": "soon"},
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_wrong_parameter_is_one_sentence(in_lab: Path, sentence: str) -> None:
+    with pytest.raises(LabError, match=re.escape(sentence)):
+        open_spikes("sample", **WRONG[sentence])
 
 
 def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:

@@ -227,17 +227,13 @@ def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
-        by_outcome.setdefault(_outcome(rows), []).append(rows["load"].iloc[0])
+        dropped = rows[rows["trials"] > 0].set_index("server")["dropped"]
+        late = ", ".join(f"{server} ({count:,.0f})" for server, count in dropped.items() if count > 0)
+        outcome = "the rate was set, so it is not ranked" if len(dropped) else "no number, since no trial was sealed"
+        if len(dropped) and dropped.notna().all():
+            outcome += f"; dropped (median of the trials): {late}" if late else "; no request was dropped"
+        by_outcome.setdefault(outcome, []).append(rows["load"].iloc[0])
     return [f"{'; '.join(names)}: {outcome}." for outcome, names in by_outcome.items()]
-
-
-def _outcome(rows: pd.DataFrame) -> str:
-    known = rows[rows["trials"] > 0]
-    late = [f"{row['server']} ({row['dropped']:,.0f})" for row in known.to_dict("records") if row["dropped"] > 0]
-    if known.empty:
-        return "no number, since no trial was sealed"
-    dropped = f"dropped (median of the trials): {', '.join(late)}" if late else "no request was dropped"
-    return "the rate was set, so it is not ranked" + ("" if known["dropped"].isna().any() else f"; {dropped}")
 
 
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
@@ -259,9 +255,7 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
         return ["No trial of this run was sealed: there is nothing to compare."]
-    kept = [rows[rows["limit"] == Limit.NONE] for rows in loads]
-    kept = [rows for rows in kept if len(rows)]
-    if kept:
+    if kept := [rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()]:
         compared = "; ".join(f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept)
         first = f"Response times may be compared on: {compared}. Verdict in every trial: offered."
         return [first, *(order for rows in kept for order in _latency_order(tables, rows))]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from runner.model import LabError
 from runner.present.case import Case, choose
 from runner.present.frames import Tables, sealed_trials
 from runner.present.spikes.coincidence import Coincidence, Events, coincidences, events_of
-from runner.present.spikes.found import Spike, Track, track
+from runner.present.spikes.found import Spike, Track, inside, track
 
 SUBJECTS = ("server", "generator", "database")
 PEAKS = {"100ms": (0.1, "0.1 s"), "1s": (1.0, "1 s")}
@@ -86,18 +86,8 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
-COLUMNS = (
-    *OF_TRIAL,
-    "peak_pct",
-    "gc_per_s",
-    "seconds",
-    "spikes",
-    "spike_s",
-    "settling",
-    "deviations",
-    "height_pct",
-    "at_s",
-)
+OF_SPIKE = ("deviations", "height_pct", "start_s")
+COLUMNS = (*OF_TRIAL, "peak_pct", "gc_per_s", "seconds", "spikes", "spike_s", "settling", *OF_SPIKE)
 
 
 def has_samples(tables: Tables) -> bool:
@@ -111,33 +101,30 @@ def survey(tables: Tables) -> pd.DataFrame:
 
     `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are those in which spikes
     are counted, `spikes` and `spike_s` how many and how long in all, `settling` how many began with the load;
-    `deviations`, `height_pct` and `at_s` are of the most pronounced of those counted, NaN without one. `gc_per_s` is
+    `deviations`, `height_pct` and `start_s` are of the most pronounced of those counted, NaN without one. `gc_per_s` is
     NaN where the server reports no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(list(tables.resources[tables.resources["subject"] == "server"].groupby("trial_id")))
-    rows = [_row(row, samples[row["trial_id"]]) for row in trials.to_dict("records") if row["trial_id"] in samples]
+    rows = []
+    for trial in trials[trials["trial_id"].isin(list(samples))].to_dict("records"):
+        found = track(samples[trial["trial_id"]], float(trial["duration_s"]))
+        most = max(found.counted, key=lambda spike: spike.deviations, default=None)
+        _, end_s, cycles = inside(samples[trial["trial_id"]], "gc_cycles", math.inf, -math.inf)
+        peaks = trial["server_cpu_peak_100ms_pct"], trial["server_cpu_mean_pct"]
+        rows.append(
+            {
+                **{name: trial[name] for name in OF_TRIAL},
+                "peak_pct": next(filter(math.isfinite, peaks), math.nan),
+                "gc_per_s": np.ptp(cycles) / np.ptp(end_s) if len(cycles) > 1 else math.nan,
+                "seconds": found.settled_s,
+                "spikes": len(found.counted),
+                "spike_s": sum(spike.length_s for spike in found.counted),
+                "settling": len(found.spikes) - len(found.counted),
+                **{name: getattr(most, name, math.nan) for name in OF_SPIKE},
+            }
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _row(trial: dict[Any, Any], samples: pd.DataFrame) -> dict[str, Any]:
-    found = track(samples, float(trial["duration_s"]))
-    most = max(found.counted, key=lambda spike: spike.deviations, default=None)
-    peak = float(trial["server_cpu_peak_100ms_pct"])
-    cycles = samples.loc[samples["gc_cycles"].notna(), ["t_s", "gc_cycles"]].sort_values("t_s")
-    seconds, count = cycles.iloc[-1] - cycles.iloc[0] if len(cycles) > 1 else (math.nan, math.nan)
-    return {
-        **{name: trial[name] for name in OF_TRIAL},
-        "peak_pct": peak if math.isfinite(peak) else float(trial["server_cpu_mean_pct"]),
-        "gc_per_s": count / seconds,
-        "seconds": found.settled_s,
-        "spikes": len(found.counted),
-        "spike_s": sum(spike.length_s for spike in found.counted),
-        "settling": len(found.spikes) - len(found.counted),
-        "deviations": most.deviations if most else math.nan,
-        "height_pct": most.height_pct if most else math.nan,
-        "at_s": most.start_s if most else math.nan,
-    }
 
 
 def most_pronounced(found: pd.DataFrame) -> str:

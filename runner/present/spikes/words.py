@@ -34,7 +34,7 @@ def why(found: pd.DataFrame, trial_id: str) -> str:
         )
     return (
         f"Of the {looked} of this run it has the spike that stands out most: {number(row['height_pct'])} % of a "
-        f"core above its baseline, {number(row['deviations'])} deviations, {row['at_s']:.2f} s into the load."
+        f"core above its baseline, {number(row['deviations'])} deviations, {row['start_s']:.2f} s into the load."
     )
 
 

@@ -41,13 +41,12 @@ class ServerPair:
 
 @dataclass(frozen=True)
 class Place:
-    """A server in a ranking; `median` is that of its `n` trials."""
+    """A server in a ranking; `median` is that of its trials."""
 
     name: str
     rank: int
     letters: str
     median: float
-    n: int
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     pairs = _pairs(names, able, floor, more_is_better)
     beaten = Counter(pair.second for pair in pairs if pair.differ)
     letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.differ])
-    places = tuple(Place(name, 1 + beaten[name], letters[name], able[name].median, able[name].n) for name in names)
+    places = tuple(Place(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
     return Ranking(places, pairs, few)
 
 
