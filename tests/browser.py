@@ -41,12 +41,12 @@ IMAGES = """() => [...document.images].flatMap(image => {
 SMALL_TEXT = """() => {
   const faults = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
-    const of = walker.currentNode.parentElement, box = of.getBoundingClientRect();
-    if (!walker.currentNode.data.trim() || !box.width || of.closest("script, style")) continue;
-    const size = parseFloat(getComputedStyle(of).fontSize);
-    const least = of.closest("table") ? 12 : of.closest("code") ? 14 : 16;
+    const e = walker.currentNode.parentElement, box = e.getBoundingClientRect();
+    if (!walker.currentNode.data.trim() || !box.width || e.closest("script, style")) continue;
+    const size = parseFloat(getComputedStyle(e).fontSize);
+    const least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
     if (size < least)
-      faults.add(`${of.tagName.toLowerCase()} has letters of ${size} px: ${of.textContent.slice(0, 40)}`);
+      faults.add(`${e.tagName.toLowerCase()} has letters of ${size} px: ${e.textContent.slice(0, 40)}`);
   }
   return [...faults];
 }"""
@@ -164,7 +164,7 @@ def _rgb(color: str) -> tuple[float, ...]:
 
 
 def _contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    low, high = sorted(_luminance(of) for of in (one, other))
+    low, high = sorted(map(_luminance, (one, other)))
     return (high + 0.05) / (low + 0.05)
 
 

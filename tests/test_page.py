@@ -144,7 +144,7 @@ def exported(tmp_path: Path, *cells: str) -> list[str]:
     html = tmp_path / "n.html"
     export_html(notebook(tmp_path / "n.ipynb", *cells), html)
     body = soup(html.read_text()).main
-    return [of.get_text().replace("¶", "").strip() for of in body.find_all(["h1", "h2", "h3", "p", "pre"])]
+    return [found.get_text().replace("¶", "").strip() for found in body.find_all(["h1", "h2", "h3", "p", "pre"])]
 
 
 def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(tmp_path: Path) -> None:

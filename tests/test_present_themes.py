@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,21 +26,8 @@ from runner.model import LabError
 from runner.present.case import Case, choose
 from runner.present.chart import charts
 from runner.present.frames import Tables, read_tables
-from runner.present.look import style, themes
-from runner.present.look.palette import (
-    FAMILIES,
-    KNOWN,
-    NIGHT,
-    PROBE,
-    REFERENCE,
-    SHADE,
-    SHADE_EDGE,
-    WHITE,
-    Identity,
-    identities,
-    legible,
-    pale,
-)
+from runner.present.look import palette, style, themes
+from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, WHITE, Identity, identities, legible, pale
 from runner.present.spikes import view as spike_view
 from runner.store import RunFolder, find_run
 
@@ -96,21 +84,22 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
     return np.asarray(canvas.buffer_rgba(), float)[..., :3] / 255
 
 
-def linear(rgb: np.ndarray) -> np.ndarray:
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+def rgb(color: Any) -> np.ndarray:
+    """A colour, or pixels as they are, 0 to 1."""
+    return color if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
 
 
-def luminance(rgb: np.ndarray) -> np.ndarray:
-    return linear(rgb) @ np.array([0.2126, 0.7152, 0.0722])
+def linear(color: Any) -> np.ndarray:
+    return np.where(rgb(color) <= 0.04045, rgb(color) / 12.92, ((rgb(color) + 0.055) / 1.055) ** 2.4)
 
 
-def contrast(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def luminance(color: Any) -> np.ndarray:
+    return linear(color) @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrast(a: Any, b: Any) -> np.ndarray:
     first, second = luminance(a) + 0.05, luminance(b) + 0.05
     return np.maximum(first, second) / np.minimum(first, second)
-
-
-def rgb(color: object) -> np.ndarray:
-    return np.array(to_rgba(color)[:3])
 
 
 def check_words(figure: Figure) -> np.ndarray:
@@ -129,7 +118,7 @@ def check_words(figure: Figure) -> np.ndarray:
     for text, (left, bottom, right, top) in found:
         text.set_alpha(None)
         rows = slice(len(behind) - int(top), len(behind) - int(bottom))
-        found_contrast = contrast(behind[rows, int(left) : int(right)], rgb(text.get_color()))
+        found_contrast = contrast(behind[rows, int(left) : int(right)], text.get_color())
         assert np.mean(found_contrast >= 4.5) >= 0.95, f"{text.get_text()!r}: {np.median(found_contrast):.1f}"
     return whole
 
@@ -153,7 +142,7 @@ def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> 
             share = opacity if alpha is None else alpha
             mixed = share * rgb(color) + (1 - share) * rgb(paper)
             least = 3.0 if to_hex(color) in full else 2.0
-            assert contrast(mixed, rgb(paper)) >= least, to_hex(color)
+            assert contrast(mixed, paper) >= least, to_hex(color)
             seen += 1
     return seen
 
@@ -175,7 +164,7 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: C
     assert dark.shape == light.shape
     # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
-    assert luminance(dark).max() <= luminance(rgb(themes.MOON)) + 0.01
+    assert luminance(dark).max() <= luminance(themes.MOON) + 0.01
 
 
 # --- the colours ------------------------------------------------------------------------------------------
@@ -183,22 +172,22 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: C
 
 def test_greys_keep_their_order_and_their_contrast() -> None:
     greys = [to_hex((value / 255,) * 3) for value in range(255, 0x21, -1)]
-    steps = [float(luminance(rgb(themes.night(grey)))) for grey in greys]
-    assert steps == sorted(steps) and steps[0] == luminance(rgb(NIGHT)) and steps[-1] == luminance(rgb(themes.MOON))
+    steps = [float(luminance(themes.night(grey))) for grey in greys]
+    assert steps == sorted(steps) and steps[0] == luminance(NIGHT) and steps[-1] == luminance(themes.MOON)
     for grey, least in ((style.INK, 12), (style.SOFT, 7), (style.GREY, 4.5), (style.BEHIND, 1.4), (style.GRID, 1.15)):
-        assert contrast(rgb(grey), rgb(WHITE)) >= least
-        assert contrast(rgb(themes.night(grey)), rgb(NIGHT)) >= least
+        assert contrast(grey, WHITE) >= least
+        assert contrast(themes.night(grey), NIGHT) >= least
     for look in KNOWN.values():
-        behind = (contrast(rgb(style.BEHIND), rgb(WHITE)), contrast(rgb(themes.night(style.BEHIND)), rgb(NIGHT)))
-        assert contrast(rgb(pale(look.color)), rgb(WHITE)) > 1.2 * behind[0]
-        assert contrast(rgb(pale(look.dark, NIGHT)), rgb(NIGHT)) > 1.2 * behind[1]
+        behind = (contrast(style.BEHIND, WHITE), contrast(themes.night(style.BEHIND), NIGHT))
+        assert contrast(pale(look.color), WHITE) > 1.2 * behind[0]
+        assert contrast(pale(look.dark, NIGHT), NIGHT) > 1.2 * behind[1]
     assert themes.night("black") == themes.night(style.INK) == themes.MOON.lower()
     assert (themes.night(PROBE.color), themes.night(REFERENCE.color)) == (PROBE.dark.lower(), REFERENCE.dark.lower())
 
 
 def test_no_colour_on_white_has_two_partners() -> None:
     marks, words = themes.partners(KNOWN.values())
-    shades = {SHADE[0].lower(), SHADE_EDGE[0].lower()}
+    shades = {palette.SHADE[0].lower(), palette.SHADE_EDGE[0].lower()}
     assert shades < marks.keys() and len(marks) == 2 * len(KNOWN) + 2 and len(set(marks.values())) == len(marks)
     for look in KNOWN.values():
         one, written = themes.partners([look])
@@ -223,7 +212,7 @@ def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
     assert to_rgba(bars[0].get_facecolor()) == pytest.approx(to_rgba(look.dark, 0.4))
     box = text.get_bbox_patch()
     assert box is not None and box.get_facecolor() == pytest.approx(to_rgba(NIGHT, 0.8))
-    assert contrast(rgb(text.get_color()), rgb(NIGHT)) >= 4.5
+    assert contrast(text.get_color(), NIGHT) >= 4.5
 
 
 # --- the servers' looks ------------------------------------------------------------------------------------
@@ -251,7 +240,7 @@ WHITE_POINT = np.array([0.95047, 1.0, 1.08883])
 
 def lab(color: str, vision: str = "normal") -> np.ndarray:
     """A colour in CIELAB as someone with this vision sees it."""
-    xyz = TO_XYZ @ np.clip(VISION[vision] @ linear(rgb(color)), 0, 1) / WHITE_POINT
+    xyz = TO_XYZ @ np.clip(VISION[vision] @ linear(color), 0, 1) / WHITE_POINT
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -262,7 +251,7 @@ def hue(color: str) -> float:
 
 
 def spare_looks() -> list[Identity]:
-    """Every look that frameworks without one of their own can get."""
+    """Every look that frameworks can get that have none in `KNOWN`."""
     rows = [(f"s{n}", language, f"f{n}", "realistic") for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)]
     return list(identities(frame(*rows)).values())
 
@@ -291,9 +280,9 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
     sheet, side = PAPERS[paper]
     for look in [*LOOKS.values(), *spare_looks()]:
         color = getattr(look, side)
-        assert contrast(rgb(color), rgb(sheet)) >= 3.0, color
-        assert contrast(rgb(legible(color, sheet)), rgb(sheet)) >= 4.5, color
-        assert 2 <= contrast(rgb(pale(color, sheet)), rgb(sheet)) < contrast(rgb(color), rgb(sheet)) * 0.75, color
+        assert contrast(color, sheet) >= 3.0, color
+        assert contrast(legible(color, sheet), sheet) >= 4.5, color
+        assert 2 <= contrast(pale(color, sheet), sheet) < contrast(color, sheet) * 0.75, color
         if look not in (REFERENCE, PROBE):
             assert abs((hue(pale(color, sheet)) - hue(color) + 180) % 360 - 180) <= 25, color
 
@@ -303,7 +292,7 @@ def test_the_hue_says_the_language_on_either_paper() -> None:
     for (language, _), look in KNOWN.items():
         low, high = ranges[language]
         assert low <= hue(look.color) <= high and low <= hue(look.dark) <= high, look
-    for language, shades in FAMILIES.items():
+    for language, shades in palette.FAMILIES.items():
         low, high = ranges[language]
         assert all(low <= hue(color) <= high for pair in shades for color in pair), language
 

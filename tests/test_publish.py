@@ -302,7 +302,7 @@ def test_what_a_user_wrote_is_never_lost(
         "not our JSON": target / "provenance.json",
     }.get(left, target / "notes.txt")
     with where.open("a") as handle:
-        handle.write('{"files": {}}' if left == "not our JSON" else "My own words.")
+        handle.write('{"files": {}}' if left == "not our JSON" else "My words.")
     before = contents(tmp_path)
     with pytest.raises(LabError) as caught:
         publish(run, target, lambda _: None)
