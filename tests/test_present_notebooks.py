@@ -228,6 +228,7 @@ def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pyte
     report = open_report(str(folder))
     for name in ("answer", "published", "failures", "verdicts", "machine"):
         report.show_part(name)
+    assert report.chart("rates-objective") is None
     printed = capsys.readouterr().out
     assert "No trial of this run was sealed" in printed and "no workload that was published" in printed
 
@@ -299,6 +300,7 @@ def test_the_tables_of_a_run_are_tidy(in_lab: Path, capsys: pytest.CaptureFixtur
         assert (table["load"] == table["trial_id"].map(trials["load"])).all()
     assert page.load == "experiments, N = 3000"
     assert set(page.colors) == set(synthetic_run.THREE)
+    assert set(page.chart("wrk-requests").frame["server"]) == set(synthetic_run.THREE)
     assert trials["server_cpu_peak_100ms_pct"][page.trial] == trials["server_cpu_peak_100ms_pct"].max()
     rows = page.latency[page.latency["trial_id"] == "gin-experiments-vus3000-b1"]
     known = synthetic_run.quantiles(synthetic_run.THREE["gin"][3] / 0.98)

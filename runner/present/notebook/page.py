@@ -48,14 +48,20 @@ class Page:
     live: bool = False
     """Whether a reader works with the page, so that no file is changed."""
 
+    def chart(self, name: str) -> Chart | None:
+        """Return a figure as a value, whose `frame` has its points; None where the run has no load of its kind.
+
+        LabError for an unknown name.
+        """
+        return named(self.charts, name, "figure")()
+
     def show_part(self, name: str, *details: str) -> None:
         """Show the words and tables of a part; LabError for an unknown name."""
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure and show it; nothing where the run has no load of its kind. LabError for an unknown name."""
-        chart = named(self.charts, name, "figure")()
-        if chart is not None:
+        """Draw a figure and show it; nothing where `chart` has none."""
+        if chart := self.chart(name):
             place = charts()[name].place if name in charts() else ""
             self.show_picture(name, draw(chart), describe(chart) + place)
 
