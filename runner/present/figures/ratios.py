@@ -77,7 +77,7 @@ def frame(tables: Tables) -> pd.DataFrame:
     order, rows = _order(tables), []
     for quantity in REPORTED:
         for _, of_load in _comparable(tables, quantity).groupby("load_order"):
-            base, *others = [own for name in order if len(own := of_load[of_load["server"] == name])]
+            base, *others = [found for name in order if len(found := of_load[of_load["server"] == name])]
             rows += [_row_of(tables, quantity, base, other) for other in others]
     names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
     return pd.DataFrame(rows, columns=names)
@@ -205,19 +205,12 @@ def table(tables: Tables) -> pd.DataFrame:
     rows = []
     for row in frame(tables).to_dict("records"):
         quantity = BY_COLUMN[row["quantity"]]
-        pair = (row["base"], row["server"]) if quantity.more else (row["server"], row["base"])
-        values = (row["ours"], row["theirs"]) if quantity.more else (row["theirs"], row["ours"])
-        rows.append(
-            {
-                "load": row["load"],
-                "what": quantity.noun,
-                "pair": " / ".join(pair),
-                "values": " / ".join(map(number, values)),
-                "ratio": words(row),
-                "sessions": str(row["sessions"]),
-            }
-        )
-    return pd.DataFrame(rows)
+        # A rate is that of the base first; a cost or a time that of the other.
+        sides = [(row["base"], row["ours"]), (row["server"], row["theirs"])]
+        names, values = zip(*(sides if quantity.more else reversed(sides)), strict=True)
+        texts = (quantity.noun, " / ".join(names), " / ".join(map(number, values)), words(row), str(row["sessions"]))
+        rows.append((row["load"], *texts))
+    return pd.DataFrame(rows, columns=["load", "what", "pair", "values", "ratio", "sessions"])
 
 
 def linearity(tables: Tables) -> pd.DataFrame:
@@ -229,20 +222,13 @@ def linearity(tables: Tables) -> pd.DataFrame:
         for share, part in alike[alike["share"] < 1].groupby("share"):
             per_core = Sample.of(part["rps"] / part["share"], part["block"])
             found = ratio(per_core, Sample.of(whole["rps"], whole["block"]))
-            if found is None or not (server_bound(part) and server_bound(whole)):
-                continue
-            rows.append(
-                {
-                    "server": whole["server"].iloc[0],
-                    "load": whole["load"].iloc[0],
-                    "share": f"{float(str(share)):g}",
-                    "requests/s on it": number(part["rps"].median()),
-                    "on the whole core": number(whole["rps"].median()),
-                    "per core, beside the whole": f"{found.ratio:.2f} [{found.low:.2f}–{found.high:.2f}]",
-                    "sessions": str(found.blocks or len(part)),
-                }
-            )
-    return pd.DataFrame(rows)
+            if found and server_bound(part) and server_bound(whole):
+                texts = (f"{float(str(share)):g}", number(part["rps"].median()), number(whole["rps"].median()))
+                per_core_words = f"{found.ratio:.2f} [{found.low:.2f}–{found.high:.2f}]"
+                cell = (whole["server"].iloc[0], whole["load"].iloc[0])
+                rows.append((*cell, *texts, per_core_words, str(found.blocks or len(part))))
+    names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
+    return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 
 
 def finding(tables: Tables, column: str, tool: str = "") -> str:
@@ -255,15 +241,15 @@ def finding(tables: Tables, column: str, tool: str = "") -> str:
     rows = rows[(rows["quantity"] == column) & (rows["why"] == "") & ~rows["server"].isin(YARDSTICKS)]
     if tool:
         rows = rows[rows["load"].isin(tables.sealed(tool)["load"])]
-    apart = [
-        (float(own["ratio"].median()), base, server, own)
-        for (base, server), own in rows.groupby(["base", "server"], sort=False)
-        if (own["low"] > 1).all() and (own["high"] < math.inf).all()
-    ]
+    apart = {
+        pair: found["ratio"]
+        for pair, found in rows.groupby(["base", "server"], sort=False)
+        if (found["low"] > 1).all() and (found["high"] < math.inf).all()
+    }
     if not apart:
         return ""
-    _, base, server, own = max(apart, key=lambda found: found[0])
-    ends = (own["ratio"].min(), own["ratio"].max())
+    (base, server), found = max(apart.items(), key=lambda item: float(item[1].median()))
+    ends = (found.min(), found.max())
     times = " to ".join(dict.fromkeys(f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in ends))
     return f"{base} does {times} times {server}'s {noun}" if more else f"{server} takes {times} times {base}'s {noun}"
 
@@ -280,10 +266,10 @@ def ratios(tables: Tables) -> Chart:
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = {}
-    for (column, base), own in known.groupby(["quantity", "base"], sort=False):
+    for (column, base), rows in known.groupby(["quantity", "base"], sort=False):
         quantity = BY_COLUMN[str(column)]
         head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
-        by_load = own.groupby("load", sort=False)
+        by_load = rows.groupby("load", sort=False)
         groups[head] = [_row(str(load), pairs.to_dict("records"), looks) for load, pairs in by_load]
     text = (
         "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead. "

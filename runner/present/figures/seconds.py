@@ -161,10 +161,10 @@ def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
 
     NaN, so that a line breaks, where fewer than half of the trials have a point.
     """
-    own = points[points["trial_id"].isin(trial_ids)]
-    by_time = own.assign(t_s=own["t_s"].astype(float).round(3)).groupby("t_s")["value"]
+    chosen = points[points["trial_id"].isin(trial_ids)]
+    by_time = chosen.assign(t_s=chosen["t_s"].astype(float).round(3)).groupby("t_s")["value"]
     found = pd.DataFrame({"median": by_time.median(), "low": by_time.min(), "high": by_time.max()})
-    return found.where(2 * by_time.count() >= own["trial_id"].nunique())
+    return found.where(2 * by_time.count() >= chosen["trial_id"].nunique())
 
 
 # --- the rate that is offered, and how far it was kept ---------------------------------------------------

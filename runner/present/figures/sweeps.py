@@ -42,14 +42,9 @@ def swept(tables: Tables) -> pd.DataFrame:
     """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its rate in words."""
     trials = tables.sweeps()
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
-    words = [
-        ", ".join(
-            [str(row["workload"]), *([] if row["mode"] in ("keepalive", "") else [MODES.get(row["mode"], row["mode"])])]
-            + ([f"at most {row['vus']:.0f} users"] if each else [])
-        )
-        for row, each in zip(trials.to_dict("records"), several, strict=True)
-    ]
-    return trials.assign(sweep=words)
+    modes = [f", {MODES.get(mode, mode)}" if mode not in ("keepalive", "") else "" for mode in trials["mode"]]
+    users = [f", at most {vus:.0f} users" * each for vus, each in zip(trials["vus"], several, strict=True)]
+    return trials.assign(sweep=[f"{a}{b}{c}" for a, b, c in zip(trials["workload"], modes, users, strict=True)])
 
 
 # --- the knee ---------------------------------------------------------------------------------------------
@@ -182,7 +177,7 @@ def _rate(value: float) -> str:
 
 
 def _knee_of(block: pd.DataFrame) -> float:
-    """Return the knee of a block of one server and sweep, of the block's own trials; NaN where it has none."""
+    """Return the knee of a block of one server and sweep, of the block's trials; NaN where it has none."""
     column, _ = SERIES[KNEE_OF]
     rising = block.sort_values("rate_rps").drop_duplicates("rate_rps")
     return knee(rising["rate_rps"], rising[column], rising["sustained"] == 1).rate_rps
