@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from scipy.stats import lognorm
-from synthetic_run import NINE, SIGMA, Maker, histogram, manifest, quantiles, write
+from synthetic_run import NINE, Maker, histogram, latencies, manifest, quantiles, write
 
 EIGHT = {name: facts for name, facts in NINE.items() if name != "nginx"}
 THREE = {name: EIGHT[name] for name in ("axum", "gin", "echo")}
@@ -60,7 +59,7 @@ def in_use(server: str, second: int) -> int:
 @cache
 def one_second(median: float, count: int) -> pd.DataFrame:
     """The histogram of one second's latencies."""
-    return histogram(lognorm(SIGMA, scale=median).ppf((np.arange(count) + 0.5) / count), "", np.zeros(count, int))
+    return histogram(latencies(median, count), "", np.zeros(count, int))
 
 
 def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: Any) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from scipy.stats import lognorm
-from synthetic_run import NINE, SIGMA, Maker, add_k6, manifest, quantiles, write
+from synthetic_run import NINE, SIGMA, Maker, add_k6, latencies, manifest, quantiles, write
 
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
@@ -119,8 +118,7 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
     }  # fmt: skip
     count = round(row["duration_s"] * PROBE_RPS)
     t_s = (np.arange(count) + 0.5) / PROBE_RPS
-    law = lognorm(SIGMA, scale=probe_ms(server))
-    ms = maker.rng.permutation(law.ppf((np.arange(count) + 0.5) / count))
+    ms = maker.rng.permutation(latencies(probe_ms(server), count))
     before = pd.DataFrame({"t_s": [-0.5], "latency_ms": [900.0]})  # of the time before the load: not to be counted
     samples = pd.concat([before, pd.DataFrame({"t_s": t_s, "latency_ms": ms})], ignore_index=True)
     samples = samples.assign(service_ms=samples["latency_ms"], status=200, ok=True)

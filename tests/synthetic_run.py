@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,23 @@ class Maker:
         return row
 
 
+NAMED = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+FACTORS = {f"latency_{name}_ms": float(lognorm(SIGMA).ppf(q)) for name, q in NAMED.items()}
+
+
 def quantiles(median_ms: float) -> dict[str, float]:
     """The exact quantiles of the latencies that `histogram` holds."""
-    law = lognorm(SIGMA, scale=median_ms)
-    named = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-    return {f"latency_{name}_ms": float(law.ppf(q)) for name, q in named.items()}
+    return {name: median_ms * factor for name, factor in FACTORS.items()}
+
+
+@cache
+def _even(count: int) -> np.ndarray:
+    return lognorm(SIGMA).ppf((np.arange(count) + 0.5) / count)
+
+
+def latencies(median_ms: float, count: int) -> np.ndarray:
+    """So many log-normal latencies, rising."""
+    return median_ms * _even(count)
 
 
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
@@ -100,7 +113,7 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
         verdict_reason="the generator used 99 % of its core",
     )  # fmt: skip
     trial_id = row["trial_id"]
-    values = lognorm(SIGMA, scale=median).ppf((np.arange(requests) + 0.5) / requests)
+    values = latencies(median, requests)
     maker.rng.shuffle(values)
     second = np.floor(np.arange(requests) / rate).astype(int)
     maker.latency.append(histogram(values, trial_id, second))
@@ -121,11 +134,10 @@ def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: floa
     server = np.where(middle < 0, 0.0, np.where(burst, 1.3, 1.0) * server_pct)
     levels = {"server": server, "generator": np.where(middle < 0, 0.0, 99.0) + 0 * ends, "host": server + 99,
               "sampler": np.full(ends.size, 1.0)}  # fmt: skip
-    for subject, cpu in levels.items():
-        maker.resources.append(
-            pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": subject, "cpu_pct": cpu,
-                          "rss_bytes": 30_000_000, "threads": 4, "throttled_ms": None})
-        )  # fmt: skip
+    several = {"t_s": np.tile(ends, len(levels)), "subject": np.repeat(list(levels), ends.size),
+               "cpu_pct": np.concatenate(list(levels.values()))}  # fmt: skip
+    same = {"trial_id": trial_id, "dt_s": 0.05, "rss_bytes": 30_000_000, "threads": 4, "throttled_ms": None}
+    maker.resources.append(pd.DataFrame({**same, **several}))
 
 
 def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
@@ -149,9 +161,7 @@ def add_wrk(maker: Maker, server: str, mode: str, connections: int, block: int) 
         server_cpu_mean_pct=99.0 if bound else 60.0, server_cpu_peak_1s_pct=100.0, server_cpu_peak_100ms_pct=101.0,
         server_cpu_ms_per_request=(990 if bound else 600) / rate, verdict=verdict, verdict_reason=reason,
     )  # fmt: skip
-    median = law["latency_p50_ms"]
-    values = lognorm(SIGMA, scale=median).ppf((np.arange(20_000) + 0.5) / 20_000)
-    maker.latency.append(histogram(values, row["trial_id"], None))
+    maker.latency.append(histogram(latencies(law["latency_p50_ms"], 20_000), row["trial_id"], None))
     add_resources(maker, row["trial_id"], 3.0, 90.0)
 
 
