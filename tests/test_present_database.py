@@ -11,10 +11,11 @@ import synthetic_database as known
 import synthetic_run
 from figure_checks import lines, marks, picture, readable, tables_of, words
 from marking import long_but
+from matplotlib.figure import Figure
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
-from runner.present.chart import charts
+from runner.present.chart import charts, made
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
@@ -39,8 +40,16 @@ def six() -> Tables:
     return tables_of("six of a database")
 
 
-def panel(server: str) -> int:
-    return ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp"].index(server)
+@pytest.fixture(scope="module")
+def three() -> Tables:
+    """Three servers, whose figures are drawn sooner."""
+    return tables_of("three of a database")
+
+
+def panel(figure: Figure, server: str) -> int:
+    """The number of a server's panel."""
+    labels = [{each.get_label() for each in (*ax.lines, *ax.containers)} for ax in figure.axes]
+    return next(number for number, found in enumerate(labels) if server in found)
 
 
 def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
@@ -55,79 +64,74 @@ def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
 # --- ramps ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("server", ["axum", "gin", "echo"])
-def test_the_rate_over_the_ramp_beside_the_offered_one(tables: Tables, server: str) -> None:
-    figure = picture("inserts-answered", tables)
-    ((t_s, rate),) = lines(figure, panel(server), server)
-    assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5)
-    assert len(t_s) >= SECONDS - 1
-    assert rate == pytest.approx([known.answered(server, second) for second in range(len(rate))])
-    ((at, offered),) = lines(figure, panel(server), "bound")
-    assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
+def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
+    figure = picture("inserts-answered", three)
+    for server in known.THREE:
+        ((t_s, rate),) = lines(figure, panel(figure, server), server)
+        assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5) and len(t_s) >= SECONDS - 1
+        assert rate == pytest.approx([known.answered(server, second) for second in range(len(rate))])
+        ((at, offered),) = lines(figure, panel(figure, server), "bound")
+        assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
     assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(figure)
+    kept = {
+        server: kept_rps(trials, three.throughput) for server, trials in three.ramps(database=True).groupby("server")
+    }
+    assert kept == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
+    none = three.throughput.assign(failed=three.throughput["requests"])
+    assert kept_rps(three.ramps(database=True).head(1), none) == [0.0]
+    static = picture("static-answered", three)
+    assert lines(static, panel(static, "gin"), "gin")[0][1][-1] == 4200
+    assert "PostgreSQL" not in words(static) and "9 trials" in words(static)
 
 
-def test_p90_of_each_second_with_its_range(tables: Tables) -> None:
-    figure = picture("inserts-latency-p90", tables)
-    ((_, ms),) = lines(figure, panel("gin"), "gin")
+def test_p90_of_each_second_with_its_range(three: Tables) -> None:
+    figure = picture("inserts-latency-p90", three)
+    ((_, ms),) = lines(figure, panel(figure, "gin"), "gin")
     expected = [synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"] for s in range(SECONDS)]
     assert ms == pytest.approx(expected, rel=0.012)
-    band = figure.axes[panel("gin")].collections[0].get_paths()[0].vertices[:, 1]
-    assert band.max() == pytest.approx(expected[-1] * 1.1, rel=0.012)
-    assert band.min() == pytest.approx(expected[0] * 0.9, rel=0.012)
+    band = figure.axes[panel(figure, "gin")].collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((expected[0] * 0.9, expected[-1] * 1.1), rel=0.012)
     assert figure.axes[0].get_yscale() == "log" and "log scale" in figure.axes[0].get_ylabel()
+    # A second with too few requests has none.
+    first = three.latency["second"].eq(0)
+    cut = pd.concat([three.latency[~first], three.latency[first].groupby("trial_id").head(20).assign(count=4)])
+    assert made("inserts-latency-p90", replace(three, latency=cut)).frame["x"].min() == 1.5
 
 
-def test_a_second_with_too_few_requests_has_no_p90(tables: Tables) -> None:
-    first = tables.latency["second"].eq(0)
-    cut = pd.concat([tables.latency[~first], tables.latency[first].groupby("trial_id").head(20).assign(count=4)])
-    ((t_s, _),) = lines(picture("inserts-latency-p90", replace(tables, latency=cut)), panel("axum"), "axum")
-    assert t_s.min() == 1.5
-
-
-def test_cpu_memory_and_pool_are_the_known_ones(tables: Tables) -> None:
+def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
     server = [100 * known.answered("gin", s) / known.capacity("gin") * 0.95 for s in range(SECONDS)]
-    database = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
-    pool = [known.in_use("gin", s) for s in range(SECONDS)]
-    memory = [20 + s for s in range(SECONDS)]
-    for name, values, bound in (
-        ("inserts-server-cpu", server, 100),
-        ("inserts-database-cpu", database, 100),
-        ("inserts-pool-in-use", pool, known.POOL),
-        ("inserts-server-memory", memory, None),
+    for name, values, bound, said in (
+        ("inserts-server-cpu", server, 100, ""),
+        (
+            "inserts-database-cpu",
+            [0.012 * known.answered("gin", s) for s in range(SECONDS)],
+            100,
+            "shares with the load",
+        ),
+        (
+            "inserts-pool-in-use",
+            [known.in_use("gin", s) for s in range(SECONDS)],
+            known.POOL,
+            "server; up to 450 waited",
+        ),
+        ("inserts-server-memory", [20 + s for s in range(SECONDS)], None, ""),
     ):
-        figure = picture(name, tables)
-        ((_, drawn),) = lines(figure, panel("gin"), "gin")
+        figure = picture(name, three)
+        ((_, drawn),) = lines(figure, panel(figure, "gin"), "gin")
         assert drawn == pytest.approx(values, rel=0.01), name
-        levels = [set(y) for _, y in lines(figure, panel("gin"), "bound")]
-        assert levels == ([{bound}] if bound else [])
-    assert "shares with the load generator" in words(picture("inserts-database-cpu", tables))
-    assert "limit: server; up to 450 waited" in words(picture("inserts-pool-in-use", tables))
+        levels = [set(y) for _, y in lines(figure, panel(figure, "gin"), "bound")]
+        assert levels == ([{bound}] if bound else []) and said in words(figure)
 
 
-def test_rows_grow_to_the_count_of_the_database(tables: Tables) -> None:
-    figure = picture("inserts-rows", tables)
-    ((t_s, rows),) = lines(figure, panel("echo"), "echo")
-    total = sum(known.answered("echo", s) for s in range(SECONDS))
-    assert (t_s[-1], rows[-1]) == (SECONDS, total)
-    assert f"{total:,} rows" in words(figure)
-    every = 3 * sum(known.answered(server, s) for server in known.EIGHT for s in range(SECONDS))
-    assert f"{every:,} rows were in the database after 24 trials: in each trial as many as" in words(figure)
-
-
-def test_static_ramps_are_drawn_apart(tables: Tables) -> None:
-    figure = picture("static-answered", tables)
-    ((_, rate),) = lines(figure, panel("gin"), "gin")
-    assert rate[-1] == 4200
-    assert "PostgreSQL" not in words(figure) and "24 trials" in words(figure)
-
-
-def test_kept_rates(tables: Tables) -> None:
-    trials = tables.ramps(database=True)
-    kept = {server: kept_rps(own, tables.throughput) for server, own in trials.groupby("server")}
-    assert kept["axum"][:3] == [5000.0] * 3 and kept["gin"] == [4000.0] * 3 and kept["echo"] == [3500.0] * 3
-    none = tables.throughput.assign(failed=tables.throughput["requests"])
-    assert kept_rps(trials.head(1), none) == [0.0]
+def test_rows_grow_to_the_count_of_the_database(three: Tables) -> None:
+    figure = picture("inserts-rows", three)
+    ((t_s, rows),) = lines(figure, panel(figure, "echo"), "echo")
+    total = {server: sum(known.answered(server, s) for s in range(SECONDS)) for server in known.THREE}
+    assert (t_s[-1], rows[-1]) == (SECONDS, total["echo"]) and f"{total['echo']:,} rows" in words(figure)
+    every = f"{3 * sum(total.values()):,} rows were in the database after 9 trials: in each trial as many as"
+    assert every in words(figure)
+    unequal = captions.rows_equal_answers(three.trials[three.trials["tool"] == "wrk"])
+    assert "in 45 of them up to 2 more than 2xx answers" in unequal
 
 
 def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
@@ -136,24 +140,21 @@ def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
     assert np.isnan(window_means([], [], [], [0, 1])).all()
 
 
-# --- pool -------------------------------------------------------------------------------------------------
-
-
-def test_the_sweep_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
-    figure = picture("inserts-by-pool-size", tables)
-    values, reach, _, filled = zip(*marks(figure, panel("gin"), "gin").values(), strict=True)
+def test_pool_sizes_have_medians_ranges_and_hollow_points(three: Tables) -> None:
+    figure = picture("inserts-by-pool-size", three)
+    values, reach, _, filled = zip(*marks(figure, panel(figure, "gin"), "gin").values(), strict=True)
     assert values == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
     assert reach[2] == pytest.approx(4200 * 0.02)
     assert filled == (False, True, True, True, True)
-    labels = figure.axes[panel("gin")].get_xticklabels()
+    labels = figure.axes[panel(figure, "gin")].get_xticklabels()
     assert [label.get_text() for label in labels] == ["4", "16", "64", "256", "500"]
 
 
-def test_p99_by_pool_size_needs_ten_thousand_requests(tables: Tables) -> None:
-    found = marks(picture("inserts-latency-by-pool-size", tables), panel("gin"), "gin")
+def test_p99_by_pool_size_needs_ten_thousand_requests(three: Tables) -> None:
+    frame = made("inserts-latency-by-pool-size", three).frame
     law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
-    assert found[2][0] == pytest.approx(law["latency_p99_ms"], rel=1e-6)
-    few = replace(tables, trials=tables.trials.assign(requests=9_999.0))
+    assert frame.query("server == 'gin' and x == 64")["y"].item() == pytest.approx(law["latency_p99_ms"], rel=1e-6)
+    few = replace(three, trials=three.trials.assign(requests=9_999.0))
     assert "enough requests" in words(picture("inserts-latency-by-pool-size", few))
 
 
@@ -187,18 +188,21 @@ def test_fewer_than_five_trials_have_values_and_no_rank(tables: Tables) -> None:
     text = findings(tables)
     assert "devices-insert-k6, N = 500, pool of 50: requests/s where the server was the limit, not enough" in text
     assert "trials for a ranking: actix 5,600 [5,544–5,656]" in text
-    assert ">" not in text and "no pool size can be advised (fewer than 5 trials of a size" in text
+    single = findings(replace(tables, trials=tables.trials[tables.trials["block"] == 1]))
+    assert "not enough trials for a ranking: actix 5,544, axum 5,940" in single
+    for said in (text, single):
+        assert ">" not in said and "no pool size can be advised (fewer than 5 trials of a size" in said
 
 
 def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart(six: Tables) -> None:
-    own = six.trials[(six.trials["server"] == "gin") & (six.trials["workload"] == "devices-insert")]
-    assert inserts.smallest_pool(own) == inserts.SmallestPool(64.0, 1.0)
-    rates = own["rps"].where(own["pool_size"] != 16, own["rps"] / 0.96 * (1 + 0.01 * (-1) ** own["block"]))
-    found = inserts.smallest_pool(own.assign(rps=rates))
+    gin = six.trials[(six.trials["server"] == "gin") & (six.trials["workload"] == "devices-insert")]
+    assert inserts.smallest_pool(gin) == inserts.SmallestPool(64.0, 1.0)
+    rates = gin["rps"].where(gin["pool_size"] != 16, gin["rps"] / 0.96 * (1 + 0.01 * (-1) ** gin["block"]))
+    found = inserts.smallest_pool(gin.assign(rps=rates))
     assert found is not None and found.size == 16 and 1.005 < found.detectable < 1.05
-    assert inserts.smallest_pool(own[own["block"] < 5]) is None
-    limited = own["verdict"].mask(own["pool_size"] == 64, "generator-bound")
-    assert inserts.smallest_pool(own.assign(verdict=limited)) is None
+    assert inserts.smallest_pool(gin[gin["block"] < 5]) is None
+    limited = gin["verdict"].mask(gin["pool_size"] == 64, "generator-bound")
+    assert inserts.smallest_pool(gin.assign(verdict=limited)) is None
 
 
 @pytest.mark.parametrize(
@@ -213,32 +217,18 @@ def test_no_rank_by_rate_where_the_server_was_not_the_limit(tables: Tables, verd
     assert table["requests/s"].str.endswith("†").all()
 
 
-def test_single_trials_rank_nobody(tables: Tables) -> None:
-    text = findings(replace(tables, trials=tables.trials[tables.trials["block"] == 1]))
-    assert "not enough trials for a ranking: actix 5,544, axum 5,940" in text
-    assert ">" not in text and "no pool size can be advised" in text
-
-
 def test_a_shared_cpu_is_said(tables: Tables) -> None:
     assert "PostgreSQL has 1 CPU, which it shares with the load generator" in findings(tables)
     place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
-    own = replace(tables, manifest=tables.manifest | {"placement": place})
-    assert "PostgreSQL has 1 CPU of its own." in findings(own)
-    assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", own))
-
-
-def test_unequal_rows_are_said(tables: Tables) -> None:
-    text = captions.rows_equal_answers(tables.trials[tables.trials["tool"] == "wrk"])
-    assert "in 120 of them up to 2 more than 2xx answers" in text
+    alone = replace(tables, manifest=tables.manifest | {"placement": place})
+    assert "PostgreSQL has 1 CPU of its own." in findings(alone)
+    assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", alone))
 
 
 def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
-    said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.3, False, 0.9)))
-    trials = pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])
-    assert limit_words(trials) == "pool"
-    busy = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(0.95, False, 0.9)))
-    trials = pd.DataFrame([{"verdict": busy.verdict, "verdict_reason": busy.reason}])
-    assert limit_words(trials) == "database"
+    for busy, limit in ((0.3, "pool"), (0.95, "database")):
+        said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(busy, False, 0.9)))
+        assert limit_words(pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])) == limit
 
 
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
