@@ -87,14 +87,9 @@ def charts(notebook: str = "") -> dict[str, Registered]:
     return {found.name: found for found in sorted(_known.values(), key=place) if notebook in ("", found.notebook)}
 
 
-def registered(name: str, subject: Any) -> Registered:
-    """Return the figure of that name; LabError where there is none that is made from `subject`."""
+def made(name: str, subject: Any) -> Chart:
+    """Return the chart of a run, or of one trial, by its name; LabError where there is none of that subject."""
     found = charts().get(name)
     if found is None or not isinstance(subject, found.subject):
         raise LabError(f"There is no figure {name!r} of {'a run' if isinstance(subject, Tables) else 'one trial'}.")
-    return found
-
-
-def made(name: str, subject: Any) -> Chart:
-    """Return the chart of a run, or of one trial, by its name; LabError where there is none of that subject."""
-    return registered(name, subject).make(subject)
+    return found.make(subject)

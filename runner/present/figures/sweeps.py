@@ -156,8 +156,8 @@ class Sweep:
     @property
     def notes(self) -> tuple[str, str]:
         """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
-        knee, last = self.knee, self.sustained_rps
-        first = f"knee: {knee.why}" if knee.why else f"knee at {knee.words}/s"
+        last = self.sustained_rps
+        first = f"knee: {self.knee.why}" if self.knee.why else f"knee at {self.knee.words}/s"
         if self.limit_beyond_knee.startswith(Limit.GENERATOR):
             first += ", the generator's"
         if math.isnan(last):
