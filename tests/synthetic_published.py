@@ -66,7 +66,7 @@ def matches(key: tuple[str, str], server: str, load: str) -> bool:
 
 
 class Noise:
-    """Factors around 1 that are reproducible: a trial's own times its block's, which all servers share."""
+    """Factors around 1 that are reproducible: a trial's times its block's, which all servers share."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(11)

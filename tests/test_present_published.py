@@ -40,14 +40,14 @@ def judge(name: str, tables: Tables) -> Outcome:
 # --- each claim in a world in which it holds, and in one in which it does not --------------------------------
 
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
-"""Of the published commands, not of a world: it has tests of its own."""
+"""Of the published commands, not of a world: other tests judge it."""
 ABOUT_LIMITS = {
     *("rust-slightly-more-requests", "percentiles-alike", "md5-costs-little", "gnet-more-static", "gnet-lower-p90"),
     *("gnet-equal-cpu", "gnet-more-inserts", "gnet-latency-starts-high", "axum-steadier", "gnet-more-rows"),
     *("gin-ahead-close", "axum-ahead-close-few", "axum-far-ahead-at-1000", "even-at-100", "axum-grows-to-1000"),
     *("nginx-nearly-twice", "actix-slower"),
 }
-"""Claims about rates and response times, which a busy generator makes its own."""
+"""Claims about rates and response times, which are a busy generator's."""
 
 
 def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
@@ -75,10 +75,10 @@ at_least = 1.0
 def test_a_claim_needs_no_source(tmp_path: Path, build: Build) -> None:
     path = tmp_path / "claims.toml"
     path.write_text(FILE.read_text() + OWN)
-    *others, own = read_claims(path)
-    assert others == list(CLAIMS.values()) and own.source == ""
-    assert judging.judge(build(World({("gin", "keepalive-100", CPU): 1.2})), own).outcome == HOLDS
-    assert judging.judge(build(World({("gin", "keepalive-100", CPU): 0.8})), own).outcome == FAILS
+    *others, mine = read_claims(path)
+    assert others == list(CLAIMS.values()) and mine.source == ""
+    assert judging.judge(build(World({("gin", "keepalive-100", CPU): 1.2})), mine).outcome == HOLDS
+    assert judging.judge(build(World({("gin", "keepalive-100", CPU): 0.8})), mine).outcome == FAILS
 
 
 @pytest.mark.parametrize(
