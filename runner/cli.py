@@ -57,7 +57,7 @@ def _in_utf8() -> None:
     """Begin anew in Python's UTF-8 mode where the locale is another: paths with other letters could not be opened."""
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # for the instruments and kernels, too
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with its own arguments
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
 
 
 def _kept(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Tables of others as one tidy frame: boards' JSON, CSV, and what k6, wrk, oha and hey print; told by their content."""
+"""Tables of others as one tidy frame: boards' JSON, CSV, what k6, wrk, oha and hey print; recognised by content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POSITIVE = tuple(name for name in NUMBERS if name not in ("errors", "stdev_ms", 
 
 @dataclass(frozen=True)
 class Format:
-    """How a kind of file is told from its content, and read; `of_json` says whether that is parsed JSON or text."""
+    """How a kind of file is recognised by its content, and read; `of_json` says whether that is parsed JSON or text."""
 
     name: str
     of_json: bool
@@ -230,7 +230,7 @@ ALIASES = {
     "duration_s": ("duration", "seconds"),
     "language": ("language",),
 }
-"""Our column -> headers that are read as it without being told."""
+"""Our column -> headers that are read as it where no `--map` says more."""
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""What the notebook about audited tables opens, and what the notebooks about a run show of its own audit."""
+"""What the notebook about audited tables opens, and what the notebooks about a run show of its audit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def checks() -> Iterator[Block]:
     yield TextTable(pd.DataFrame(rows), about="Checks")
 
 
-# --- the lab's own numbers --------------------------------------------------------------------------------
+# --- the lab's numbers ------------------------------------------------------------------------------------
 
 
 def rows_of(tables: Tables) -> pd.DataFrame:

@@ -58,7 +58,9 @@ def run(
         urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
     )
     if fleet is not None and (asked.given or engine == "process"):
-        raise LabError("--hosts goes with a campaign, whose servers run as containers: leave it out for an API's own.")
+        raise LabError(
+            "--hosts goes with a campaign, whose servers run as containers: leave it out for an API of your own."
+        )
     _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
     with TrialProgress(console) as progress:
         if resume is not None:
@@ -199,8 +201,8 @@ def _finish(console: Console, outcome: Any, json_: bool) -> None:
     tables = read_tables(outcome.run)
     rows, found = text_rows(summarize(tables)), sentences(tables)
     if json_:
-        outcome_of = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
-        emit({**outcome_of, "failed": outcome.failed, "warnings": outcome.warnings, "findings": found, "summary": rows})
+        result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
+        emit({**result, "failed": outcome.failed, "warnings": outcome.warnings, "findings": found, "summary": rows})
         return
     console.rows(f"run {outcome.run.run_id}", rows)
     console.errors(outcome.failed)

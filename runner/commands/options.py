@@ -1,4 +1,4 @@
-"""What several commands share, the options of an API of one's own, and how a result is printed for programs."""
+"""What several commands share, the options of a user's API, and how a result is printed for programs."""
 
 from __future__ import annotations
 

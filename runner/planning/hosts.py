@@ -16,7 +16,7 @@ MOST_GENERATORS = 16
 
 @dataclass(frozen=True)
 class Host:
-    """One machine with a Docker engine, the user's own."""
+    """One machine with a Docker engine, the user's."""
 
     name: str
     engine: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,16 +19,17 @@ LONGEST_LINE = 10_000
 """A key of as many parts takes tomllib a second, and of ten times as many a minute."""
 
 
+@dataclass(eq=False)
 class Kind:
     """What a value must be, in words and as a type of pydantic."""
 
-    def __init__(self, words: str, kind: Any) -> None:
-        self.words = words
-        self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    words: str
+    type: Any
 
-    def __call__(self, value: Any) -> Any:
-        """Return the value as this kind has it; ValueError or LabError where it is of another."""
-        return self._adapter.validate_python(value)
+    @functools.cached_property
+    def read(self) -> Callable[[Any], Any]:
+        """Return what converts a value; it raises ValidationError or LabError for one of another kind."""
+        return TypeAdapter(self.type).validate_python
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Table:
         if key not in self.values:
             raise self.error(key, f"{self.header or 'the file'} lacks {key!r}")
         try:
-            return kind(self.values[key])
+            return kind.read(self.values[key])
         except (ValidationError, LabError):
             raise self.error(key, f"{key} = {self.values[key]!r} is not {kind.words}") from None
 

@@ -74,7 +74,7 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 
     A server that runs already keeps its CPUs, and the generator gets the others.
     """
-    if any(own.url is not None for own in campaign.owns):
+    if any(api.url is not None for api in campaign.owns):
         return attached.place(campaign.owns)
     needed = any(campaign_workload(campaign, name).database for name in {trial.cell.workload for trial in trials})
     place = machine.place if fleet is None else fleet.place
