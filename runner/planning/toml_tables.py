@@ -64,7 +64,7 @@ class Table:
         The three are names with spaces between; those of `tables` are read by `table`. `others` are keys whose kind is
         another one here than in `KINDS`.
         """
-        known = [*f"{needed} {optional} {tables}".split()]
+        known = f"{needed} {optional} {tables}".split()
         for key in self.values:
             if key not in known:
                 raise self.error(key, f"unknown key {key!r}; known here are {', '.join(known)}")
