@@ -4,6 +4,7 @@ Order, names, number and time formats follow k6 1.8.1 (internal/output/json, lib
 internal/js/runner.go): the points of one request are consecutive lines, then come the points of its iteration.
 """
 
+import functools
 import gzip
 import json
 import sys
@@ -66,8 +67,12 @@ class Request:
 def go_time(ns: int) -> str:
     """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are dropped."""
     seconds, fraction = divmod(ns, 1_000_000_000)
-    stamp = str(np.datetime64(seconds, "s"))
-    return f"{stamp}.{fraction:09d}".rstrip("0").rstrip(".") + "Z"
+    return f"{_second(seconds)}.{fraction:09d}".rstrip("0").rstrip(".") + "Z"
+
+
+@functools.cache
+def _second(seconds: int) -> str:
+    return str(np.datetime64(seconds, "s"))
 
 
 def go_float(value: float) -> str:
@@ -115,15 +120,8 @@ def request_tags(request: Request, stock: bool = False) -> str:
 def request_lines(request: Request, *, stock: bool = False, failed_point: bool = True) -> list[str]:
     """Return the consecutive lines of one request; without http_req_failed where its responseCallback is null."""
     tags = request_tags(request, stock)
-    nanoseconds = (
-        request.duration,
-        request.blocked,
-        request.connecting,
-        request.tls,
-        request.sending,
-        request.waiting,
-        request.receiving,
-    )
+    parts = (request.sending, request.waiting, request.receiving)
+    nanoseconds = (request.duration, request.blocked, request.connecting, request.tls, *parts)
     failed = "0" if 200 <= request.status < 400 else "1"
     values = ["1", *(go_float(ns / 1e6) for ns in nanoseconds), failed]
     pairs = list(zip(REQUEST_METRICS, values, strict=True))
@@ -236,48 +234,26 @@ def _large_block(
         status: request_tags(Request(0, 0, 0, 0, 0, 0, status, 0 if status == 200 else 1000 + status), stock_tags)
         for status in (200, 500)
     }
-    columns = (ends, blocked, connecting, sending, waiting, receiving, statuses)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    parts = []
-    for end, wait_conn, connect, send, wait, receive, status in rows:
-        duration = send + wait + receive
-        over = end + 41_000
-        parts.append(
-            template
-            % {
-                "time": _fast_time(end),
-                "tags": tags[status],
-                "http_req_duration": _ms(duration),
-                "http_req_blocked": _ms(wait_conn),
-                "http_req_connecting": _ms(connect),
-                "http_req_tls_handshaking": "0",
-                "http_req_sending": _ms(send),
-                "http_req_waiting": _ms(wait),
-                "http_req_receiving": _ms(receive),
-                "http_req_failed": "0" if status == 200 else "1",
-                "end": _fast_time(over),
-                "iteration": _ms(duration + wait_conn + 41_000),
-            }
-        )
-    return "".join(parts)
+    durations = (sending + waiting + receiving, blocked, connecting, 0 * ends, sending, waiting, receiving)
+    rows = zip(*(column.tolist() for column in (ends, statuses, *durations)), strict=True)
+    return "".join(
+        template
+        % {
+            "time": go_time(end),
+            "tags": tags[status],
+            **{name: _ms(ns) for name, ns in zip(REQUEST_METRICS[1:8], each, strict=True)},
+            "http_req_failed": "0" if status == 200 else "1",
+            "end": go_time(end + 41_000),
+            "iteration": _ms(each[0] + each[1] + 41_000),
+        }
+        for end, status, *each in rows
+    )
 
 
 def _ms(ns: int) -> str:
     """Format ns as ms like go_float(ns / 1e6) for 0.1 us and more, and for 0."""
     whole, fraction = divmod(ns, 1_000_000)
     return f"{whole}.{fraction:06d}".rstrip("0") if fraction else str(whole)
-
-
-_seconds: dict[int, str] = {}
-
-
-def _fast_time(ns: int) -> str:
-    """`go_time` with the seconds' text remembered."""
-    seconds, fraction = divmod(ns, 1_000_000_000)
-    stamp = _seconds.get(seconds)
-    if stamp is None:
-        stamp = _seconds[seconds] = str(np.datetime64(seconds, "s"))
-    return f"{stamp}.{fraction:09d}".rstrip("0").rstrip(".") + "Z" if fraction % 10 == 0 else f"{stamp}.{fraction:09d}Z"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import synthetic_run
 from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_digest_wrk import GOOD
 from typer.testing import CliRunner
 
 from runner.cli import app
@@ -43,13 +44,10 @@ VALUES = st.recursive(
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document, the whole of it first."""
-    found = [path]
     inside = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+        document.items() if isinstance(document, dict) else enumerate(document if isinstance(document, list) else ())
     )
-    for key, value in inside:
-        found += places(value, (*path, key))
-    return found
+    return [path, *(place for key, value in inside for place in places(value, (*path, key)))]
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any, *, gone: bool) -> Any:
@@ -96,16 +94,6 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-WRK = {
-    "ended_wall_us": 1_700_000_000_000_000,
-    "duration_us": 1_000_000,
-    "requests": 100,
-    "bytes": 1,
-    "connections": 4,
-    "threads": 4,
-    "errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0),
-    "latency_us": [[1500, 99], [2500, 1]],
-}
 SUMMARY = {
     "metrics": {
         "http_reqs": {"count": 10, "rate": 1.0},
@@ -127,7 +115,7 @@ SUMMARY = {
 
 
 @fuzzed
-@given(text=mutants(WRK))
+@given(text=mutants(GOOD))
 def test_any_result_of_wrk(tmp_path, text):
     tolerated(lambda: read_wrk(written(tmp_path / "wrk.json", text)))
 
@@ -184,8 +172,7 @@ SERVER_TOML = (Path(__file__).parents[1] / "servers" / "axum" / "server.toml").r
 def test_any_server_toml(tmp_path, data):
     folder = tmp_path / "axum"
     folder.mkdir(exist_ok=True)
-    text = mangled(data.draw, SERVER_TOML)
-    written(folder / "server.toml", text)
+    written(folder / "server.toml", mangled(data.draw, SERVER_TOML))
     tolerated(lambda: read_server(folder))
 
 
@@ -195,9 +182,7 @@ CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (SAMPLE.parents[1] / "
 @fuzzed
 @given(data=st.data())
 def test_any_campaign(tmp_path, data):
-    path = tmp_path / "mine.toml"
-    text = mangled(data.draw, data.draw(st.sampled_from(CAMPAIGNS)))
-    written(path, text)
+    path = written(tmp_path / "mine.toml", mangled(data.draw, data.draw(st.sampled_from(CAMPAIGNS))))
     servers = [read_server(SAMPLE.parents[1] / "servers" / name) for name in ("axum", "gin")]
     tolerated(lambda: plan_trials(load_campaign(str(path)), servers))
 
