@@ -13,7 +13,7 @@ from fake_lab import ALONE, CLOSE, K6, WRK, bench, records, run, trials_of
 from marking import long_but
 from real_lab import standing
 
-from runner.digest.trial import digest_trial
+from runner.digest.trial import digest_session
 from runner.measurement import Measurement
 from runner.model import Cell, Trial
 from runner.present.look.captions import manifest_facts
@@ -101,7 +101,7 @@ def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_pa
     frame.loc[host, "steal_ns"] = (frame["mono_ns"][host] - frame["mono_ns"].min()) * share
     frame.to_parquet(samples)
     trial = Trial(record["trial_id"], record["order"], record["block"], Cell(**record["cell"]), record["attempt"])
-    digest = digest_trial(copy, trial, decode(Measurement, record["measurement"], "the measurement"))
+    digest = digest_session(copy, {trial: decode(Measurement, record["measurement"], "the measurement")})[trial]
     assert digest.metrics["host_steal_pct"] == pytest.approx(100 * share, abs=0.1)
     assert ("the hypervisor took" in digest.verdict.reason) is (stolen_pct > 5)
 

@@ -283,10 +283,9 @@ def _sum_up(
     mode = mode_of(asked, facts["opened"], connected, held)
     durations = _statistics(database, "duration_ms")
     until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
-    (answered,) = _row(
-        database, "SELECT count(*) FROM requests WHERE status <> 0 AND end_ns <= $until_ns", until_ns=until_ns
-    )
-    (longest_ms,) = _row(database, "SELECT max(length_ms) FROM iterations")
+    in_time = database.view("requests").filter(f"status <> 0 AND end_ns <= {until_ns}").count("*")
+    ((answered,),) = in_time.fetchall()
+    ((longest_ms,),) = database.view("iterations").max("length_ms").fetchall()
     return K6Points(
         points=dict(sorted(tally.points.items())),
         requests=tally.requests,
@@ -303,12 +302,6 @@ def _sum_up(
         answered_by_end=answered,
         **facts,
     )
-
-
-def _row(database: duckdb.DuckDBPyConnection, query: str, **values: Any) -> tuple[Any, ...]:
-    """Return the one row of an aggregate."""
-    row: tuple[Any, ...] = database.sql(query, params=values).fetchall()[0]
-    return row
 
 
 def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
@@ -348,7 +341,7 @@ def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
     (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). In a closed loop
     without think time that number is the number of users, so that the mean response time follows from the throughput.
     """
-    seconds, under_way_s, mean_ms = _row(database, _STEADY, settled=SETTLED)
+    ((seconds, under_way_s, mean_ms),) = database.sql(_STEADY, params={"settled": SETTLED}).fetchall()
     if seconds is None or seconds <= 0 or mean_ms is None:
         return None
     return Steady(seconds, under_way_s / seconds, mean_ms)
@@ -428,14 +421,16 @@ def read_summary(path: Path) -> K6Summary:
     """
     data = read_json(path)
     try:
-        metrics = _metrics(data)
-        trend = metrics.get("http_req_duration")
-        iteration = metrics.get("iteration_duration")
+        listed = data["results"]["metrics"] if "results" in data else None
+        metrics = dict(data["metrics"]) if listed is None else {each["name"]: each["values"] for each in listed}
+        # k6 leaves out a metric without samples.
+        counts = {name: int(_number(metrics[name]["count"])) if name in metrics else 0 for name in _COUNTED}
+        trend, iteration = metrics.get("http_req_duration"), metrics.get("iteration_duration")
         kept, failed = (int(_number(metrics.get("checks", {}).get(name, 0))) for name in ("passes", "fails"))
         return K6Summary(
-            iterations=_count(metrics, "iterations"),
-            dropped=_count(metrics, "dropped_iterations"),
-            requests=_count(metrics, "http_reqs"),
+            iterations=counts["iterations"],
+            dropped=counts["dropped_iterations"],
+            requests=counts["http_reqs"],
             rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
             http_req_duration=None if trend is None else _trend(trend),
             iteration_max_ms=None if iteration is None else _number(iteration["max"]),
@@ -443,39 +438,22 @@ def read_summary(path: Path) -> K6Summary:
             checks_failed=failed,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise LabError(
-            f"{path} is not an end-of-test summary of k6 ({type(error).__name__}: {error}).", exit_code=1
-        ) from None
+        why = f"{type(error).__name__}: {error}"
+        raise LabError(f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1) from None
 
 
-def _metrics(data: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the values of each metric by its name, from either shape."""
-    if "results" in data:
-        return {metric["name"]: metric["values"] for metric in data["results"]["metrics"]}
-    return dict(data["metrics"])
-
-
-def _count(metrics: Mapping[str, Mapping[str, Any]], name: str) -> int:
-    """k6 leaves out a metric without samples: that is 0."""
-    return int(_number(metrics[name]["count"])) if name in metrics else 0
+_COUNTED = ("iterations", "dropped_iterations", "http_reqs")
 
 
 def _trend(values: Mapping[str, Any]) -> TrendStats:
-    def first(*names: str) -> float | None:
-        return next((_number(values[name]) for name in names if name in values), None)
-
-    count = first("count")
-    return TrendStats(
-        count=None if count is None else int(count),
-        mean=_number(values["avg"]),
-        min=_number(values["min"]),
-        p50=_number(values["med"]),
-        p90=first("p(90)", "p90"),
-        p95=first("p(95)", "p95"),
-        p99=first("p(99)", "p99"),
-        p999=first("p(99.9)", "p99.9"),
-        max=_number(values["max"]),
-    )
+    """Return a trend from a summary of either shape; a percentile of the second has no brackets in its name."""
+    required = {"mean": "avg", "min": "min", "p50": "med", "max": "max"}
+    optional = {"p90": "p(90)", "p95": "p(95)", "p99": "p(99)", "p999": "p(99.9)"}
+    found: dict[str, Any] = {name: _number(values[key]) for name, key in required.items()}
+    for name, key in optional.items():
+        value = values.get(key, values.get(key.replace("(", "").replace(")", "")))
+        found[name] = None if value is None else _number(value)
+    return TrendStats(count=int(_number(values["count"])) if "count" in values else None, **found)
 
 
 def _number(value: Any) -> float:

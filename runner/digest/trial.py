@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ from runner.measurement import Measurement, ended
 from runner.model import OWN, Cell, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, raw_name, replacing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,6 @@ class _Seen:
     probe: ProbeSamples | None
 
 
-def digest_trial(run: RunFolder, trial: Trial, measurement: Measurement, *, salvage: bool = False) -> Digest:
-    """Digest a trial that is in no session, or alone in it, as `digest_session` does; LabError where it cannot be."""
-    found = digest_session(run, {trial: measurement}, salvage=salvage)[trial]
-    if not isinstance(found, Digest):
-        raise found
-    return found
-
-
 def digest_session(
     run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False, threads: int = 2
 ) -> dict[Trial, Digest | LabError]:
@@ -96,20 +91,20 @@ def digest_session(
     LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of k6's samples may be
     cut off: what is before it counts, and nothing is reconciled.
     """
-    found: dict[Trial, Digest | LabError] = {}
-    seen: dict[Trial, _Seen] = {}
-    for trial, measurement in measured.items():
-        try:
-            seen[trial] = _read(run, trial, measurement, salvage, threads)
-        except LabError as error:
-            found[trial] = error
-    left_out = left_out_places([_takers(each, trial.cell) for trial, each in seen.items()])
-    for trial, each in seen.items():
-        try:
-            found[trial] = _digest(run, trial, each, left_out)
-        except LabError as error:
-            found[trial] = error
-    return found
+    seen = {trial: _or_error(_read, run, trial, each, salvage, threads) for trial, each in measured.items()}
+    left_out = left_out_places([_takers(each, trial.cell) for trial, each in seen.items() if isinstance(each, _Seen)])
+    return {
+        trial: _or_error(_digest, run, trial, each, left_out) if isinstance(each, _Seen) else each
+        for trial, each in seen.items()
+    }
+
+
+def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
+    """Return what a function returns, or the LabError that it raises."""
+    try:
+        return function(*arguments)
+    except LabError as error:
+        return error
 
 
 def _limited(cell: Cell) -> bool:
