@@ -34,12 +34,12 @@ Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
 CALIBRATION: Tier = "calibration"
+"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
 LEAD_S = 0.5
 """How long vegeta offers its rate before the load begins: while it opens its connections, 80 ms late and more."""
 LATE_S = 0.01
 """How much later than its turn a request of an open load may be begun, and how late a generator's timer may be that
 ends it (seen of k6: 1.5 ms at 2,000 requests/s)."""
-"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 
@@ -299,14 +299,8 @@ class Share:
         iterations = cell.iterations
         if iterations is not None and users and cell.vus:
             iterations = round(iterations * users / cell.vus)
-        return replace(
-            cell,
-            connections=self._part(cell.connections),
-            vus=users,
-            iterations=iterations,
-            first_rate_rps=rates[0],
-            rate_rps=rates[1],
-        )
+        divided = replace(cell, connections=self._part(cell.connections), vus=users, iterations=iterations)
+        return replace(divided, first_rate_rps=rates[0], rate_rps=rates[1])
 
     def _part(self, whole: int | None) -> int | None:
         return None if whole is None else whole // self.count + (self.number <= whole % self.count)

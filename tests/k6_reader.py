@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from k6_files import (
-    EPOCH_NS,
-    Request,
-    announce,
-    go_float,
-    iteration_lines,
-    point_line,
-    request_lines,
-)
+from k6_files import EPOCH_NS, Request, announce, go_float, iteration_lines, point_line, request_lines
 
 from runner.digest.k6 import K6Points, TrendStats, digest_k6
 
@@ -42,7 +34,7 @@ def make_request(rng: random.Random, number: int) -> Request:
     )
 
 
-def own_points(rng: random.Random, end_ns: int) -> list[str]:
+def users_points(rng: random.Random, end_ns: int) -> list[str]:
     odd = json.dumps({"status": "weird", "x": 'a"]}\\,é\n', "value": "7"})
     return [
         point_line("my_trend", end_ns, go_float(rng.choice([0.00001, 1e22, 5, -3.5])), odd),
@@ -52,7 +44,7 @@ def own_points(rng: random.Random, end_ns: int) -> list[str]:
 
 
 def make_lines(seed: int, iterations: int, *, stock: bool = False) -> tuple[list[str], list[Request]]:
-    """Iterations of 0 to 4 requests each, with users' own metrics between, some interrupted, some without callback."""
+    """Iterations of 0 to 4 requests each, with users' metrics between, some interrupted, some without callback."""
     rng = random.Random(seed)
     lines: list[str] = []
     made: list[Request] = []
@@ -61,7 +53,7 @@ def make_lines(seed: int, iterations: int, *, stock: bool = False) -> tuple[list
             made.append(make_request(rng, number))
             lines += request_lines(made[-1], stock=stock, failed_point=rng.random() < 0.9)
             if rng.random() < 0.3:
-                lines += own_points(rng, made[-1].end_ns)
+                lines += users_points(rng, made[-1].end_ns)
         end = EPOCH_NS + 2 * S + number * 3 * MS
         lines += iteration_lines(end, 500 * MS, stock=stock, full=rng.random() < 0.95)
     return announce(lines), made

@@ -1,4 +1,4 @@
-"""k6's raw points against truth of their own: a slow reader that pairs by line, known values, and real k6."""
+"""k6's raw points against independent truth: a slow reader that pairs by line, known values, and real k6."""
 
 import http.server
 import json
@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import real_lab
-from k6_files import (
-    EPOCH_NS,
-    Request,
-    announce,
-    iteration_lines,
-    point_line,
-    request_lines,
-    write_large,
-    write_lines,
-)
+from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines, write_large, write_lines
 from k6_reader import MS, S, assert_same, assert_trend, digest, make_lines, read_table
 
 from runner.digest.k6 import mode_of, read_summary
@@ -181,7 +172,7 @@ def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """The digest in a process of its own keeps below 600 MB; its own use hardly grows with three times the lines."""
+    """The digest in another process keeps below 600 MB; its use hardly grows with three times the lines."""
     program = (
         "import re, sys; from pathlib import Path; from runner.digest.k6 import digest_k6\n"
         "raw = Path(sys.argv[1]); out = raw.parent / 'out'\n"

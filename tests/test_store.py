@@ -177,9 +177,9 @@ def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
 def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(bare_lab, tmp_path):
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
-    committed, own = find_run("mine"), find_run("20260101T000000Z-y-2")
+    committed, fresh = find_run("mine"), find_run("20260101T000000Z-y-2")
     assert committed.path.parent.name == "data" and figures_folder(committed).name == short_name(committed) == "mine"
-    assert figures_folder(own).name == short_name(own) == "20260101T000000Z-y-2"
+    assert figures_folder(fresh).name == short_name(fresh) == "20260101T000000Z-y-2"
     elsewhere = tmp_path / "elsewhere"
     make_run(elsewhere, "20260101T000000Z-z-3")
     assert short_name(find_run(str(elsewhere))) == str(elsewhere)

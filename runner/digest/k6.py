@@ -404,7 +404,7 @@ class K6Summary:
     dropped: int
     requests: int
     rps: float | None
-    """k6's own rate over its test run; None where it does not say."""
+    """k6's rate over its test run; None where it does not say."""
     http_req_duration: TrendStats | None
     """None where no request was made."""
     iteration_max_ms: float | None

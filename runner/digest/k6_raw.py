@@ -35,14 +35,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
 REQUEST_METRICS = (
-    "http_reqs",
-    "http_req_duration",
-    "http_req_blocked",
-    "http_req_connecting",
-    "http_req_tls_handshaking",
-    "http_req_sending",
-    "http_req_waiting",
-    "http_req_receiving",
+    *("http_reqs", "http_req_duration", "http_req_blocked", "http_req_connecting", "http_req_tls_handshaking"),
+    *("http_req_sending", "http_req_waiting", "http_req_receiving"),
 )
 """The points of one request in the order of k6's Trail.SaveSamples (lib/netext/httpext/tracer.go).
 
@@ -51,13 +45,12 @@ http_req_failed follows only where the request has a responseCallback, so it tak
 _POINTS = len(REQUEST_METRICS)
 _KNOWN = (*REQUEST_METRICS, "http_req_failed", "iterations", "iteration_duration", "dropped_iterations")
 
+_PHASES = ("sending", "waiting", "receiving")
 REQUESTS = pa.schema(
     [
         ("end_ns", pa.int64()),
-        *[(f"{part}_ms", pa.float64()) for part in ("duration", "blocked", "connecting", "tls")],
-        *[(f"{part}_ms", pa.float64()) for part in ("sending", "waiting", "receiving")],
-        ("status", pa.int16()),
-        ("error_code", pa.int16()),
+        *[(f"{part}_ms", pa.float64()) for part in ("duration", "blocked", "connecting", "tls", *_PHASES)],
+        *[(name, pa.int16()) for name in ("status", "error_code")],
     ]
 )
 """One row per request, in the file's order: wall-clock end and k6's durations; error_code 0 where there is none."""

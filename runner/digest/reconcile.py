@@ -245,14 +245,11 @@ def whole(sent: Sequence[tuple[int, int]], measurement: Measurement) -> tuple[Ch
     )
     answered, lost = sum(ok for ok, _ in sent), sum(lost for _, lost in sent)
     late = counted - probed
-    return (
-        Check(
-            "5 the slices' requests are all that the server counted",
-            0 <= late <= lost,
-            f"server counted {counted} from the first slice to the last, {probed} of them in slices with "
-            f"{answered} answers, {late} between them",
-        ),
+    said = (
+        f"server counted {counted} from the first slice to the last, {probed} of them in slices with {answered} answers"
     )
+    ok = 0 <= late <= lost
+    return (Check("5 the slices' requests are all that the server counted", ok, f"{said}, {late} between them"),)
 
 
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
@@ -266,14 +263,9 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
         return ()
     rows = use.after.rows - use.before.rows
     surplus = min(sent.lost, sent.at_once) + sent.refused
-    return (
-        Check(
-            "6 rows inserted = successful inserts",
-            sent.ok <= rows <= sent.ok + surplus,
-            f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, {sent.lost} not answered "
-            f"({sent.at_once} at once)",
-        ),
-    )
+    said = f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, {sent.lost} not answered"
+    ok = sent.ok <= rows <= sent.ok + surplus
+    return (Check("6 rows inserted = successful inserts", ok, f"{said} ({sent.at_once} at once)"),)
 
 
 def kept_packets(measurement: Measurement) -> Check:
@@ -326,13 +318,9 @@ def wrk_checks(
         _connections_check(cell, result, measurement),
     ]
     if counted is not None:
-        checks.append(
-            Check(
-                "5 requests that the server counted = requests answered",
-                result.requests <= counted <= result.requests + result.connections,
-                f"server counted {counted}, wrk {result.requests} with {result.connections} connections",
-            )
-        )
+        ok = result.requests <= counted <= result.requests + result.connections
+        said = f"server counted {counted}, wrk {result.requests} with {result.connections} connections"
+        checks.append(Check("5 requests that the server counted = requests answered", ok, said))
     return tuple(checks)
 
 

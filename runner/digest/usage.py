@@ -97,12 +97,12 @@ def elsewhere(measurement: Measurement) -> set[str]:
     hosts = measurement.between
     if hosts is None:
         return set()
-    own, generator, database = measurement.placement.hosts
+    server, generator, database = measurement.placement.hosts
     found = {f"host {number}" for number in range(1, len(hosts.generators) + 1)}
-    found |= {"generator"} if generator != own else set()
-    found |= {"database"} if database != own else set()
+    found |= {"generator"} if generator != server else set()
+    found |= {"database"} if database != server else set()
     for number, host in enumerate(hosts.generators, start=1):
-        found |= {f"generator {number}", f"sampler {number}"} if host.machine != own else set()
+        found |= {f"generator {number}", f"sampler {number}"} if host.machine != server else set()
     return found
 
 
@@ -145,14 +145,9 @@ def _server(server: Counter | None, end_s: float, requests: int) -> Metrics:
     """Return what is known of the server's use: nothing where its process was not found."""
     if server is None:
         return dict.fromkeys(SERVER)
-    values = (
-        server.mean_pct(0.0, end_s),
-        server.peak_pct(0.0, end_s, 0.1),
-        server.peak_pct(0.0, end_s, 1.0),
-        _per_request(server, end_s, requests),
-        _peak_rss(server),
-        100 * server.between(0.0, end_s, "throttled_s") / end_s,
-    )
+    peaks = (server.peak_pct(0.0, end_s, window_s) for window_s in (0.1, 1.0))
+    per_request, throttled_s = _per_request(server, end_s, requests), server.between(0.0, end_s, "throttled_s")
+    values = (server.mean_pct(0.0, end_s), *peaks, per_request, _peak_rss(server), 100 * throttled_s / end_s)
     return dict(zip(SERVER, values, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""vegeta's results, a line a request, and its report -> what k6's samples and summary are digested to.
+"""vegeta's results, one line per request, and its report -> what k6's samples and summary are digested to.
 
 Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are paced by the time
 since the attack began, each has its number in that order (`seq`, from 0); `timestamp` is when a worker took it up, and
@@ -18,7 +18,7 @@ from runner.model import LATE_S, LabError
 from runner.store import read_json
 
 UNANSWERED = 1000
-"""k6's error_code for an error of no kind of its own."""
+"""k6's error_code for an error of no known kind."""
 _COLUMNS = {
     "timestamp": "BIGINT", "code": "SMALLINT", "latency": "BIGINT", "bytes_out": "BIGINT", "bytes_in": "BIGINT",
     "error": "VARCHAR", "body": "VARCHAR", "attack": "VARCHAR", "seq": "BIGINT", "method": "VARCHAR",
