@@ -1,14 +1,14 @@
 """Real k6, wrk and vegeta on real servers: known service times, counts and rows come back through the whole lab."""
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -109,24 +109,21 @@ def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     assert len(inspection["checks"]) > 5
 
 
+class Stranger(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok", "server": "gin", "nonce": "theirs"}')
+
+
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     """A stranger that answers on every port would have to know the nonce."""
-    port = 18_765
-    command = [sys.executable, str(real_lab.HERE / "fakes" / "known_server.py"), "stranger", "0"]
-    env = {**os.environ, "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "theirs"}
-    with subprocess.Popen(command, env=env) as stranger:
-        try:
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
-                    assert json.load(answer)["nonce"] == "theirs"
-                    break
-                time.sleep(0.05)
-            running = Running(stranger.pid, port, stranger.poll, lambda: 0)
-            with pytest.raises(LabError, match="Another program than gin answers"):
-                wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
-        finally:
-            stranger.kill()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
+        with pytest.raises(LabError, match="Another program than gin answers"):
+            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
+        stranger.shutdown()
 
 
 @pytest.mark.long
