@@ -1,30 +1,58 @@
 """Build servers; without names, print those of the quick campaign that can be built here and are not yet.
 
-It needs the standard library only: `make setup` runs it before there is a .venv.
+It needs the standard library only, as `make setup` runs it before there is a .venv: so it reads of a server.toml what a
+build takes, and leaves the checks to `runner.planning.catalog`.
 """
 
 import sys
+import tomllib
+from pathlib import Path
+from typing import Any
 
 from runner.measure.tools import build, find_program
 from runner.model import LabError, Server
-from runner.planning.catalog import load_campaign, load_server
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a TOML file's values."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def server(name: str) -> Server:
+    """Return a server with what is known of its build."""
+    folder = ROOT / "servers" / name
+    values = read(folder / "server.toml").get("build", {})
+    return Server(
+        name=name,
+        folder=folder,
+        language="",
+        framework="",
+        tier="realistic",
+        implements=(),
+        build_needs=tuple(values.get("needs", ())),
+        build_command=tuple(values.get("command", ())),
+        build_env=tuple(values.get("env", {}).items()),
+        artifact=Path(values["artifact"]) if "artifact" in values else None,
+    )
 
 
 def missing() -> list[str]:
-    """Return the servers that have no binary yet, and whose toolchain is there: of others `bench run` tells."""
-    servers = [load_server(name) for name in load_campaign("quick").servers]
-    return [server.name for server in servers if _to_build(server) and all(map(find_program, server.build_needs))]
+    """Return the servers that have no binary yet, and whose toolchain is there: `bench run` names the others."""
+    servers = map(server, read(ROOT / "runner" / "campaigns" / "quick.toml")["servers"])
+    return [each.name for each in servers if _to_build(each) and all(map(find_program, each.build_needs))]
 
 
-def _to_build(server: Server) -> bool:
-    return server.artifact is not None and not (server.folder / server.artifact).is_file()
+def _to_build(each: Server) -> bool:
+    return each.artifact is not None and not (each.folder / each.artifact).is_file()
 
 
 def main(names: list[str]) -> str | None:
     """Build them one after the other; return why one could not be."""
     try:
         for name in names:
-            build(load_server(name))
+            build(server(name))
     except LabError as error:
         return str(error)
     if not names:

@@ -2,12 +2,16 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import real_lab
+
+from runner.planning.catalog import load_server, server_names
 
 SETUP = real_lab.REPOSITORY / "setup"
 PARTS = ("python", "k6", "vegeta", "system", "servers")
@@ -101,3 +105,19 @@ def test_uv_is_pinned_by_hash_and_no_lock_file_has_an_address():
     assert re.match(r"uv==[\d.]+ \\\n    --hash=sha256:", pinned)
     for path in (SETUP / "uv.txt", Path(real_lab.REPOSITORY / "requirements.lock")):
         assert "://" not in path.read_text()
+
+
+def test_servers_are_built_by_a_python_without_any_package():
+    env = {**os.environ, "PYTHONPATH": str(real_lab.REPOSITORY)}
+    command = [sys.executable, "-S", SETUP / "servers.py"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) <= {"axum", "gin"}
+
+
+def test_the_set_up_builds_a_server_as_its_description_says():
+    read = runpy.run_path(str(SETUP / "servers.py"))["server"]
+    for name in server_names():
+        parts = [(it.folder, it.build_needs, it.build_command, it.build_env, it.artifact)
+                 for it in (read(name), load_server(name))]  # fmt: skip
+        assert parts[0] == parts[1]
