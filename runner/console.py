@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from runner.model import Trial, number
-from runner.planning.plan import Clock
+from runner.planning.plan import TimeLeft
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 
@@ -75,7 +75,7 @@ class TrialProgress:
             disable=not console.err.is_terminal,
         )
         self._task = self._progress.add_task("", total=0, what="", left="", visible=False)
-        self._clock = Clock(())
+        self._clock = TimeLeft(())
         self._total = 0
         self._what = ""
 
@@ -94,7 +94,7 @@ class TrialProgress:
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count."""
-        self._clock, self._total = Clock(trials), len(trials)
+        self._clock, self._total = TimeLeft(trials), len(trials)
         self._update(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:

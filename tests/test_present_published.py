@@ -23,7 +23,7 @@ from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
 from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, Outcome, Part
+from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES, anywhere
 from runner.present.published.settled import settled
 from runner.present.published.special_claims import JUDGES, NOTES
@@ -213,7 +213,7 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
 def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: float, times: int) -> None:
     found = Ratio(1.0, 1 / 1.08, 1.08, 0.04, 6, standard_error=0.03, degrees=5.0)
     claim = replace(CLAIMS["rust-no-spikes"], at_least=0.0, at_most=border)
-    assert sessions_needed(Part("", ratio=found), claim) == times
+    assert sessions_needed(ClaimPart("", ratio=found), claim) == times
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
         for row in rng.normal(np.reshape(centres, (-1, 1)), 0.02, (len(centres), 6)):
             middle, error = row.mean(), row.std(ddof=1) / math.sqrt(6)
             found = Ratio(*np.exp([middle, middle - t * error, middle + t * error]), 0, 6, error, 5.0)
-            parts.append(judging.tested(Part("", ratio=found, outcome=CLOSE), CLAIMS[claim], 1.0))
+            parts.append(judging.tested(ClaimPart("", ratio=found, outcome=CLOSE), CLAIMS[claim], 1.0))
         outcomes[combined(parts, CLAIMS[claim]).outcome] += 1
     return {outcome: outcomes[outcome] / campaigns for outcome in (HOLDS, FAILS, CLOSE)}
 
@@ -386,7 +386,7 @@ def test_claims_far_from_their_border_are_decided() -> None:
 
 
 def test_noise_between_labels_is_added_to_the_distance_from_a_border() -> None:
-    part = Part("", ratio=Ratio(0.9, 0.85, 0.95, 0.04, 6, standard_error=0.02, degrees=5.0))
+    part = ClaimPart("", ratio=Ratio(0.9, 0.85, 0.95, 0.04, 6, standard_error=0.02, degrees=5.0))
     for floor in (1.0, 1.2):
         found = judging.tested(part, CLAIMS["gin-ahead-close"], floor)
         assert found.p_fails == pytest.approx(stats.t.cdf(math.log(0.9 * floor) / 0.02, 5))

@@ -26,7 +26,7 @@ from runner.digest.verdict import Evidence, Network, judge
 from runner.digest.wrk import read_wrk, side_by_side
 from runner.limits import Limit
 from runner.measure.generators import Command
-from runner.measure.sites import Load
+from runner.measure.sites import Job
 from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
 from runner.measurement import Between, Part
@@ -347,7 +347,7 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
             with station.folder():
                 logs.append(tmp_path / f"{station.name}.log")
                 command = Command(("date", "+%s%N"), {}, 10)
-                waits.append(station.load(Load(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
+                waits.append(station.load(Job(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
         loads = [wait() for wait in waits]
     assert all(abs(int(log.read_text()) - wall) < 150_000_000 for log in logs)
     assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)

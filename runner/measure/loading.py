@@ -24,7 +24,7 @@ from runner.measure.generators import Shot
 from runner.measure.idle import IdleCpus
 from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger
-from runner.measure.sites import Clock, Load, Loaded, Site, Sites
+from runner.measure.sites import Clock, Job, Loaded, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Placement
 from runner.model import Cell, LabError, Server, Share, Subject
 from runner.store import replacing
@@ -158,7 +158,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
         for share, site in zip(bench.shares, bench.sites.generators, strict=True):
             folder = stack.enter_context(site.folder())
             command = generators.warmup(share.of(cell), site.shot(shot), folder)
-            loads.append(Load(command, bench.cpus_of(site), {}, log))
+            loads.append(Job(command, bench.cpus_of(site), {}, log))
         done, _ = generate(bench, loads, None)
     if any(each.generator_exit == -signal.SIGKILL for each in done):
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
@@ -169,7 +169,7 @@ AHEAD_S = 0.5
 
 
 def generate(
-    bench: Bench, loads: Sequence[Load], watchers: Watchers | None
+    bench: Bench, loads: Sequence[Job], watchers: Watchers | None
 ) -> tuple[tuple[Loaded, ...], Between | None]:
     """Run every generator's load to its end, all from the same instant on; return them, and what was between the hosts.
 

@@ -20,7 +20,7 @@ from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Handed, Running, requir
 from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
-from runner.measure.sites import Load, Loaded, Site, Sites
+from runner.measure.sites import Job, Loaded, Site, Sites
 from runner.measurement import (
     Counters,
     DatabaseCounters,
@@ -256,7 +256,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     return loads[0]
 
 
-def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Load]:
+def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
     """Return each generator's part of a load, its raw files and its log in the trial's folder."""
     cell, folder, loads = live.member.cell, live.member.folder, []
     if number is not None:
@@ -267,11 +267,11 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Lo
         files = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
         command = generators.measured(cell, site.shot(shot), site.paths(files), bench.observers.output, share)
         log = folder / raw_name("generator.log", None, share.number)
-        loads.append(Load(command, bench.cpus_of(site), files, log))
+        loads.append(Job(command, bench.cpus_of(site), files, log))
     return loads
 
 
-def _facts(load: Load, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
+def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
     """Return a generator's part of LoadFacts, without paths of this machine and addresses of the fleet's hosts."""
 
     def shown(text: str) -> str:

@@ -57,7 +57,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Load:
+class Job:
     """A generator's command, where it runs, and where its files and its output go on this machine."""
 
     command: Command
@@ -126,14 +126,14 @@ class Site:
         """Return where a generator there has to write the files that are to be here."""
         return files
 
-    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
+    def load(self, load: Job, sampler: Sampler | None) -> Callable[[], Loaded]:
         """Start a load, at the latest by the call that is returned, which waits for its end and brings its files.
 
         `sampler`, which runs in the same place, watches the generator from before its first instruction on.
         """
         return lambda: self._generate(load, sampler)
 
-    def _generate(self, load: Load, sampler: Sampler | None) -> Loaded:
+    def _generate(self, load: Job, sampler: Sampler | None) -> Loaded:
         """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
         command, folder = load.command, Path(tempfile.gettempdir())
         env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}

@@ -28,7 +28,7 @@ from runner.measure.idle import IdleCpus
 from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
 from runner.measure.machine import Diagnosis
-from runner.measure.sites import Load, Site
+from runner.measure.sites import Job, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
 
@@ -108,7 +108,7 @@ class Station(Site):
     ) -> dict[str, Any]:
         """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
-        load = Load(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
+        load = Job(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
         sampler = Sampler(self._instruments["sampler"][1]) if sampled and "sampler" in self._instruments else None
         loaded = self.load(load, sampler)()
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}

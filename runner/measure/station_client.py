@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from runner.measure.generators import Shot
 from runner.measure.instruments import Ask, Sampler
 from runner.measure.memory import Kills
-from runner.measure.sites import Clock, Load, Loaded, Site
+from runner.measure.sites import Clock, Job, Loaded, Site
 from runner.measurement import Counters
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
@@ -197,7 +197,7 @@ class StationClient(Site):
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
-    def load(self, load: Load, sampler: Sampler | None) -> Callable[[], Loaded]:
+    def load(self, load: Job, sampler: Sampler | None) -> Callable[[], Loaded]:
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load" if load.files else "thrown-away"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns

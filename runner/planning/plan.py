@@ -225,7 +225,7 @@ def estimate_s(trial: Trial) -> float:
     return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0 + between_s
 
 
-class Clock:
+class TimeLeft:
     """Predicts the remaining time of a campaign from how long its trials took beside their estimates."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:

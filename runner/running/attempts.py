@@ -20,7 +20,7 @@ from runner.measure.sites import Sites
 from runner.measurement import Measurement
 from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
 from runner.planning.catalog import campaign_workload
-from runner.planning.plan import Clock, by_session, next_attempt, slice_order
+from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
 from runner.running.preparing import Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
@@ -104,7 +104,7 @@ def _needed(
     run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping
 ) -> Iterator[list[Trial]]:
     """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
-    clock, looked, settled, units = Clock(trials), 0, frozenset[str](), by_session(trials)
+    clock, looked, settled, units = TimeLeft(trials), 0, frozenset[str](), by_session(trials)
     for number, unit in enumerate(units):
         done = unit[0].block - 1
         if stopping.look is not None and done in stopping.looks and done > looked:

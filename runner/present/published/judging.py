@@ -21,7 +21,7 @@ from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import Claim, Comparison
 from runner.present.published.counterparts import STAND_INS, Counterpart, cell
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, Outcome, Part
+from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import ALPHA, FEWEST, level, ratio
@@ -106,7 +106,7 @@ def _remedy(why: str) -> str:
     return limit.remedy if limit else "more sessions" if why == TOO_FEW else SUCH_A_LOAD
 
 
-def sessions_needed(part: Part, claim: Claim) -> float:
+def sessions_needed(part: ClaimPart, claim: Claim) -> float:
     """Return how many times as many sessions would show on which side of the nearest border a ratio lies.
 
     An interval is as wide as one over the square root of the sessions, and the ratio is taken to stay where it is.
@@ -142,7 +142,7 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
 
 def _read(tables: Tables, claim: Claim, stand_in: Mapping[str, str], frameworks: int) -> Outcome:
     """Judge a claim with one of `frameworks` that stand in for a language; entries with a `reading` are one each."""
-    readings: dict[str, list[Part]] = {}
+    readings: dict[str, list[ClaimPart]] = {}
     for each in claim.compare:
         readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, stand_in))
     cells = [part.cells for parts in readings.values() for part in parts]
@@ -156,7 +156,7 @@ def _read(tables: Tables, claim: Claim, stand_in: Mapping[str, str], frameworks:
 
 
 def combined(
-    parts: Sequence[Part], claim: Claim, seen: tuple[str, ...] = (), alpha: float = ALPHA, readings: int = 1
+    parts: Sequence[ClaimPart], claim: Claim, seen: tuple[str, ...] = (), alpha: float = ALPHA, readings: int = 1
 ) -> Outcome:
     """Decide a claim from its parts, at the level `alpha`.
 
@@ -180,7 +180,7 @@ def combined(
     return Outcome(outcome, why, tuple(whole), seen)
 
 
-def _reach(part: Part, claim: Claim) -> float:
+def _reach(part: ClaimPart, claim: Claim) -> float:
     """Return how far an interval reaches from the border that is nearest to the ratio; 0.1 is 10 %."""
     found = part.ratio
     assert found is not None
@@ -193,7 +193,7 @@ def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
     return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
 
 
-def _whys(decisive: Sequence[Part], total: int) -> str:
+def _whys(decisive: Sequence[ClaimPart], total: int) -> str:
     """Join the reasons of the parts that decide, each with its number of parts where there are several."""
     counts = Counter(part.why for part in decisive)
     if total == 1:
@@ -225,7 +225,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 # --- from an entry to ratios ------------------------------------------------------------------------------
 
 
-class Load(NamedTuple):
+class LoadTrials(NamedTuple):
     """What a load is called in short, its trials on all terms, and what is said where there are none."""
 
     label: str
@@ -237,7 +237,7 @@ TERMS = ["idle", "share", "database_share"]
 """Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
 
 
-def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]) -> list[Part]:
+def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]) -> list[ClaimPart]:
     """Return the ratios that an entry asks for, each on the terms on which it can be given."""
     servers = [stand_in.get(name, name) for name in asked.servers]
     kind, sizes = asked.against.load or asked.load, asked.against.connections or asked.connections
@@ -263,25 +263,27 @@ def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[st
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
-def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Load]:
+def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
     """Return the loads of the kind that an entry asks for.
 
     Of static answers and inserts those that all `servers` ran; without such a load any one, whose cells say why.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
-        return [Load(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size)) for mode, size in pairs]
+        return [
+            LoadTrials(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size)) for mode, size in pairs
+        ]
     scenario, choices, sought = counterparts.LOADS[asked.load]
     trials = pd.concat([choose(tables, scenario) for choose in choices])
     if asked.load in ("experiments", "experiments-md5"):
-        return [Load("", trials, sought)]
+        return [LoadTrials("", trials, sought)]
     terms = zip(trials["load"], trials["terms"], strict=True)
     names = [load.removesuffix(f", {words}" * bool(words)) for load, words in terms]
     loads = {str(load): rows for load, rows in trials.groupby(np.array(names, dtype=object), sort=False)}
     common = {load: rows for load, rows in loads.items() if set(servers) <= set(rows["server"])}
     chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
     # A rate is called the same whatever was sent at it.
-    return [Load(load.removeprefix(f"{rows['workload'].min()}, "), rows, sought) for load, rows in chosen.items()]
+    return [LoadTrials(load.removeprefix(f"{rows['workload'].min()}, "), rows, sought) for load, rows in chosen.items()]
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
@@ -290,7 +292,7 @@ def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     return {tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
 
 
-def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> Part:
+def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> ClaimPart:
     """Return what the ratio a / b comes to, before the claim is decided from all of its parts."""
     name, other = asked.quantity, asked.against.quantity or asked.quantity
     quantity, one_server = QUANTITIES[name], a.server == b.server
@@ -302,7 +304,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     counts = [sample.n for sample in samples]
     absence = a.absence or b.absence or ("" if min(counts) else "this run did not record it")
     if absence:
-        return Part(words, cells, why=absence)
+        return ClaimPart(words, cells, why=absence)
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
     medians = "; ".join(f"{side}: {style.number(sample.median)}" for side, sample in zip(sides, samples, strict=True))
@@ -317,7 +319,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
         pairs = zip(cells, within, strict=True)
         floor = max(noise_floor(tables, each.load, name, within=sessions) for each, sessions in pairs)
     found = found and replace(found, low=found.low / floor, high=found.high * floor)
-    part = Part(
+    part = ClaimPart(
         words, cells, f"{medians} (medians of {trials})", found,
         why=whys[0] if whys else "",
         numbers="; ".join(f"{name}: {each.numbers}" for name, each in obstacles.items()),
@@ -330,7 +332,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     return tested(replace(part, ratio=found, outcome=CLOSE), claim, floor)
 
 
-def tested(part: Part, claim: Claim, floor: float) -> Part:
+def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     """Return a part with its p-values; one-sided tests, of which a bound on one side allows only one.
 
     What noise makes of one program under two labels (`floor`) is added to the distance from every border.

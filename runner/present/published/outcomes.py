@@ -14,7 +14,7 @@ OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", 
 
 
 @dataclass(frozen=True)
-class Part:
+class ClaimPart:
     """One comparison that a claim needs, of the cells that it was measured in.
 
     `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite where only a bound is known. None
@@ -65,7 +65,7 @@ class Outcome:
 
     outcome: str
     why: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ClaimPart, ...] = ()
     seen: tuple[str, ...] = ()
 
 

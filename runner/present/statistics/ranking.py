@@ -40,7 +40,7 @@ class ServerPair:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankedServer:
     """A server in a ranking; `median` is that of its trials."""
 
     name: str
@@ -56,7 +56,7 @@ class Ranking:
     A pair's first server stands before its second.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[RankedServer, ...]
     pairs: tuple[ServerPair, ...]
     few: tuple[str, ...]
 
@@ -88,7 +88,7 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     pairs = _pairs(names, able, floor, more_is_better)
     beaten = Counter(pair.second for pair in pairs if pair.differ)
     letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.differ])
-    places = tuple(Place(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
+    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
     return Ranking(places, pairs, few)
 
 
