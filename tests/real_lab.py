@@ -15,15 +15,6 @@ REPOSITORY = HERE.parent
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """Every series of k6 that the lab drives: a folder each."""
 BENCH = [sys.executable, "-m", "runner.cli"]
-KNOWN = """[server]
-language = "Python"
-framework = "asyncio"
-tier = "raw"
-implements = ["health", "count", "experiments", "stats"]
-
-[run]
-command = ["{python}", "{script}", "{name}", "{delays}"]
-"""
 
 
 def k6_of(series: str) -> Path:
@@ -48,15 +39,6 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
     (root / "data").mkdir(exist_ok=True)
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     return root
-
-
-def add_known_server(root: Path, name: str, delays_ms: list[int]) -> None:
-    """Add a server whose requests take `delays_ms` in turn, as a user would: a folder, nothing else."""
-    folder = root / "servers" / name
-    folder.mkdir()
-    delays = ",".join(map(str, delays_ms))
-    script = HERE / "fakes" / "known_server.py"
-    (folder / "server.toml").write_text(KNOWN.format(python=sys.executable, script=script, name=name, delays=delays))
 
 
 def start(root: Path, *arguments: str, **environment: str) -> "subprocess.Popen[str]":

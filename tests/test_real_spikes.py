@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 import real_lab
+from real_lab import campaign, load
 
 from runner.measure.tools import find_tool
 from runner.present.frames import read_tables
@@ -23,34 +24,28 @@ pytestmark = [
 SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
 """Of a CPU; seconds after the server's start, and how long. The load begins within two seconds of it."""
 BURSTING = "b01-bursting-rates-r20"
-CAMPAIGN = """title = "known spikes"
-servers = ["bursting", "duty"]
-
-[copies]
-duty = "reference"
-
-[environment.duty]
-REFERENCE_CPU_PCT = "30"
-
-[[load]]
-workload = "rates"
-rates_rps = [20]
-duration_s = 8
-vus = 10
-warmup_s = 0.2
-"""
+CAMPAIGN = campaign(
+    ["bursting", "duty"],
+    load("rates", rates_rps=[20], duration_s=8, vus=10),
+    copies={"bursting": "reference", "duty": "reference"},
+    environment={"bursting": {"BURSTS": "yes"}, "duty": {"REFERENCE_CPU_PCT": "30"}},
+)
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("spikes"))
-    real_lab.add_known_server(root, "bursting", [0])
-    described = root / "servers" / "bursting" / "server.toml"
+    folder, original = root / "servers" / "reference", real_lab.REPOSITORY / "servers" / "reference"
+    folder.unlink()
+    folder.mkdir()
+    for path in original.iterdir():
+        (folder / path.name).symlink_to(path)
+    (folder / "server.toml").unlink()
     burst = ",".join(f"{at}:{length}" for at, length in BURSTS)
     script, log = str(real_lab.HERE / "fakes" / "bursting_server.py"), str(root / "bursts.json")
-    command = [sys.executable, script, "bursting", "0", log, str(SHARE_PCT / 100), burst]
-    text = described.read_text()
-    described.write_text(text[: text.index("command")] + f"command = {json.dumps(command)}\n")
+    command = [sys.executable, script, "{artifact}", log, str(SHARE_PCT / 100), burst]
+    described = (original / "server.toml").read_text()
+    (folder / "server.toml").write_text(described.replace('["{artifact}"]', json.dumps(command)))
     done, _ = real_lab.run(root, CAMPAIGN, "--engine", "process")
     assert done.returncode == 0, done.stderr
     return root
