@@ -17,9 +17,10 @@ import docker
 import psutil
 import pytest
 import real_lab
+import test_docker
 from docker.errors import DockerException
 from fake_lab import BENCH, records, wait_for
-from test_docker import NONCE, REASON, labelled, served, started
+from test_docker import NONCE, REASON, served, started
 
 from runner.digest.reconcile import lived
 from runner.measure import docker_engine, machine
@@ -40,11 +41,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def ours():
-    before = {container.id for container in labelled()}
-    return lambda: [container for container in labelled() if container.id not in before]
-
+ours = test_docker.ours
 
 # Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM scratch has none.
 KEPT_FROM = {

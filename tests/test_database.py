@@ -243,14 +243,14 @@ def test_without_a_database_the_other_trials_still_run(tmp_path, monkeypatch):
 @pytest.mark.fault("a run with PostgreSQL is killed", "no database and no cluster is left")
 @needs_postgres
 def test_a_killed_run_leaves_no_database(tmp_path, campaign):
-    clusters = set(Path("/tmp").glob("bench-*/cluster"))
     with running(campaign) as runner:
         wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
-        mine = databases(runner)
+        mine, clusters = databases(runner), f"bench-*-{runner.pid}-*/cluster"
+        assert list(Path("/tmp").glob(clusters))
         runner.kill()
     wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
     wait_for(lambda: not living(mine))
-    assert set(Path("/tmp").glob("bench-*/cluster")) <= clusters
+    assert not list(Path("/tmp").glob(clusters))
 
 
 # --- invariant 6 and the verdict, with numbers ------------------------------------------------------------
