@@ -384,8 +384,9 @@ def _write_tables(
     with GroupWriter(requests, rows.schema, GROUP_ROWS, compression="zstd", compression_level=1, **encoding) as writer:
         for batch in rows:
             writer.write(batch)
-    buckets = lambda latency_us: pa.array(bucket_index(latency_us.to_numpy()))  # noqa: E731
-    database.create_function("bucket", buckets, ["DOUBLE"], "BIGINT", type=func.ARROW)
+    database.create_function(
+        "bucket", lambda us: pa.array(bucket_index(us.to_numpy())), ["DOUBLE"], "BIGINT", type=func.ARROW
+    )
     histogram = database.sql(_LATENCY).fetchnumpy()
     pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")
     bins = {"bins": (points.last_end_ns - points.first_start_ns) // BIN_NS + 1, "bin_ns": BIN_NS}
