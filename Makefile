@@ -43,7 +43,7 @@ test test-all:
 	    ATTEMPT=$$attempt $(PYTEST) --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
 	  [ $$code = 0 ] || status=1; }; \
 	phase --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
-	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadgroup $$(grep -l 'mark\.timed' tests/test_*.py) -m "$(ONLY) timed and not load"; \
+	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $$(grep -l 'mark\.timed' tests/test_*.py) -m "$(ONLY) timed and not load"; \
 	phase $$(grep -l 'mark\.load' tests/test_*.py) -m "$(ONLY) load"; \
 	exit $$status
 

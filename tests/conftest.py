@@ -1,7 +1,6 @@
 """Fixtures and rules that more than one module of tests takes."""
 
 import gc
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,17 +18,9 @@ pytest_plugins = ["disturbance", "published_runs", "pytester"]
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one worker run the tests that share a fixture, for `--dist loadgroup`.
-
-    A module has the name of each mark that it gives: by this the Makefile finds what it collects.
-    """
+    """See that a module has the name of each mark that it gives: by this the Makefile finds what it collects."""
     for item in items:
-        found = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
-        shared = [each for each in found if each.scope != "function" and "_pytest" not in each.func.__module__]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(min(each.baseid for each in shared)))
         for mark in {"load", "timed"} & {each.name for each in item.iter_markers()}:
             assert f"mark.{mark}" in item.path.read_text(), f"write pytest.mark.{mark} in {item.path}"
 
@@ -43,12 +34,6 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Let it have all at the end: duckdb counts what is left of its functions then."""
     gc.unfreeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Call a test by its name without `@group`, by which `--last-failed` would not find it again."""
-    report.nodeid = re.sub(r"@[^]]*$", "", report.nodeid)
 
 
 @pytest.fixture

@@ -82,11 +82,18 @@ KILLED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def hit(tmp_path_factory):
-    """A run that was hit in each of its trials but the first and went on, how it ended, and how one beside it did."""
+@pytest.mark.long
+@pytest.mark.fault(
+    "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial that they live in",
+    "the trial is failed and says who was killed; the others run, exit code 1, nothing is left",
+)
+@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's patience; it is killed")
+@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
+@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
+@pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
+def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     *killed, hung, asked, stopped = (f"b{number:02}" for number in range(2, len(KILLED) + 5))
-    lab = Lab(tmp_path_factory.mktemp("hit"), KILLED[0][0], repeats=len(KILLED) + 4)
+    lab = Lab(tmp_path, KILLED[0][0], repeats=len(KILLED) + 4)
     following = [*((state, block) for (state, *_), block in zip(KILLED, killed, strict=True)), ("load", hung)][1:]
     for (_, word, _), (state, block) in zip(KILLED, following, strict=True):
         found = lab.processes(word)
@@ -101,7 +108,9 @@ def hit(tmp_path_factory):
     lab.wait_for("load", asked)
     shutil.rmtree(lab.run / "tables")
     journal = (lab.run / "journal.jsonl").read_bytes()
-    refused = bench(lab.root, "run", "--resume", lab.run.name)
+    refused = bench(tmp_path, "run", "--resume", lab.run.name)
+    assert refused.returncode == 2
+    assert f"Another run (pid {lab.runner.pid}) is measuring here" in refused.stderr
     assert (lab.run / "journal.jsonl").read_bytes() == journal
     lab.go("load", stopped)
     lab.wait_for("load", stopped)
@@ -112,54 +121,17 @@ def hit(tmp_path_factory):
     code, said = lab.ended()
     assert code == 1, said
     lab.assert_nothing_is_left()
-    return lab, [record for _, record in sorted(records(lab.run).items())], refused
-
-
-@pytest.mark.long
-@pytest.mark.fault(
-    "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial that they live in",
-    "the trial is failed and says who was killed; the others run, exit code 1, nothing is left",
-)
-def test_what_takes_part_in_a_trial_is_killed(hit):
-    lab, (first, *rest), _ = hit
-    for (_, _, says), record in zip(KILLED, rest[: len(KILLED)], strict=True):
-        assert record["status"] == "failed"
-        assert says in record["error"]
-    assert first["status"] == "sealed"
+    found = dict(sorted(records(lab.run).items()))
+    failed = [f"{block}-{CELL}" for block in (*killed, hung)]
+    assert [name for name, record in found.items() if record["status"] == "failed"] == failed
+    for (_, _, says), name in zip(KILLED, failed[:-1], strict=True):
+        assert says in found[name]["error"]
+    sealed = {record["trial_id"] for record in found.values() if record["status"] == "sealed"}
+    assert len(sealed) == 3
+    for table in ("trials", "latency", "resources"):
+        assert set(pd.read_parquet(lab.run / "tables" / f"{table}.parquet")["trial_id"]) >= sealed
+    assert {path.stem for path in (lab.run / "tables" / "probe").iterdir()} >= sealed
     assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
-
-
-@pytest.mark.long
-@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's patience; it is killed")
-def test_a_server_that_hangs_is_ended(hit):
-    assert hit[1][-3]["status"] == "failed"
-
-
-@pytest.mark.long
-@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
-def test_a_living_run_is_not_resumed(hit):
-    lab, _, refused = hit
-    assert refused.returncode == 2
-    assert f"Another run (pid {lab.runner.pid}) is measuring here" in refused.stderr
-
-
-@pytest.mark.long
-@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
-def test_tables_that_vanish_are_made_anew(hit):
-    lab, found, _ = hit
-    for name in ("trials", "latency", "resources"):
-        table = pd.read_parquet(lab.run / "tables" / f"{name}.parquet")
-        in_table = {trial.split(".a")[0] for trial in table["trial_id"]}
-        assert in_table >= {record["trial_id"] for record in found if record["status"] == "sealed"}
-    assert {f"{first['trial_id']}.parquet" for first in found[:1]} <= {
-        path.name for path in (lab.run / "tables" / "probe").iterdir()
-    }
-
-
-@pytest.mark.long
-@pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
-def test_a_runner_that_is_stopped_for_a_while(hit):
-    assert [record["status"] for record in hit[1][-2:]] == ["sealed", "sealed"]
 
 
 @pytest.mark.long

@@ -222,8 +222,8 @@ def test_the_pool_is_seen_from_inside(inserts):
 )
 def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
     servers = ["axum", "gin"]
-    loads = campaign(servers, load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16))
-    (root / "test.toml").write_text(loads)
+    inserts = load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16)
+    (root / "test.toml").write_text(campaign(servers, inserts, attempts=1))
     runner = real_lab.start(root, "run", "test.toml", "--engine", "process", "--json")
     for begun in range(len(servers)):
         kill_in_mid_load(runner, root, begun)
