@@ -1,7 +1,7 @@
 """A raw file of k6 (`--out json=FILE`, plain or .gz) -> one row per request on disk, or the line of its first fault.
 
-The file is read once, in blocks of whole lines, so that memory does not grow with it: zlib inflates the next block and
-checks gzip's CRC while threads take the lines of a block apart, all at once, by Arrow and NumPy. k6 writes every
+The file is read once, in blocks of whole lines, so that memory does not grow with it: zlib-ng inflates the next block
+and checks gzip's CRC while threads take the lines of a block apart, all at once, by Arrow and NumPy. k6 writes every
 point in one form:
 
     {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 Ints = NDArray[np.int32]
 REQUEST_METRICS = (
@@ -159,7 +159,7 @@ def _ahead(function: Callable[[bytes], _Block], items: Iterator[bytes], threads:
         coming: deque[Future[_Block]] = deque()
         for item in items:
             coming.append(pool.submit(function, item))
-            if len(coming) > threads:
+            if len(coming) > 2 * threads:
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()
@@ -189,7 +189,7 @@ class _File:
                     return
         except EOFError:
             self.damage = DamageError(0, "the gzip stream ends early", cut=True)
-        except zlib.error as error:
+        except zlib_ng.error as error:
             with self.raw.open("rb") as handle:
                 what = "the gzip stream is corrupt" if handle.read(2) == b"\x1f\x8b" else "the file is not gzip"
             self.damage = DamageError(0, f"{what} ({error})")
@@ -201,17 +201,17 @@ class _File:
 
 
 def _chunks(raw: Path) -> Iterator[bytes]:
-    """Yield the content, inflated where its name ends in .gz; zlib.error on a wrong CRC, EOFError where gzip is cut."""
+    """Yield the content, inflated where it ends in .gz; zlib_ng.error on a wrong CRC, EOFError where gzip is cut."""
     with raw.open("rb") as handle:
         if raw.suffix != ".gz":
             while data := handle.read(CHUNK):
                 yield data
             return
-        decoder = zlib.decompressobj(wbits=31)
+        decoder = zlib_ng.decompressobj(wbits=31)
         while data := handle.read(CHUNK // 4):
             while data:
                 if decoder.eof:
-                    decoder = zlib.decompressobj(wbits=31)
+                    decoder = zlib_ng.decompressobj(wbits=31)
                 yield decoder.decompress(data, CHUNK)
                 data = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
         while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, CHUNK)):
