@@ -189,7 +189,7 @@ class _File:
                     return
         except EOFError:
             self.damage = DamageError(0, "the gzip stream ends early", cut=True)
-        except zlib_ng.error as error:
+        except zlib_ng.error as error:  # type: ignore[misc]  # the stub has an instance, not the class
             with self.raw.open("rb") as handle:
                 what = "the gzip stream is corrupt" if handle.read(2) == b"\x1f\x8b" else "the file is not gzip"
             self.damage = DamageError(0, f"{what} ({error})")
