@@ -14,8 +14,10 @@ from contract_faulty_server import NONCE
 from marking import long_but
 from own_api import free_port, wait_for
 
-from runner.contract import check_contract, experiments
-from runner.contract.checking import Target, fetch, request
+from runner.contract import check_contract
+from runner.contract.client import Target
+from runner.contract.experiments import CASES, experiment_body
+from runner.contract.messages import request
 from runner.measure.tools import build
 from runner.model import Server
 from runner.planning.catalog import load_server, server_names
@@ -82,15 +84,13 @@ def asked_of_all() -> list[tuple[str, str, bytes | None]]:
     # writes as -0.
     worded = ("characters", "101 variants", "variants empty", "percentage of -0.01", "100.01", "sum of")
     escaped = ("control characters", "U+007F", "escaped letters", "U+0000", "-0.0")
-    plain = [case for case in experiments.VALID_CASES if not any(word in case.name for word in escaped)]
-    plain += [case for case in experiments.INVALID_CASES if any(word in case.name for word in worded)]
+    plain = [case.body for case in CASES if case.expected == "accepted" and not any(map(case.name.count, escaped))]
+    plain += [case.body for case in CASES if case.field and any(map(case.name.count, worded))]
+    without_body = (("GET", "/count"), ("GET", "/devices"), ("GET", "/no-such-path"), ("PUT", "/count"))
+    too_large = experiment_body().ljust(64 * 1024 + 1)
     return [
-        ("GET", "/count", None),
-        ("GET", "/devices", None),
-        ("GET", "/no-such-path", None),
-        ("PUT", "/count", None),
-        ("POST", "/experiments", experiments.TOO_LARGE.body),
-        *(("POST", "/experiments", case.body) for case in plain),
+        *((*each, None) for each in without_body),
+        *(("POST", "/experiments", body) for body in (too_large, *plain)),
     ]
 
 
@@ -102,7 +102,7 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
         if "experiments" in load_server(name).implements:
             server, command = build_where_missing(name)
             with started(server, command, tmp_path) as (_, port):
-                bodies[name] = [fetch(Target("127.0.0.1", port), request(*each)).body for each in asked]
+                bodies[name] = [Target("127.0.0.1", port).fetch(request(*each)).body for each in asked]
     first = next(iter(bodies.values()))
     assert len(bodies) > 1
     for name, answered in bodies.items():

@@ -10,13 +10,14 @@ import pytest
 from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, MemoryDatabase, faulty_server, server_record
 
 from runner.contract import check_contract, connections, devices, quick_check
-from runner.contract.checking import Rows, Target, check_rows
+from runner.contract.client import Target
 from runner.contract.connections import connection_rows, endurance_rows, pipelining_rows
 from runner.contract.devices import device_rows, outage_rows, parallel_rows, rows_without_database
 from runner.contract.endpoints import counted, counting_rows, endpoint_rows
 from runner.contract.experiments import experiment_rows
 from runner.contract.framing import body_rows, head_rows, smuggling_rows
 from runner.contract.random_experiments import random_rows
+from runner.contract.rows import Rows, check_rows
 from runner.model import Check, LabError, Server
 
 pytestmark = pytest.mark.timed

@@ -1,28 +1,22 @@
 """The HTTP contract of servers/CONTRACT.md, held against a started server.
 
-Most checks are rows: `checking.Exchange` says what is sent, what is answered and what must be true then. What needs
-time, other clients or the database is a function. `connection` is the client that all share; it keeps the tally of
-what was sent, which must equal the server's counters.
+Most checks are rows: `rows.Exchange` says what is sent, what is answered and what must be true then. What needs time,
+other clients or the database is a function. `client` is what all share; it keeps the tally of what was sent, which must
+equal the server's counters.
 """
 
 from __future__ import annotations
 
 import secrets
 
-from runner.contract.checking import Rows, Target, check_rows
+from runner.contract.client import Target
 from runner.contract.connections import Reading, connection_rows, endurance_rows, pipelining_rows
-from runner.contract.devices import (
-    DeviceDatabase,
-    device_rows,
-    insert_row,
-    outage_rows,
-    parallel_rows,
-    rows_without_database,
-)
+from runner.contract.devices import DeviceDatabase, insert_row, insert_rows
 from runner.contract.endpoints import COUNT_ROW, DEVICES_ROW, counted, counting_rows, endpoint_rows, health_row
 from runner.contract.experiments import MD5_ROW, PUBLISHED_ROW, experiment_rows
 from runner.contract.framing import body_rows, head_rows, smuggling_rows
 from runner.contract.random_experiments import random_rows
+from runner.contract.rows import Rows, check_rows
 from runner.model import Check, LabError, Server
 
 POOL_SIZE = 50
@@ -61,12 +55,7 @@ def check_contract(
         **smuggling_rows(server),
         **counting_rows(server),
     }
-    inserts: Rows = {}
-    if "devices-insert" in server.implements and database is None:
-        inserts = rows_without_database()
-    elif "devices-insert" in server.implements and database is not None:
-        many = {**parallel_rows(database, pool_size), **outage_rows(server, database, pool_size)}
-        inserts = {**device_rows(database), **many}
+    inserts = insert_rows(server, database, pool_size)
     rounds = endurance_rows(server, resident_bytes, open_files)
     return [
         *counted(target, server, "count: equals what was sent so far", check_rows(target, requests)),

@@ -10,31 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from runner.contract.checking import (
-    HEALTH,
-    OK,
-    TIMEOUT_S,
-    UNKNOWN,
-    End,
-    Exchange,
-    Expected,
-    Message,
-    Result,
-    Rows,
-    Target,
-    TimedResponse,
-    chunked,
-    connect,
-    fetch,
-    joined,
-    json_body,
-    raw,
-    request,
-    shown,
-)
+from runner.contract.client import TIMEOUT_S, Target, TimedResponse
 from runner.contract.endpoints import IS_DEVICES, IS_NOT_FOUND, NOT_FOUND, is_counting, read_count
 from runner.contract.experiments import PUBLISHED_BODY, echo_of, experiment_body
 from runner.contract.framing import MALFORMED, post_chunks
+from runner.contract.messages import HEALTH, UNKNOWN, Message, chunked, joined, raw, request
+from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, json_body, shown
 from runner.model import LabError, Server
 
 KEPT_REQUESTS = 100
@@ -121,7 +102,7 @@ IS_UNCHUNKED = Expected(
 
 
 def _try_http_1_0_keep_alive(target: Target) -> Result:
-    with connect(target) as connection:
+    with target.connect() as connection:
         connection.send(_health("Connection: keep-alive\r\n", "HTTP/1.0"))
         answer = connection.read()
         if answer.headers.get("connection", "").lower() == "keep-alive":
@@ -136,7 +117,7 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
 
 
 def _try_half_closed(target: Target) -> Result:
-    with connect(target) as connection:
+    with target.connect() as connection:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
         answers, closed = connection.read_to_the_end(1.0)
@@ -152,12 +133,12 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
         sent, expected = request("GET", "/devices"), IS_DEVICES
     # The requests must fit into the server's socket: a server that cannot write need not read.
     times = 500
-    with connect(target, 2 * TIMEOUT_S, receive_bytes=4096) as connection:
+    with target.connect(2 * TIMEOUT_S, receive_bytes=4096) as connection:
         connection.send(joined([sent] * times))
         # Until the server has written all that it can.
         time.sleep(0.2)
         began = time.monotonic()
-        others = [fetch(target, HEALTH).status for _ in range(5)]
+        others = [target.fetch(HEALTH).status for _ in range(5)]
         waited_s = time.monotonic() - began
         for number in range(1, times + 1):
             answer = connection.read()
@@ -179,9 +160,15 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     connections = 0
     while requests:
         connections += 1
-        with connect(target) as connection:
+        with target.connect() as connection:
             # They are put into the tally by their answers.
-            connection.send(_in_pieces(joined(sent for sent, _ in requests).data, random))
+            data, pieces = joined(sent for sent, _ in requests).data, []
+            while data:
+                size = random.choice((1, 2, random.randint(1, 400)))
+                pieces.append(data[:size])
+                data = data[size:]
+            # Without a pause the kernel puts the pieces together again.
+            connection.send(Message(tuple(pieces), pause_s=0.0005))
             announced = False
             while requests and not announced:
                 target.count(1, 1)
@@ -194,16 +181,6 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     number = read_count(target) - before - 1 if is_counting(server) else PIPELINED
     detail = f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} were counted"
     return number == PIPELINED, detail
-
-
-def _in_pieces(data: bytes, random: Random) -> Message:
-    pieces = []
-    while data:
-        size = random.choice((1, 2, random.randint(1, 400)))
-        pieces.append(data[:size])
-        data = data[size:]
-    # Without a pause the kernel puts the pieces together again.
-    return Message(tuple(pieces), pause_s=0.0005)
 
 
 Reading = Callable[[], int | None]
@@ -224,12 +201,15 @@ def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: R
     files: list[int | None] = []
 
     def rounds(target: Target) -> Result:
+        limit = ((open_files() if open_files else None) or 0) + SPARE_FILES
         for _ in range(ROUNDS):
             _junk(server, target)
-            limit = files[0] + SPARE_FILES if files and files[0] is not None else None
-            files.append(_settled(open_files, limit))
+            deadline = time.monotonic() + SETTLE_S
+            while open_files and (open_files() or 0) > limit and time.monotonic() < deadline:
+                time.sleep(0.1)
+            files.append(open_files() if open_files else None)
             memory.append(resident_bytes() if resident_bytes else None)
-        answer = fetch(target, HEALTH)
+        answer = target.fetch(HEALTH)
         sent = f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} malformed ones"
         return answer.status == 200, f"sent {sent}; expected 200 of GET /health afterwards; got {answer.brief}"
 
@@ -247,9 +227,9 @@ def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: R
 def _try_unfinished(target: Target) -> Result:
     with contextlib.ExitStack() as stack:
         for _ in range(UNFINISHED):
-            stack.enter_context(connect(target)).send(UNFINISHED_HEAD)
+            stack.enter_context(target.connect()).send(UNFINISHED_HEAD)
         began = time.monotonic()
-        statuses = [fetch(target, HEALTH).status for _ in range(5)]
+        statuses = [target.fetch(HEALTH).status for _ in range(5)]
         waited_s = time.monotonic() - began
     ok = statuses == [200] * 5 and waited_s < 1
     return ok, f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; expected 200 at once"
@@ -258,36 +238,20 @@ def _try_unfinished(target: Target) -> Result:
 def _junk(server: Server, target: Target) -> None:
     requests = joined(sent for sent, _ in mixed_requests(server, PIPELINED))
     for _ in range(4):
-        with connect(target) as connection:
+        with target.connect() as connection:
             for _ in range(REQUESTS // 4 // PIPELINED):
                 connection.send(requests)
                 for _ in range(PIPELINED):
                     connection.read()
     abandoned = [UNFINISHED_HEAD, UNFINISHED_HEAD if "experiments" not in server.implements else UNFINISHED_BODY]
     for number in range(ABANDONED):
-        with connect(target) as connection:
+        with target.connect() as connection:
             connection.send(abandoned[number // 2 % 2])
             if number % 2:  # every second client resets the connection
                 connection.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for _, data in MALFORMED:
-        with connect(target) as connection:
+        with target.connect() as connection:
             connection.send(raw(data))
-
-
-def _settled(reading: Reading | None, limit: int | None) -> int | None:
-    """Return the reading once it is at most `limit`, or after SETTLE_S; without a limit, once it falls no more."""
-    if reading is None:
-        return None
-    deadline = time.monotonic() + SETTLE_S
-    now = reading()
-    while now is not None and time.monotonic() < deadline:
-        if limit is not None and now <= limit:
-            break
-        time.sleep(0.1)
-        before, now = now, reading()
-        if limit is None and now is not None and now >= before:
-            break
-    return now
 
 
 def _judge(what: str, values: list[int | None], spare: int, share: float, _target: Target) -> Result:

@@ -10,32 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
-from runner.contract.checking import (
-    HEALTH,
-    MAX_BODY_BYTES,
-    TIMEOUT_S,
-    UNKNOWN,
-    Exchange,
-    Expected,
-    Message,
-    Result,
-    Rows,
-    Target,
-    TimedResponse,
-    connect,
-    error,
-    fetch,
-    request,
-    shorten,
-    status,
-)
+from runner.contract.client import TIMEOUT_S, Target, TimedResponse, shorten
 from runner.contract.endpoints import DEVICES_ROW, read_stats
 from runner.contract.experiments import PUBLISHED, ExperimentCase, accepted, case_row, json_cases, rejected, text_cases
+from runner.contract.messages import HEALTH, MAX_BODY_BYTES, UNKNOWN, Message, request
+from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
@@ -114,14 +98,33 @@ def insertion(firmware: str) -> Message:
     return request("POST", PATH, device_body(firmware=firmware))
 
 
+def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int) -> Rows:
+    """Return rows for the inserts of a server that has them, with or without a database."""
+    if "devices-insert" not in server.implements:
+        return {}
+    if database is None:
+        return rows_without_database()
+    single, many = device_rows(database), parallel_rows(database, pool_size)
+    return {**single, **many, **outage_rows(server, database, pool_size)}
+
+
 def device_rows(database: DeviceDatabase) -> Rows:
     """Return rows for single inserts and their rows in the table."""
-    row_is_answer, stored = partial(_try_row, database), partial(_is_stored, database)
-    compact = Expected("201 and compact JSON", lambda answer: answer.status == 201 and answer.body == _compact(answer))
+
+    def is_compact(answer: TimedResponse) -> bool:
+        return answer.status == 201 and answer.body == json.dumps(answer.json(), separators=(",", ":")).encode()
+
+    def stored(case: ExperimentCase, answer: TimedResponse) -> bool:
+        sent, row = json.loads(case.body), _row_of(answer)
+        return (sent["mac"], sent["firmware"]) == row[2:4] and row in database.rows(sent["firmware"])
+
+    row_is_answer = partial(_try_row, database)
     too_large = request("POST", PATH, device_body().ljust(MAX_BODY_BYTES + 1))
     return {
         "devices-insert: answer": insert_row(new_tag("single")),
-        "devices-insert: byte for byte": Exchange(insertion(new_tag("bytes")), compact),
+        "devices-insert: byte for byte": Exchange(
+            insertion(new_tag("bytes")), Expected("201 and compact JSON", is_compact)
+        ),
         "devices-insert: the row is the answer": row_is_answer,
         **{f"devices-insert: {case.name}": case_row(PATH, case, stored) for case in CASES},
         "devices-insert: a body of 64 KiB and 1 byte": Exchange(too_large, status(413)),
@@ -130,15 +133,16 @@ def device_rows(database: DeviceDatabase) -> Rows:
     }
 
 
-def _compact(answer: TimedResponse) -> bytes:
-    return json.dumps(answer.json(), separators=(",", ":")).encode()
-
-
 def rows_without_database() -> Rows:
     """Return rows for a server that was started without DATABASE_URL."""
+
+    def has_no_pool(target: Target) -> Result:
+        pool = read_stats(target)["pool"]
+        return pool is None, f"expected pool null without a database; got {pool}"
+
     return {
         "devices-insert: 503 without a database": Exchange(insertion(new_tag("none")), error(503)),
-        "stats: pool is null without a database": _try_no_pool,
+        "stats: pool is null without a database": has_no_pool,
     }
 
 
@@ -177,21 +181,12 @@ def _row_of(answer: TimedResponse) -> tuple[object, ...]:
     return body["id"], UUID(body["uuid"]), body["mac"], body["firmware"], created_at
 
 
-def _rows(database: DeviceDatabase, firmware: str) -> list[tuple[object, ...]]:
-    return [(*row[:4], row[4].astimezone(UTC)) for row in database.rows(firmware)]
-
-
 def _try_row(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("row")
-    answer = fetch(target, insertion(tag))
-    rows = _rows(database, tag)
+    answer = target.fetch(insertion(tag))
+    rows = list(database.rows(tag))
     detail = f"sent POST /devices; got {answer.brief}; expected this row alone; the table has {rows}"
     return rows == [_row_of(answer)], detail
-
-
-def _is_stored(database: DeviceDatabase, case: ExperimentCase, answer: TimedResponse) -> bool:
-    sent, row = json.loads(case.body), _row_of(answer)
-    return (sent["mac"], sent["firmware"]) == row[2:4] and row in _rows(database, sent["firmware"])
 
 
 CLIENTS, INSERTS_EACH = 32, 20
@@ -208,17 +203,22 @@ NO_ANSWER = 0
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
     """Return rows for parallel inserts, and for the pool while they run and afterwards."""
+
+    def has_size(target: Target) -> Result:
+        pool = read_pool(target)
+        return pool["size"] == pool_size, f"expected size {pool_size}; got {pool}"
+
     return {
-        "pool: size as configured": partial(_try_size, pool_size),
+        "pool: size as configured": has_size,
         f"devices-insert: {CLIENTS} clients, {INSERTS_EACH} inserts each": partial(_try_parallel, database),
         "pool: at rest, in_use and waiting are 0": try_at_rest,
     }
 
 
-def insert_many(target: Target, firmware: str, times: int, timeout_s: float = TIMEOUT_S) -> list[TimedResponse]:
+def insert_many(target: Target, firmware: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> list[TimedResponse]:
     """Insert one after the other over one kept connection."""
     answers = []
-    with connect(target, timeout_s) as connection:
+    with target.connect(timeout_s) as connection:
         for _ in range(times):
             connection.send(insertion(firmware))
             answers.append(connection.read())
@@ -241,11 +241,6 @@ def try_at_rest(target: Target) -> Result:
     while not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0) and time.monotonic() < deadline:
         time.sleep(0.05)
     return ok, f"within {IDLE_WITHIN_S:g} s, got {pool}"
-
-
-def _try_size(pool_size: int, target: Target) -> Result:
-    pool = read_pool(target)
-    return pool["size"] == pool_size, f"expected size {pool_size}; got {pool}"
 
 
 def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
@@ -306,7 +301,7 @@ class _Outage:
         self._waiting = 0
 
     def run(self, target: Target) -> Result:
-        insert_many(target, self._tag, 1)
+        insert_many(target, self._tag)
         self._database.pause()
         try:
             with ThreadPoolExecutor(self._clients) as pool:
@@ -323,7 +318,7 @@ class _Outage:
         ok = set(self._statuses) == {503} and not unworded and slowest_s <= ANSWER_WITHIN_S
         return ok, (
             f"sent {self._clients} inserts; expected 503 with an error within {ANSWER_WITHIN_S:g} s; "
-            f"got {_counts(self._statuses)}, the last after {slowest_s:.2f} s; without an error were {unworded}"
+            f"got {dict(Counter(self._statuses))}, the last after {slowest_s:.2f} s; without an error were {unworded}"
         )
 
     def _insert(self, target: Target) -> TimedResponse | None:
@@ -337,7 +332,7 @@ class _Outage:
         for message in messages:
             began = time.monotonic()
             try:
-                status = fetch(target, message).status
+                status = target.fetch(message).status
             except (OSError, LabError):
                 status = NO_ANSWER
             self._others.append((shorten(message.data, 16), status, time.monotonic() - began))
@@ -363,27 +358,28 @@ class _Outage:
         return good <= rows <= most, detail
 
 
-def _counts(statuses: list[int]) -> dict[int, int]:
-    return dict(sorted(Counter(statuses).items()))
-
-
-def _insert_patiently(target: Target, firmware: str) -> int:
-    return insert_many(target, firmware, 1, ANSWER_WITHIN_S)[0].status
-
-
 def _try_recovered(target: Target) -> Result:
-    tag, began, seen = new_tag("recovered"), time.monotonic(), [NO_ANSWER]
-    while seen[-1] != 201 and time.monotonic() - began < RECOVER_WITHIN_S:
-        seen.append(_insert_patiently(target, tag))
+    tag, began, seen = new_tag("recovered"), time.monotonic(), Counter[int]()
+    while 201 not in seen and time.monotonic() - began < RECOVER_WITHIN_S:
+        seen[insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status] += 1
         time.sleep(0.05)
-    detail = f"expected 201 within {RECOVER_WITHIN_S:g} s, and 503 until then; got {_counts(seen[1:])}"
-    return seen[-1] == 201 and set(seen[1:]) <= {201, 503}, detail
+    detail = f"expected 201 within {RECOVER_WITHIN_S:g} s, and 503 until then; got {dict(seen)}"
+    return 201 in seen and set(seen) <= {201, 503}, detail
 
 
 def _try_restart(database: DeviceDatabase, target: Target) -> Result:
     tag, over = new_tag("killed"), threading.Event()
+
+    def insert_until_over() -> list[int]:
+        statuses = []
+        while not over.is_set():
+            statuses.append(insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status)
+            # Refusals come at once: a server must not be flooded with requests that it cannot serve.
+            time.sleep(0.005)
+        return statuses
+
     with ThreadPoolExecutor(RESTART_CLIENTS) as pool:
-        parts = [pool.submit(_insert_until, target, tag, over) for _ in range(RESTART_CLIENTS)]
+        parts = [pool.submit(insert_until_over) for _ in range(RESTART_CLIENTS)]
         try:
             time.sleep(0.1)
             database.restart()
@@ -394,26 +390,13 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
     rows = database.count(tag)
     # A statement whose answer was lost may be stored; whether what was answered is stored, is up to the database.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
-    return ok, f"expected 201 or 503, and at most {len(statuses)} rows; got {_counts(statuses)} and {rows} rows"
-
-
-def _insert_until(target: Target, firmware: str, over: threading.Event) -> list[int]:
-    statuses = []
-    while not over.is_set():
-        statuses.append(_insert_patiently(target, firmware))
-        # Refusals come at once: a server must not be flooded with requests that it cannot serve.
-        time.sleep(0.005)
-    return statuses
+    said = f"got {dict(Counter(statuses))} and {rows} rows"
+    return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"
 
 
 def _try_rows(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("after")
-    statuses = [fetch(target, insertion(tag)).status for _ in range(20)]
+    statuses = [target.fetch(insertion(tag)).status for _ in range(20)]
     rows = database.count(tag)
-    detail = f"sent 20 inserts; expected 201 and 20 rows; got {_counts(statuses)}, {rows}"
+    detail = f"sent 20 inserts; expected 201 and 20 rows; got {dict(Counter(statuses))}, {rows}"
     return statuses == [201] * 20 and rows == 20, detail
-
-
-def _try_no_pool(target: Target) -> Result:
-    pool = read_stats(target)["pool"]
-    return pool is None, f"expected pool null without a database; got {pool}"

@@ -8,27 +8,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from runner.contract.checking import (
-    HEALTH,
-    End,
-    Exchange,
-    Expected,
-    Message,
-    Result,
-    Rows,
-    Target,
-    TimedResponse,
-    check_rows,
-    connect,
-    error,
-    fetch,
-    json_body,
-    request,
-    same_bytes,
-    shorten,
-    status,
-)
+from runner.contract.client import Target, TimedResponse, shorten
 from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
+from runner.contract.messages import HEALTH, Message, request
+from runner.contract.rows import End, Exchange, Expected, Result, Rows, check_rows, error, json_body, same_bytes, status
 from runner.model import Check, LabError, Server
 
 NOT_FOUND = {"code": 404, "message": "not found"}
@@ -101,7 +84,7 @@ DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 def read_stats(target: Target) -> dict[str, object]:
     """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
-    answer = fetch(target, STATS)
+    answer = target.fetch(STATS)
     body = answer.json()
     if not _is_stats(answer) or not isinstance(body, dict):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)
@@ -193,7 +176,7 @@ def read_count(target: Target) -> int:
 
 def _read_counts(target: Target, times: int) -> list[int]:
     numbers = []
-    with connect(target) as connection:
+    with target.connect() as connection:
         for _ in range(times):
             connection.send(COUNT)
             body = connection.read().json()
@@ -225,7 +208,7 @@ def _try_concurrent(target: Target) -> Result:
 def _try_counted(messages: list[Message], target: Target) -> Result:
     before = read_count(target)
     for message in messages:
-        fetch(target, message)
+        target.fetch(message)
     number, expected = read_count(target) - before - 1, sum(message.least for message in messages)
     asked = ", ".join(shorten(message.data.partition(b" HTTP")[0]) for message in messages)
     return number == expected, f"sent {asked}; expected {expected} to be counted; got {number}"

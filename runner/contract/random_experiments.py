@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from itertools import count, islice, pairwise, zip_longest
+from itertools import count, islice, pairwise
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
-from runner.contract.checking import MAX_BODY_BYTES, Result, Rows, Target, TimedResponse, connect, request, shorten
+from runner.contract.client import Target, reject_constant, shorten
 from runner.contract.experiments import (
+    CASES,
     MD5_PATH,
     PATH,
     PERCENT,
-    VALID_CASES,
+    Accepts,
     ExperimentCase,
     Ruling,
-    digests_of,
+    is_digest,
     is_echo,
     verdict,
 )
-from runner.model import LabError, Server
+from runner.contract.messages import MAX_BODY_BYTES, request
+from runner.contract.rows import Result, Rows
+from runner.model import Server
 
 PER_CONNECTION = 50
 MAX_CHARS = 200
@@ -35,92 +37,44 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5 endpoint.
-
-    An answer to a valid one must mean the same, number by number as doubles.
-    """
+    """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5 endpoint."""
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
-        rows["experiments: random valid bodies"] = partial(_try_bodies, PATH, seed, partial(_valid, PATH, seed, size))
-        rows["experiments: random damaged bodies"] = partial(_try_bodies, PATH, seed, partial(_damaged, seed, size))
+        rows["experiments: random valid bodies"] = partial(_try_bodies, PATH, is_echo, seed, samples(seed, size))
+        rows["experiments: random damaged bodies"] = partial(_try_bodies, PATH, is_echo, seed, mutations(seed, size))
     if "md5" in server.implements:
-        few = partial(_valid, MD5_PATH, seed, size // 5)
-        rows["md5: random valid bodies"] = partial(_try_bodies, MD5_PATH, seed, few)
+        few = samples(seed, size // 5)
+        rows["md5: random valid bodies"] = partial(_try_bodies, MD5_PATH, is_digest, seed, few)
     return rows
 
 
-Judged = tuple[bytes, Callable[[TimedResponse], str | None]]
-"""A body, and what is wrong with an answer to it."""
-
-
-def _valid(path: str, seed: int, size: int) -> Iterator[Judged]:
-    for sample in samples(seed, size):
-        yield sample.body, partial(_difference_of, sample, is_digest=path == MD5_PATH)
-
-
-def _damaged(seed: int, size: int) -> Iterator[Judged]:
-    def fault_of(case: ExperimentCase, answer: TimedResponse) -> str | None:
-        return None if verdict(case, answer, is_echo) else f"expected it to be {case.expected}; got {answer.brief}"
-
-    for body in mutations(seed, size):
-        yield body, partial(fault_of, ExperimentCase(judge(body), "", body))
-
-
-def _try_bodies(path: str, seed: int, make: Callable[[], Iterator[Judged]], target: Target) -> Result:
-    bodies, sent = make(), 0
+def _try_bodies(path: str, accepts: Accepts, seed: int, bodies: Iterator[bytes], target: Target) -> Result:
+    sent = 0
     while part := list(islice(bodies, PER_CONNECTION)):
-        with connect(target) as connection:
-            for body, fault_of in part:
+        with target.connect() as connection:
+            for body in part:
                 connection.send(request("POST", path, body))
-                if fault := fault_of(connection.read()):
-                    return False, f"seed {seed}, body {sent}: {fault}; the body is {shorten(body, 500)!r}"
+                case, answer = ExperimentCase(judge(body), "", body), connection.read()
+                if not verdict(case, answer, accepts):
+                    said = f"{answer.status} {shorten(answer.body, 500)!r}; the body is {shorten(body, 500)!r}"
+                    return False, f"seed {seed}, body {sent}: expected it to be {case.expected}; got {said}"
                 sent += 1
     return True, f"seed {seed}: {sent} random bodies were answered as they must be"
 
 
-def _difference_of(sample: RandomExperiment, answer: TimedResponse, *, is_digest: bool) -> str | None:
-    """Return how an answer differs from the experiment that was sent, if it does."""
-    try:
-        body = answer.json()
-    except LabError as error:
-        return str(error)
-    if answer.status != 200 or not answer.is_json or not isinstance(body, dict) or set(body) != {"name", "variants"}:
-        return f"expected 200 with name and variants; got {answer.brief}"
-    names = digests_of(sample.name, answer) if is_digest else [sample.name]
-    if body["name"] not in names:
-        return f"expected the name {names[0]!r}; got {body['name']!r}"
-    expected = [{"name": name, PERCENT: percent} for name, percent in sample.variants]
-    if body["variants"] == expected and not any(isinstance(each[PERCENT], bool) for each in body["variants"]):
-        return None
-    got = body["variants"] if isinstance(body["variants"], list) else [body["variants"]]
-    wrong = [pair for pair in zip_longest(expected, got) if pair[0] != pair[1]]
-    return f"expected the variants {[each for each, _ in wrong[:3]]}; got {[each for _, each in wrong[:3]]}"
-
-
-@dataclass(frozen=True)
-class RandomExperiment:
-    """One body, and the experiment that it means; its numbers are doubles."""
-
-    body: bytes
-    name: str
-    variants: tuple[tuple[str, float], ...]
-
-
-def samples(seed: int, size: int) -> Iterator[RandomExperiment]:
+def samples(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` valid bodies of at most 64 KiB; the same seed yields the same."""
     random = Random(seed)  # noqa: S311
-    endless = (_sample(random) for _ in count())
-    return islice((sample for sample in endless if len(sample.body) <= MAX_BODY_BYTES), size)
+    return islice((body for _ in count() if len(body := _sample(random)) <= MAX_BODY_BYTES), size)
 
 
-def _sample(random: Random) -> RandomExperiment:
+def _sample(random: Random) -> bytes:
     variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
     longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
     name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
-    parts = [(_text(random, random.randint(1, longest)), number) for number in _percents(random, variants)]
-    written = [{"name": text, PERCENT: _Number(number)} for text, number in parts]
-    body = _written(random, {"name": name, "variants": written}).encode()
-    return RandomExperiment(body, name, tuple((text, float(number)) for text, number in parts))
+    numbers = map(_Number, _percents(random, variants))
+    parts = [{"name": _text(random, random.randint(1, longest)), PERCENT: each} for each in numbers]
+    return _written(random, {"name": name, "variants": parts}).encode()
 
 
 def _character(random: Random) -> str:
@@ -226,11 +180,11 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
     return digits.replace("\\u", "\0").upper().replace("\0", "\\u") if random.random() < 0.5 else digits
 
 
-def mutations(seed: int, size: int) -> list[bytes]:
-    """Return `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
+def mutations(seed: int, size: int) -> Iterator[bytes]:
+    """Yield `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
     random = Random(seed)  # noqa: S311
-    short = [VALID_CASES[0].body, *(case.body for case in VALID_CASES if len(case.body) < 300)]
-    return [_mutated(random, random.choice(short)) for _ in range(size)]
+    short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
+    return (_mutated(random, random.choice(short)) for _ in range(size))
 
 
 def _mutated(random: Random, body: bytes) -> bytes:
@@ -269,14 +223,10 @@ def judge(body: bytes) -> Ruling:
         return "rejected"
 
 
-def _reject(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
 def _double(text: str) -> float:
     number = float(text)
     # Beyond a double, or so small that it is none: libraries differ.
-    if number in (float("inf"), float("-inf")) or (number == 0 and text.strip("-0.eE+") != ""):
+    if abs(number) == float("inf") or (number == 0 and text.lower().partition("e")[0].strip("-0.")):
         raise _OpenError
     return number
 
@@ -288,7 +238,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-DECODER = json.JSONDecoder(parse_constant=_reject, object_pairs_hook=_unique, parse_float=_double, parse_int=_double)
+DECODER = json.JSONDecoder(
+    parse_constant=reject_constant, object_pairs_hook=_unique, parse_float=_double, parse_int=_double
+)
 
 
 def _is_experiment(value: Any) -> bool:

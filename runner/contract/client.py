@@ -1,0 +1,151 @@
+"""The client of the checks, HTTP/1.1 on a bare socket; it keeps the tally of what it sends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from runner.contract.messages import Message
+from runner.http_response import Response, ResponseReader, read_response
+from runner.model import LabError
+
+TIMEOUT_S = 2.0
+"""How long any single answer may take; an answer that takes longer counts as a hang."""
+SILENCE_S = 0.3
+"""How long a connection may stay silent before nothing more is expected of it."""
+
+
+def reject_constant(name: str) -> NoReturn:
+    """Refuse NaN and infinities, which Python's JSON would take."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def shorten(data: bytes, limit: int = 120) -> str:
+    """Return the data as text of at most `limit` characters, for a detail."""
+    text = data[: 4 * limit].decode(errors="backslashreplace")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+@dataclass(frozen=True)
+class TimedResponse(Response):
+    """One response, with the Unix times before its request was sent and after it had come."""
+
+    sent_s: float
+    came_s: float
+
+    def json(self) -> object:
+        """Return the decoded body; raise LabError where it is not strict JSON in UTF-8."""
+        try:
+            value: object = json.loads(self.body.decode(), parse_constant=reject_constant)
+        except (ValueError, RecursionError) as error:
+            raise LabError(f"The body is not JSON ({error}): {shorten(self.body)}", 1) from error
+        return value
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the Content-Type says JSON, with or without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+
+    @property
+    def announces_close(self) -> bool:
+        """Whether the header says that the server closes."""
+        return self.headers.get("connection", "").lower() == "close"
+
+    @property
+    def brief(self) -> str:
+        """What was answered, for a detail: `400 {"error":"…"}`; a body of another type with its type."""
+        kind = "" if self.is_json or not self.body else f" as {self.headers.get('content-type', 'no Content-Type')}"
+        return f"{self.status} {shorten(self.body)}".rstrip() + kind
+
+    @property
+    def error(self) -> str | None:
+        """The text of `{"error":"…"}`; None for any other body."""
+        body = self.json() if self.is_json else None
+        text = body.get("error") if isinstance(body, dict) else None
+        return text if isinstance(text, str) else None
+
+
+@dataclass
+class Target:
+    """Where the server under test listens, and the tally: `least` to `most` counted requests were sent to it."""
+
+    host: str
+    port: int
+    least: int = 0
+    most: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count(self, least: int, most: int) -> None:
+        """Put what is about to be sent into the tally."""
+        with self._lock:
+            self.least += least
+            self.most += most
+
+    @contextmanager
+    def connect(self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None) -> Iterator[CheckConnection]:
+        """Open a connection whose every step may take `timeout_s`, and close it afterwards.
+
+        `receive_bytes` is about how much the kernel may take from the server before we read.
+        """
+        with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
+            if receive_bytes is not None:
+                channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+                # Loopback's segments of 64 KiB make the server's side of the connection hold megabytes.
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+            channel.settimeout(timeout_s)
+            channel.connect((self.host, self.port))
+            # Otherwise Nagle's algorithm and delayed acknowledgements add 40 ms to requests sent in pieces.
+            channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield CheckConnection(channel, self, timeout_s)
+
+    def fetch(self, message: Message) -> TimedResponse:
+        """Send one request over a new connection."""
+        with self.connect() as connection:
+            connection.send(message)
+            return connection.read()
+
+
+class CheckConnection:
+    """One TCP connection to the server. Reading raises OSError, or LabError for what is not HTTP."""
+
+    def __init__(self, channel: socket.socket, target: Target, timeout_s: float) -> None:
+        self.channel = channel
+        self._target = target
+        self._timeout_s = timeout_s
+        self._reader = ResponseReader()
+        self._sent_s, self._to_head = 0.0, False
+
+    def send(self, message: Message) -> None:
+        """Send everything, and put it into the tally; a server may close before it has all of it, and answer."""
+        self._target.count(message.least, message.most)
+        self._to_head = message.data.startswith(b"HEAD ")
+        self.channel.settimeout(self._timeout_s)
+        self._sent_s = time.time()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for piece in message.pieces if message.pause_s else (message.data,):
+                self.channel.sendall(piece)
+                time.sleep(message.pause_s)
+
+    def read(self, within_s: float | None = None) -> TimedResponse:
+        """Return the next answer, 1xx ones included; that to HEAD has no body, whatever its headers say."""
+        self.channel.settimeout(self._timeout_s if within_s is None else within_s)
+        try:
+            response = read_response(self.channel, self._reader, head_only=self._to_head, interim=True)
+        except ValueError as error:
+            raise LabError(f"what came is not HTTP: {error}", 1) from error
+        return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
+
+    def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[TimedResponse], bool]:
+        """Return every answer, and whether the server then closed; after the first, `within_s` of silence end it."""
+        answers: list[TimedResponse] = []
+        try:
+            while True:
+                answers.append(self.read(within_s if answers else None))
+        except (TimeoutError, ConnectionError) as end:
+            return answers, not isinstance(end, TimeoutError)

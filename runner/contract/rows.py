@@ -1,0 +1,137 @@
+"""How checks are made: most are rows, an Exchange under its name; the others are procedures that say what they saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from runner.contract.client import TIMEOUT_S, CheckConnection, Target, TimedResponse, shorten
+from runner.contract.messages import HEALTH, Message
+from runner.model import Check, LabError
+
+Result = tuple[bool, str]
+"""Whether it went well, and what was compared."""
+Procedure = Callable[[Target], Result]
+Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
+"""Checks by their names. Of several all must go well."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one answer must be: in words, and as a judge, which may raise LabError."""
+
+    words: str
+    holds: Callable[[TimedResponse], bool]
+
+
+def status(*statuses: int) -> Expected:
+    """Expect one of these statuses."""
+    return Expected(" or ".join(map(str, statuses)), lambda answer: answer.status in statuses)
+
+
+def json_body(code: int, body: object) -> Expected:
+    """Expect a status and a body that means the same JSON, with the Content-Type of JSON."""
+    words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
+    return Expected(words, lambda answer: answer.status == code and answer.is_json and answer.json() == body)
+
+
+def same_bytes(body: bytes) -> Expected:
+    """Expect exactly these bytes as the body."""
+    return Expected(f"{len(body)} bytes, {body[:100]!r}", lambda answer: answer.body == body)
+
+
+def error(code: int) -> Expected:
+    """Expect a status and a body of `{"error":"…"}`."""
+    return Expected(f'{code} {{"error":…}}', lambda answer: answer.status == code and answer.error is not None)
+
+
+OK = status(200)
+
+
+class End(Enum):
+    """What must be true of a connection after the answers; the value says it in words."""
+
+    ANY = "anything"
+    CLOSED = "nothing more and the end of the connection"
+    SERVED_OR_CLOSED = "nothing more and, unless it was 200, the end of the connection"
+    USABLE_OR_CLOSED = "then 200 of GET /health, or the end without an answer"
+
+
+ENDS = (End.CLOSED, End.SERVED_OR_CLOSED)
+"""Those for which all is read that comes."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One row of the contract: what is sent over one connection, which answers come, and what must be true then."""
+
+    send: Message
+    expect: Expected | tuple[Expected, ...]
+    then: End | Exchange = End.ANY
+    """An Exchange is what follows on the same connection."""
+    excused: tuple[int, ...] = ()
+    """With one of these as the first answer's status all is well, whatever follows."""
+    may_be_silent: bool = False
+    """Whether the server may close without any answer."""
+
+    def __call__(self, target: Target) -> Result:
+        """Make the exchange over a new connection."""
+        with target.connect() as connection:
+            return self.run(connection)
+
+    def run(self, connection: CheckConnection) -> Result:
+        """Make the exchange; return whether it went as the row says, and what was compared."""
+        expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
+        connection.send(self.send)
+        closed: bool | None = None
+        if self.then in ENDS:
+            answers, closed = connection.read_to_the_end()
+        else:
+            answers = [connection.read() for _ in expected[:1]]
+            while len(answers) < len(expected) and answers[0].status not in self.excused:
+                answers.append(connection.read())
+        sent = f"sent {shorten(self.send.data)!r}"
+        if answers and answers[0].status in self.excused:
+            return True, f"{sent}; got {answers[0].brief}, which is allowed here"
+        ok = len(answers) == len(expected) and all(map(lambda e, answer: e.holds(answer), expected, answers))
+        ok = ok or (self.may_be_silent and not answers)
+        words = ", ".join(each.words for each in expected) + (" (or no answer)" if self.may_be_silent else "")
+        detail = f"{sent}; expected {words}; got {shown(answers, closed)}"
+        if closed is not None:
+            served = self.then is End.SERVED_OR_CLOSED and [answer.status for answer in answers] == [200]
+            return ok and (closed or served), f"{detail}; expected then {self.then.value}"
+        if not ok or self.then is End.ANY:
+            return ok, detail
+        return self.then.run(connection) if isinstance(self.then, Exchange) else usable_or_closed(connection)
+
+
+def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
+    """Send the rest of a body and GET /health: its answer comes, or the connection ends without another one."""
+    connection.send(Message((unsent,)) + HEALTH)
+    answers, closed = connection.read_to_the_end()
+    statuses = [answer.status for answer in answers]
+    ok = statuses == [200] or (not statuses and closed)
+    return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(answers, closed)}"
+
+
+def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
+    """Return the answers, and how the connection ended where that is known, for a detail."""
+    words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
+    return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
+
+
+def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
+    """Make the checks in their order; a broken or silent connection is a failed one."""
+    for name, row in rows.items():
+        try:
+            for check in row if isinstance(row, tuple) else (row,):
+                ok, detail = check(target)
+                if not ok:
+                    break
+        except TimeoutError:
+            ok, detail = False, f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
+        except (OSError, LabError, ValueError) as problem:
+            ok, detail = False, f"{name}: expected an answer; got this: {problem}"
+        yield Check(name, ok, detail)
