@@ -17,10 +17,12 @@ from statistics import median
 
 from runner.digest.resources import read_counters
 from runner.measure.leftovers import scratch
+from runner.measure.loading import Bench
+from runner.measure.session import Ready
 from runner.measure.tools import Tool, find_tool
-from runner.model import LabError, Trial
+from runner.model import Cell, LabError
 from runner.present.statistics.inference import FEWEST, Sample, ratio
-from runner.running.overhead import WORKLOAD, Stage, observed, overhead_campaign, staged
+from runner.running.overhead import WORKLOAD, observed, overhead_campaign, staged
 
 SERIES = ("v1", "v2")
 
@@ -66,29 +68,29 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
     taken: dict[str, dict[int, float]] = {series: {} for series in SERIES}
     deadline = time.monotonic() + 60 * asked.minutes
     sizes = {"vus": asked.vus, "iterations": asked.iterations, "repeats": asked.blocks, "seed": asked.seed}
-    with staged(overhead_campaign(asked.server, **sizes), engine="process", say=_show) as stage:
-        places = stage.bench.placement
+    with staged(overhead_campaign(asked.server, **sizes), engine="process", say=_show) as (bench, ready, trials):
+        places = bench.placement
         if set(places.server) & set(places.generator):
             raise LabError("The server and k6 need a CPU each, and this machine has one.")
         _show(
             f"{asked.server}, {WORKLOAD}, {asked.vus} users, {asked.iterations:,} iterations; "
             f"CPUs: server {_list(places.server)}, k6 {_list(places.generator)}"
         )
-        for trial, order in zip(stage.trials, orders(asked.blocks, asked.seed), strict=True):
+        for trial, order in zip(trials, orders(asked.blocks, asked.seed), strict=True):
             if time.monotonic() > deadline:
                 _show(f"{asked.minutes:g} minutes are over: {trial.block - 1} of {asked.blocks} blocks are measured.")
                 break
             for series in order:
-                taken[series][trial.block] = _load(stage, trial, tools[series])
+                taken[series][trial.block] = _load(bench, ready, trial.cell, tools[series])
                 _show(f"[{trial.block}/{asked.blocks}] {series}: {taken[series][trial.block]:.1f} µs")
     return taken
 
 
-def _load(stage: Stage, trial: Trial, tool: Tool) -> float:
+def _load(bench: Bench, ready: Ready, cell: Cell, tool: Tool) -> float:
     """Run the load once by one k6; return the µs of CPU that it took for each iteration."""
-    with scratch(stage.bench.ledger) as folder:
-        bench = replace(stage.bench, tools={"k6": tool.path})
-        measurement, summary = observed(bench, stage.ready, trial.cell, folder, tool.name)
+    with scratch(bench.ledger) as folder:
+        bench = replace(bench, tools={"k6": tool.path})
+        measurement, summary = observed(bench, ready, cell, folder, tool.name)
         length_s = (measurement.load_ended_mono_ns - measurement.load_started_mono_ns) / 1e9
         counters = read_counters(folder / "resources.parquet", measurement.load_started_mono_ns)
         return 1e6 * counters["generator"].between(0.0, length_s) / summary.iterations

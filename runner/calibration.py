@@ -10,7 +10,7 @@ from typing import Any
 from runner.fingerprint import fingerprint
 from runner.limits import Limit
 from runner.model import Cell
-from runner.store import calibration_file, decode, read_json, write_json
+from runner.store import data_folder, decode, read_json, write_json
 
 FEWEST = 3
 """Trials that a ceiling needs before a verdict leans on it."""
@@ -80,19 +80,18 @@ class Calibration:
         return max(neighbours, key=attrgetter("rps_max")) if all(one.known for one in neighbours) else None
 
 
+FILES = ("calibration.json", "calibration-hosts.json")
+
+
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
     """Write the calibration of this machine, or of several hosts; the one before is replaced."""
-    write_json(calibration_file(of_hosts=of_hosts), asdict(calibration))
+    write_json(data_folder() / FILES[of_hosts], asdict(calibration))
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
     """Return the calibration; None where there is none, LabError where the file is damaged."""
-    path = calibration_file(of_hosts=of_hosts)
+    path = data_folder() / FILES[of_hosts]
     if not path.is_file():
         return None
-    return calibration_from(read_json(path), f"{path} is no calibration, make it anew with `bench calibrate`")
-
-
-def calibration_from(data: Any, said: str) -> Calibration:
-    """Return a calibration as it was written to its file or into a manifest; LabError, beginning with `said`."""
-    return decode(Calibration, data, said, exit_code=2)
+    said = f"{path} is no calibration, make it anew with `bench calibrate`"
+    return decode(Calibration, read_json(path), said, exit_code=2)

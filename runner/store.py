@@ -94,6 +94,30 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `target`, which takes its place once all is written; else nothing changes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    suffix = secrets.token_hex(4)
+    new, old = (target.with_name(f".{target.name}.{suffix}.{end}") for end in ("tmp", "old"))
+    new.mkdir()
+    try:
+        yield new
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        fsync_folder(target.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
 def _as_json(value: Any, indent: int | None = 1) -> bytes:
     """Return `value` as JSON that ends its line; ValueError for NaN, infinities and what is no Unicode."""
     return (json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -168,31 +192,19 @@ def sha256(path: Path) -> str:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
 
-    path: Path
-
-    @property
-    def tables(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tables = path / "tables"
         """Folder of the tables rebuilt from raw."""
-        return self.path / "tables"
-
-    @property
-    def scripts(self) -> Path:
+        self.scripts = path / "script"
         """Folder of the run's copy of a script that the user brought."""
-        return self.path / "script"
-
-    @property
-    def journal(self) -> Path:
+        self.journal = path / "journal.jsonl"
         """The append-only log of state changes."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def packed(self) -> Path:
+        self.packed = path / PACKED
         """The records of an exported run; one that is not exported has a folder for each trial."""
-        return self.path / PACKED
 
     def table(self, name: str) -> Path:
         """Path of a table by its name, such as `trials`."""
@@ -201,6 +213,10 @@ class RunFolder:
     def trial(self, trial_id: str) -> Path:
         """Folder of one trial."""
         return self.path / "trials" / trial_id
+
+    def record(self, trial_id: str) -> Path:
+        """File with what is known of one trial."""
+        return self.trial(trial_id) / "trial.json"
 
     def manifest(self) -> dict[str, Any]:
         """Return run.json; LabError where it is missing, broken or of another schema."""
@@ -300,8 +316,15 @@ def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]
 
 def _unpacked(path: Path) -> list[dict[str, Any]]:
     """Read the records of an exported run; LabError where one is broken, or of a trial that another one is of."""
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=128 * 2**20)  # at its highest level xz takes 65 MiB
+    try:
+        data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
+    except (lzma.LZMAError, OSError) as error:
+        raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise LabError(f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.", exit_code=1)
     records: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(io.BytesIO(_unpack(path)), start=1):
+    for number, line in enumerate(io.BytesIO(data), start=1):
         where = f"{path}, line {number}"
         try:
             record = _record(json.loads(line.decode()), where)
@@ -311,18 +334,6 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
             raise LabError(f"{where} is a second record of {record['trial_id']}.", exit_code=1)
         records[record["trial_id"]] = record
     return list(records.values())
-
-
-def _unpack(path: Path) -> bytes:
-    """Return what a file of xz holds; LabError where it is broken, not whole, or too large to be records."""
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=128 * 2**20)  # at its highest level xz takes 65 MiB
-    try:
-        data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
-    except (lzma.LZMAError, OSError) as error:
-        raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
-    if not unpacker.eof or unpacker.unused_data:
-        raise LabError(f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.", exit_code=1)
-    return data
 
 
 def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
@@ -418,23 +429,8 @@ def sweep(run: RunFolder) -> None:
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
-def published_csv() -> Path:
-    """Path of the published comparisons that the lab repeats."""
-    return lab_root() / "data" / "published.csv"
-
-
-def calibration_file(*, of_hosts: bool = False) -> Path:
-    """Path of what `bench calibrate` found on this machine, or on several hosts."""
-    return lab_root() / "data" / ("calibration-hosts.json" if of_hosts else "calibration.json")
-
-
-def overhead_file() -> Path:
-    """Path of what `bench overhead` measured on this machine."""
-    return lab_root() / "data" / "overhead.json"
-
-
 def data_folder() -> Path:
-    """Return the lab's data/, which is made where it is not there."""
+    """Return the lab's data/, made where it is missing: runs, what was published, and what this machine can do."""
     folder = lab_root() / "data"
     folder.mkdir(exist_ok=True)
     return folder
@@ -465,19 +461,21 @@ def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], N
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
-        files = {path for path in destination.rglob("*") if not path.is_dir()}
-        foreign = files - {path for path in files if _exported(path.relative_to(destination))}
-        if foreign or not all(path.exists() for path in known) or destination.resolve() == run.path.resolve():
+        inside = [path.relative_to(destination) for path in destination.rglob("*") if not path.is_dir()]
+        ours = all(map(_exported, inside)) and all(path.exists() for path in known)
+        if not ours or destination.resolve() == run.path.resolve():
             raise LabError(f"{destination} holds something else than an exported run: name an empty or a new folder.")
-    staged = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        _copy_compact(run, staged)
-        shrink(staged / "tables" / "resources.parquet")
-        if destination.exists():
-            shutil.rmtree(destination)
-        staged.rename(destination)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    with replacing_folder(destination) as folder:
+        tables = folder / "tables"
+        tables.mkdir()
+        for name in ("run.json", "journal.jsonl"):
+            shutil.copy(run.path / name, folder)
+        for name in (*TABLES, *([SLICES] if run.table(SLICES).exists() else [])):
+            shutil.copy(run.table(name), tables)
+        if (run.tables / "probe").is_dir():
+            shutil.copytree(run.tables / "probe", tables / "probe")
+        (folder / PACKED).write_bytes(lzma.compress(b"".join(_text_of(each, indent=None) for each in run.records())))
+        shrink(tables / "resources.parquet")
 
 
 def _exported(inside: Path) -> bool:
@@ -487,14 +485,3 @@ def _exported(inside: Path) -> bool:
     if inside.parts[0] == "tables":
         return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, SLICES)
     return str(inside) in ("run.json", "journal.jsonl", PACKED)
-
-
-def _copy_compact(run: RunFolder, folder: Path) -> None:
-    (folder / "tables").mkdir(parents=True)
-    for name in ("run.json", "journal.jsonl"):
-        shutil.copy(run.path / name, folder / name)
-    for name in (*TABLES, *([SLICES] if run.table(SLICES).exists() else [])):
-        shutil.copy(run.table(name), folder / "tables")
-    if (run.tables / "probe").is_dir():
-        shutil.copytree(run.tables / "probe", folder / "tables" / "probe")
-    (folder / PACKED).write_bytes(lzma.compress(b"".join(_text_of(record, indent=None) for record in run.records())))

@@ -15,7 +15,7 @@ from runner.fingerprint import fingerprint
 from runner.measure import doctor
 from runner.measure.tools import find_tool
 from runner.model import Cell, LabError
-from runner.store import RunFolder, calibration_file
+from runner.store import RunFolder, data_folder
 
 FACTS = {"cpu_model": "Example CPU", "cpus": 2, "memory_bytes": 2**34, "kernel": "6.1"}
 MANIFEST = {
@@ -126,7 +126,7 @@ def test_it_is_kept_in_a_file(bare_lab):
     assert load_calibration() is None
     save_calibration(calibration(ceiling(10, 1.0)))
     assert load_calibration() == calibration(ceiling(10, 1.0))
-    calibration_file().write_text('{"run_id": "r"}')
+    (data_folder() / "calibration.json").write_text('{"run_id": "r"}')
     with pytest.raises(LabError, match="bench calibrate"):
         load_calibration()
 

@@ -20,7 +20,7 @@ from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.page import Page, opener, show
-from runner.store import lab_root, published_csv
+from runner.store import data_folder, lab_root
 
 HARD = ("Little's law", "percentiles", "counts")
 """The checks whose laws a measured trial must keep."""
@@ -95,7 +95,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
 
 def of_published() -> Iterator[Block]:
     """Yield what the same laws say of the published numbers."""
-    found = audit(read_all([published_csv()]))
+    found = audit(read_all([data_folder() / "published.csv"]))
     yield Bullets(summary(found))
     closed = found.rows.query("load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python")
     yield Bullets(

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,34 +62,20 @@ class RunResult:
     warnings: tuple[str, ...]
 
 
-@contextlib.contextmanager
-def _resumable(run: RunFolder, report: TrialProgress) -> Iterator[None]:
-    """Say how to go on where the user or the machine, not a trial, ends a run: no engine any more, a full disk."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        report.say(f"Interrupted: {_goes_on(run)}.")
-        raise
-    except (CannotGoOnError, OSError) as error:
-        said = str(error) if isinstance(error, LabError) else f"The system refused: {error.strerror or error}."
-        raise LabError(f"{said} Then {_goes_on(run)}.", exit_code=1) from error
-
-
-def _goes_on(run: RunFolder) -> str:
-    return f"`bench run --resume {run.path.name}` goes on"
-
-
 def run_trials(
     run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: TrialProgress, stopping: Stopping = TO_THE_END
 ) -> tuple[str, ...]:
-    """Run the trials in order, those of a session side by side; return a sentence for each that failed."""
+    """Run the trials in order, those of a session side by side; return a sentence for each that failed.
+
+    Where the user or the machine, not a trial, ends the run (no engine any more, a full disk), it says how to go on.
+    """
     machine.raise_open_files()
     report.plan(trials)
-    failed = []
+    failed, goes_on = [], f"`bench run --resume {run.path.name}` goes on"
     # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
     searches = Searches({record["order"]: record for record in run.records()}.values())
-    with _resumable(run, report):
-        for planned in _needed(run, trials, report, stopping):
+    try:
+        for planned in _needed(run, trials, report, stopping, goes_on):
             unit = [searches.settle(trial) for trial in planned]
             for trial, record in zip(unit, _attempted(run, unit, prepared, report), strict=True):
                 if record["status"] == "interrupted":
@@ -97,11 +84,17 @@ def run_trials(
                 report.end(trial, record)
                 if record["error"] is not None:
                     failed.append(f"{record['trial_id']}: {record['error']}")
+    except KeyboardInterrupt:
+        report.say(f"Interrupted: {goes_on}.")
+        raise
+    except (CannotGoOnError, OSError) as error:
+        said = str(error) if isinstance(error, LabError) else f"The system refused: {error.strerror or error}."
+        raise LabError(f"{said} Then {goes_on}.", exit_code=1) from error
     return tuple(failed)
 
 
 def _needed(
-    run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping
+    run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, goes_on: str
 ) -> Iterator[list[Trial]]:
     """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
     clock, looked, settled, units = TimeLeft(trials), 0, frozenset[str](), by_session(trials)
@@ -119,7 +112,7 @@ def _needed(
         if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
             left = [trial for rest in units[number:] for trial in rest]
             budget = f"{stopping.budget_s / 60:g} min" if stopping.budget_s >= 60 else f"{stopping.budget_s:g} s"
-            report.say(f"The budget of {budget} ends here, with {len(left)} trials left: {_goes_on(run)}.")
+            report.say(f"The budget of {budget} ends here, with {len(left)} trials left: {goes_on}.")
             report.skip(left)
             return
         yield unit
@@ -133,12 +126,12 @@ def _attempted(
     prepared.require_unchanged()
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
     report.begin(unit[0])
-    records = _run_unit(run, unit, prepared, report.step)
-    attempt = records[0]["attempt"]
-    while (why := [each["error"] for each in records if each["disturbed"]]) and attempt < prepared.campaign.attempts:
-        report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why[0]}")
-        attempt += 1
+    for attempt in count(unit[0].attempt):
         records = _run_unit(run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step)
+        why = next((each["error"] for each in records if each["disturbed"]), None)
+        if why is None or attempt >= prepared.campaign.attempts:
+            break
+        report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why}")
     return records
 
 
@@ -183,7 +176,7 @@ def _run_unit(
             _interrupt(fates, f"{full} The trial said: {said}")
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
-            write_json(run.trial(record["trial_id"]) / "trial.json", record)
+            write_json(run.record(record["trial_id"]), record)
         for record in records:
             run.append(record["status"], record["trial_id"], error=record["error"])
     return records

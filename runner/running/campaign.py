@@ -7,24 +7,25 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from runner.calibration import Calibration, calibration_from, save_calibration
+from runner.calibration import Calibration, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_parts, rebuild, verify_sealed
 from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.counters import connections_of
 from runner.measure.engine import EngineChoice
-from runner.measure.lab import open_lab
+from runner.measure.generators import store_script
+from runner.measure.lab import Lab, open_lab
 from runner.measure.tools import Tool
 from runner.measurement import Placement
 from runner.model import Campaign, LabError, State, Trial
-from runner.planning.catalog import campaign_from_manifest, campaign_servers, changed, inputs_of
+from runner.planning.catalog import PACKAGE, WRAPPER, campaign_from_manifest, campaign_servers, changed, inputs_of
 from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running import preparing
 from runner.running.attempts import TO_THE_END, RunResult, Stopping, run_trials
 from runner.running.user_api import Planned, require_same_api
-from runner.store import RunFolder, begun_here, data_folder, new_run, read_json, remember, sweep, write_json
+from runner.store import RunFolder, begun_here, data_folder, decode, new_run, read_json, remember, sweep, write_json
 
 if TYPE_CHECKING:
     from runner.console import TrialProgress
@@ -64,13 +65,12 @@ def run_campaign(
         warnings = (*spoilt, *(planned.remarks if planned else ()), *opened.warnings, *hindered)
         preparing.greet(opened, warnings, report.say)
         calibration = None if calibrating else preparing.calibration_for(tools, placement, opened.fleet)
-        bench = preparing.bench_of(opened, campaign, placement, tools, calibration)
-        prepared = preparing.prepare(bench, campaign, servers, report.say)
+        prepared = preparing.prepare(opened, campaign, servers, placement, tools, calibration, report.say)
         run = new_run(campaign.name)
-        if planned is not None:
-            planned.store(run)
+        if planned is not None and planned.script is not None:
+            store_script(run, planned.script, PACKAGE / "workloads" / WRAPPER)
         more = {"scale": scale, "idle": idle, "until": stopping.until or None, "host_warnings": warnings}
-        preparing.write_manifest(run, prepared, tools=tools, hosts=preparing.facts_of(opened), inputs=inputs, **more)
+        preparing.write_manifest(run, prepared, opened, tools, inputs, **more)
         remember(run)
         for trial in trials:
             run.append("planned", trial.trial_id)
@@ -83,8 +83,9 @@ def calibrate_machine(
     campaign: Campaign, *, engine: EngineChoice, scale: float, report: TrialProgress, hosts: Hosts | None = None
 ) -> Calibration:
     """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
-    asked: dict[str, Any] = {"engine": engine, "scale": scale, "hosts": hosts}
-    outcome = run_campaign(campaign, **asked, seed=None, report=report, calibrating=True)
+    outcome = run_campaign(
+        campaign, engine=engine, scale=scale, seed=None, report=report, calibrating=True, hosts=hosts
+    )
     for failure in outcome.failed:
         report.say(f"Error: {failure}")
     calibration = calibrate(outcome.run)
@@ -128,7 +129,7 @@ def resume_campaign(
     with open_lab(manifest["engine"], campaign.owns, hosts, report.say) as opened:
         preparing.require_room_there(trials, opened.sites)
         placement = preparing.place_for(campaign, planned, opened.fleet)
-        _require_same_machine(manifest, placement, tools, preparing.facts_of(opened))
+        _require_same_machine(manifest, placement, tools, opened)
         idle, then = preparing.ask_idle(opened, planned)[0], manifest.get("idle", "system")
         if idle != then:
             why = opened.idle.problem or "another state was asked for"
@@ -137,10 +138,9 @@ def resume_campaign(
         _write_down(run, missing, recorded)
         _break_up(run, trials, states)
         preparing.greet(opened, (), report.say)
-        unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
-        calibration = calibration_from(begun, unreadable) if (begun := manifest.get("calibration")) else None
-        bench = preparing.bench_of(opened, campaign, placement, tools, calibration)
-        prepared = preparing.prepare(bench, campaign, servers, report.say)
+        unreadable, begun = f"{run.path / 'run.json'} has no calibration that can be read", manifest.get("calibration")
+        calibration = decode(Calibration, begun, unreadable, exit_code=2) if begun else None
+        prepared = preparing.prepare(opened, campaign, servers, placement, tools, calibration, report.say)
         _require_same_servers(prepared, manifest)
         run_trials(run, trials, prepared, report, stopping)
     report.say("Rebuilding the tables from the raw samples …")
@@ -222,12 +222,7 @@ def _is_done(
     names = [next_attempt(trial, attempt).trial_id for trial in unit]
     if not all(states.get(name) in ("sealed", "failed") for name in names):
         return False
-    return attempt >= most_attempts or not any(_record(run, name)["disturbed"] for name in names)
-
-
-def _record(run: RunFolder, name: str) -> dict[str, Any]:
-    record: dict[str, Any] = read_json(run.trial(name) / "trial.json")
-    return record
+    return attempt >= most_attempts or not any(read_json(run.record(name))["disturbed"] for name in names)
 
 
 def _break_up(run: RunFolder, trials: Sequence[Trial], states: Mapping[str, State]) -> None:
@@ -235,8 +230,7 @@ def _break_up(run: RunFolder, trials: Sequence[Trial], states: Mapping[str, Stat
     error = "its session was interrupted"
     for name in (next_attempt(trial, attempt).trial_id for trial in trials for attempt in range(1, trial.attempt)):
         if states.get(name) == "sealed":
-            record = _record(run, name) | {"status": "interrupted", "error": error}
-            write_json(run.trial(name) / "trial.json", record)
+            write_json(run.record(name), read_json(run.record(name)) | {"status": "interrupted", "error": error})
             run.append("interrupted", name, error=error)
 
 
@@ -254,12 +248,11 @@ def _require_same_servers(prepared: preparing.Prepared, manifest: dict[str, Any]
                 raise _cannot(f"the {kind} of {name} is not the one that it began with ({difference})")
 
 
-def _require_same_machine(
-    manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool], hosts: Sequence[Mapping[str, Any]] | None
-) -> None:
+def _require_same_machine(manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool], opened: Lab) -> None:
     """Raise LabError on other machines: a run's manifest would not be that of the later blocks."""
-    then, facts = manifest["placement"], [machine.facts()] if hosts is None else [host["machine"] for host in hosts]
-    begun = [manifest["machine"]] if hosts is None else [host["machine"] for host in manifest["hosts"]]
+    then = manifest["placement"]
+    facts = [each["machine"] for each in opened.fleet.facts()] if opened.fleet else [machine.facts()]
+    begun = [each["machine"] for each in (manifest["hosts"] if opened.fleet else [manifest])]
     same = {
         "machine": list(map(fingerprint, begun)) == list(map(fingerprint, facts)),
         "CPU placement": all(tuple(then.get(side, ())) == cpus for side, cpus in asdict(placement).items()),

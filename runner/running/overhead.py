@@ -24,8 +24,8 @@ from runner.measurement import Measurement
 from runner.model import Campaign, Cell, LabError, Load, Trial, number
 from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
-from runner.running.preparing import bench_of, greet, place_for, prepare, tools_of
-from runner.store import last_line, overhead_file, write_json
+from runner.running.preparing import greet, place_for, prepare, tools_of
+from runner.store import data_folder, last_line, write_json
 
 VARIANTS = {
     "lab": Observers(),
@@ -66,38 +66,32 @@ def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> l
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[Observation] = []
-    with staged(campaign, engine=engine, say=say) as stage:
-        for trial in stage.trials:
+    with staged(campaign, engine=engine, say=say) as (bench, ready, trials):
+        for trial in trials:
             for variant in order.sample(list(VARIANTS), len(VARIANTS)):
-                seen = _observe(stage, trial, variant)
-                place = f"[{trial.block}/{campaign.loads[0].repeats}]"
+                seen = _observe(replace(bench, observers=VARIANTS[variant]), ready, trial, variant)
+                place = f"[{trial.block}/{len(trials)}]"
                 say(f"{place} {variant}: {seen.rps:,.0f} requests/s, p50 {number(seen.p50_ms)} ms")
                 found.append(seen)
     write_json(
-        overhead_file(),
+        data_folder() / "overhead.json",
         {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "fingerprint": fingerprint(machine.facts()),
             "k6": need_tool("k6").version,
-            "cell": asdict(stage.trials[0].cell),
+            "cell": asdict(trials[0].cell),
             "observations": [asdict(observation) for observation in found],
         },
     )
     return found
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A server that is built, and one closed load of k6 on it, once per block."""
-
-    bench: Bench
-    ready: Ready
-    trials: tuple[Trial, ...]
-
-
 @contextlib.contextmanager
-def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[Stage]:
-    """Open the lab for the load of an `overhead_campaign`; LabError where it cannot be measured."""
+def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[tuple[Bench, Ready, list[Trial]]]:
+    """Open the lab for an `overhead_campaign`: yield the bench, the built server, and its load once per block.
+
+    LabError where it cannot be measured.
+    """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     if not trials:
@@ -105,11 +99,11 @@ def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[St
     tools, placement = tools_of(trials), place_for(campaign, trials)
     with open_lab(engine) as opened:
         greet(opened, machine.warnings(placement, trials[0].cell.sockets), say)
-        prepared = prepare(bench_of(opened, campaign, placement, tools, None), campaign, servers, say)
+        prepared = prepare(opened, campaign, servers, placement, tools, None, say)
         for error in prepared.errors.values():
             raise LabError(error, exit_code=1)
         machine.raise_open_files()
-        yield Stage(prepared.bench, prepared.servers[servers[0].name], tuple(trials))
+        yield prepared.bench, prepared.servers[servers[0].name], trials
 
 
 def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) -> tuple[Measurement, K6Summary]:
@@ -128,10 +122,9 @@ def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) ->
     return measurement, summary
 
 
-def _observe(stage: Stage, trial: Trial, variant: str) -> Observation:
-    with scratch(stage.bench.ledger) as folder:
-        watched = replace(stage.bench, observers=VARIANTS[variant])
-        measurement, summary = observed(watched, stage.ready, trial.cell, folder, variant)
+def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> Observation:
+    with scratch(bench.ledger) as folder:
+        measurement, summary = observed(bench, ready, trial.cell, folder, variant)
         assert summary.rps is not None and summary.http_req_duration is not None
         probe, samples = read_probe(folder / "probe.parquet"), folder / "resources.parquet"
         sampler_pct, begun = None, measurement.load_started_mono_ns

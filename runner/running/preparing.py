@@ -81,7 +81,7 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
     return place(campaign.server_cpus, campaign.database_cpus if needed else 0)
 
 
-def calibration_for(tools: dict[str, Tool], placement: Placement, fleet: Fleet | None = None) -> Calibration | None:
+def calibration_for(tools: dict[str, Tool], placement: Placement, fleet: Fleet | None) -> Calibration | None:
     """Return the calibration of this machine, or of the hosts, if it was made with these tools on as many CPUs."""
     found = load_calibration(of_hosts=fleet is not None)
     versions = {name: tool.version for name, tool in tools.items()}
@@ -90,36 +90,9 @@ def calibration_for(tools: dict[str, Tool], placement: Placement, fleet: Fleet |
     return found if found and found.valid_for(facts, versions, cpus) else None
 
 
-def bench_of(
-    opened: Lab, campaign: Campaign, placement: Placement, tools: dict[str, Tool], calibration: Calibration | None
-) -> Bench:
-    """Return what all trials of a campaign share."""
-    environment: dict[str, dict[str, str]] = {}
-    for server, name, value in campaign.environment:
-        environment.setdefault(server, {})[name] = value
-    return Bench(
-        opened.engine,
-        placement,
-        {name: tool.path for name, tool in tools.items()},
-        campaign.sample_hz,
-        opened.ledger,
-        environment,
-        calibration,
-        idle=opened.idle,
-        sites=opened.sites,
-        host_cpus=opened.fleet.server_cpus if opened.fleet else os.cpu_count(),
-    )
-
-
-def facts_of(opened: Lab) -> tuple[Mapping[str, Any], ...] | None:
-    """Return what is known of each host; None where all is on this machine."""
-    return tuple(opened.fleet.facts()) if opened.fleet else None
-
-
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
     """Return the generators that the trials need; LabError where one is missing."""
-    names: set[str] = {trial.cell.tool for trial in trials}
-    return {name: need_tool(name) for name in sorted(names)}
+    return {name: need_tool(name) for name in sorted({str(trial.cell.tool) for trial in trials})}
 
 
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> tuple[str, list[str]]:
@@ -141,27 +114,50 @@ def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> N
         say(f"Warning: {warning}")
 
 
-def prepare(bench: Bench, campaign: Campaign, servers: Sequence[Server], say: Callable[[str], None]) -> Prepared:
+def prepare(
+    opened: Lab,
+    campaign: Campaign,
+    servers: Sequence[Server],
+    placement: Placement,
+    tools: dict[str, Tool],
+    calibration: Calibration | None,
+    say: Callable[[str], None],
+) -> Prepared:
     """Build the servers and try the database; what is missing fails its trials, and a user's API the campaign."""
-    ready, errors, database = {}, {}, None
+    engine, ready, errors, database = opened.engine, {}, {}, None
     for server in servers:
-        if bench.engine.name != "attached":
+        if engine.name != "attached":
             say(f"Building {server.name} …")
         try:
             binary = build(server)
-            ready[server.name] = Ready(server, bench.engine.prepare(server), binary)
+            ready[server.name] = Ready(server, engine.prepare(server), binary)
         except LabError as error:
             if campaign.owns:
                 raise
             errors[server.name] = str(error)
-    if bench.placement.database:
+    if placement.database:
         say("Trying the database …")
         try:
-            database = try_database(bench.engine, bench.placement.database)
+            database = try_database(engine, placement.database)
         except LabError as error:
             errors[DATABASE] = str(error)
     for said in errors.values():
         say(f"Error: {said}")
+    environment: dict[str, dict[str, str]] = {}
+    for name, variable, value in campaign.environment:
+        environment.setdefault(name, {})[variable] = value
+    bench = Bench(
+        engine,
+        placement,
+        {name: tool.path for name, tool in tools.items()},
+        campaign.sample_hz,
+        opened.ledger,
+        environment,
+        calibration,
+        opened.idle,
+        opened.sites,
+        host_cpus=opened.fleet.server_cpus if opened.fleet else os.cpu_count(),
+    )
     return Prepared(campaign, bench, ready, database, errors, inputs_of(campaign, [r.server for r in ready.values()]))
 
 
@@ -225,16 +221,11 @@ _PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "
 
 
 def write_manifest(
-    run: RunFolder,
-    prepared: Prepared,
-    *,
-    tools: Mapping[str, Tool],
-    hosts: Sequence[Mapping[str, Any]] | None,
-    inputs: Mapping[str, str],
-    **more: Any,
+    run: RunFolder, prepared: Prepared, opened: Lab, tools: Mapping[str, Tool], inputs: Mapping[str, str], **more: Any
 ) -> None:
     """Write run.json, what is run, with what, on what (`more` as it is): an allow-list, never the environment."""
     bench, servers = prepared.bench, prepared.servers.values()
+    hosts = {"hosts": list(opened.fleet.facts())} if opened.fleet else {}
     campaign = asdict(prepared.campaign)
     seed, apis = campaign.pop("seed"), campaign.pop("owns")
     campaign |= {"own": apis[0] if len(apis) == 1 else apis or None, "toml": campaign.pop("text")}
@@ -250,8 +241,8 @@ def write_manifest(
             "campaign": campaign | {"scale": more.pop("scale")},
             "seed": seed,
             "git": _git(),
-            "machine": machine.facts() if hosts is None else hosts[0]["machine"],
-            **({} if hosts is None else {"hosts": list(hosts)}),
+            "machine": hosts["hosts"][0]["machine"] if hosts else machine.facts(),
+            **hosts,
             "tools": versions | {"python": platform.python_version()},
             "packages": {name: version(name) for name in _PACKAGES},
             "engine": bench.engine.name,

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from runner.measure import attached
 from runner.measure.engine import require_answer
-from runner.measure.generators import Script, read_script, require_same_script, store_script
+from runner.measure.generators import Script, read_script, require_same_script
 from runner.measure.tools import need_tool
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
 from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
@@ -63,17 +64,14 @@ class Planned:
     remarks: tuple[str, ...]
     """What a reader of its numbers must know."""
 
-    def store(self, run: RunFolder) -> None:
-        """Write the script's copy into the run's folder."""
-        if self.script is not None:
-            store_script(run, self.script, PACKAGE / "workloads" / WRAPPER)
-
 
 def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
     """Return the campaign for a user's server; LabError where it must not, or cannot, be loaded.
 
     A server that runs already is asked here whether it answers.
     """
+    if asked.probe_path is not None and not asked.probe_path.startswith("/"):
+        raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
     apis = _at_urls(asked) if asked.urls else (_in_folder(asked),)
     script = None
     if asked.script is not None:
@@ -83,12 +81,11 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
         digests = tuple((name, hashlib.sha256(data).hexdigest()) for name, data in sorted(script.files.items()))
         apis = tuple(replace(api, script=script.name, files=digests) for api in apis)
     where = " and ".join(str(api.url or api.folder) for api in apis)
-    load = _load(asked, repeats or (REPEATS if len(apis) == 1 else SESSIONS))
     campaign = Campaign(
         name=USER_API,
         title=f"{where}: {f'script {apis[0].script}' if script else f'GET {apis[0].path}'}",
         servers=tuple(user_server(api).name for api in apis),
-        loads=(load if len(apis) == 1 else _in_slices(load),),
+        loads=(_load(asked, repeats, several=len(apis) > 1),),
         seed=seed or 1,
         server_cpus=asked.server_cpus or 1,
         sample_hz=20.0,
@@ -125,7 +122,7 @@ def _at_url(asked: Asked, url: str) -> UserApi:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    api = UserApi(USER_API, path, _probe_path(asked, path), url=url, address=address, port=port)
+    api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
     found = attached.find(api)
     require_answer("your server", attached.target(api, found), api.probe_path)
     return replace(api, process=found.identity)
@@ -147,12 +144,6 @@ def _parse(url: str) -> SplitResult:
     if parts.username is not None or parts.fragment:
         raise LabError("A URL with a user, a password or a fragment is not supported: they would stand in the report.")
     return parts
-
-
-def _probe_path(asked: Asked, path: str) -> str:
-    if asked.probe_path is not None and not asked.probe_path.startswith("/"):
-        raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
-    return asked.probe_path or path
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
@@ -190,7 +181,7 @@ def _in_folder(asked: Asked) -> UserApi:
     folder = Path(asked.folder)
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(f"{folder} has neither a Dockerfile nor a server.toml: the lab cannot start a server from it.")
-    probe_path = _probe_path(asked, "/")
+    probe_path = asked.probe_path or "/"
     name = folder.resolve().name if (folder / "server.toml").is_file() else USER_API
     path = "/" if asked.script else probe_path
     return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
@@ -199,32 +190,29 @@ def _in_folder(asked: Asked) -> UserApi:
 # --- what -------------------------------------------------------------------------------------------------
 
 
-def _load(asked: Asked, repeats: int) -> Load:
+def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
+    """Return the load that was asked for, in slices where several servers are compared within the same seconds."""
     workload, users, duration_s = OWN_SCRIPT if asked.script else OWN_GET, asked.vus, asked.duration_s
-    modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
-    if users is not None and asked.iterations is not None and not asked.rates_rps and duration_s is None:
-        if asked.iterations < users:
-            raise LabError(f"{asked.iterations} iterations are fewer than {users} virtual users.")
-        return Load(workload, repeats, 1.0, modes, vus=(users,), iterations=asked.iterations)
-    if asked.iterations is not None or (users is not None and not asked.rates_rps):
+    rates = tuple(map(float, dict.fromkeys(asked.rates_rps)))
+    if users is not None and asked.iterations is not None and not rates and duration_s is None:
+        if asked.iterations < (least := users * (SLICES if several else 1)):
+            each = f" in each of {SLICES} slices" if several else ""
+            said = f"{asked.iterations} iterations are fewer than {users} virtual users{each}"
+            raise LabError(f"{said}: give --iterations {least} or more.")
+    elif asked.iterations is not None or (users is not None and not rates):
         raise LabError(
             "A load is closed, --vus N --iterations M, or open, --rate R --duration S (where --vus are the most users "
             "that it may have): give one of the two."
         )
-    rates = tuple(map(float, dict.fromkeys(asked.rates_rps))) or (float(RATE_RPS),)
-    users = users or round(min(MOST_USERS, max(LEAST_USERS, *rates)))
-    return Load(workload, repeats, 1.0, modes, vus=(users,), duration_s=duration_s or DURATION_S, rates_rps=rates)
-
-
-def _in_slices(load: Load) -> Load:
-    """Return the load in slices, for servers that are compared within the same seconds."""
-    least = max(load.vus) * SLICES
-    if load.iterations is not None and load.iterations < least:
-        raise LabError(
-            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users in each of {SLICES} slices: "
-            f"give --iterations {least} or more."
-        )
-    return replace(load, slices=SLICES, slice_s=load.duration_s and load.duration_s / SLICES, duration_s=None)
+    else:
+        rates, duration_s = rates or (float(RATE_RPS),), duration_s or DURATION_S
+        users = users or round(min(MOST_USERS, max(LEAST_USERS, *rates)))
+    modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
+    repeats = repeats or (SESSIONS if several else REPEATS)
+    length: dict[str, Any] = {"iterations": asked.iterations, "duration_s": duration_s}
+    if several:
+        length |= {"duration_s": None, "slices": SLICES, "slice_s": duration_s and duration_s / SLICES}
+    return Load(workload, repeats, 1.0, modes, vus=(users,), rates_rps=rates, **length)
 
 
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:

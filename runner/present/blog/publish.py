@@ -5,9 +5,6 @@ The folder appears whole or not at all, and replaces nothing but an untouched on
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +23,7 @@ from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
 from runner.present.spikes.view import View, most_pronounced, survey, view
 from runner.present.spikes.words import why
-from runner.store import TABLES, RunFolder, fsync_folder, published_csv, read_json, sha256, write_json
+from runner.store import TABLES, RunFolder, data_folder, read_json, replacing_folder, sha256, write_json
 
 PROVENANCE = "provenance.json"
 KIND = "bench publish"
@@ -57,7 +54,7 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
     target = target.expanduser().resolve()
     check_free(target)
     tables = read_tables(run)
-    with staged(target) as folder:
+    with replacing_folder(target) as folder:
         pictures = draw(tables, folder / "figures", say)
         post = compose(tables, pictures)
         say("Writing the tables, the post and the page …")
@@ -111,30 +108,6 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
-@contextlib.contextmanager
-def staged(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target`, which takes its place once all is written; else nothing changes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    suffix = secrets.token_hex(4)
-    new, old = (target.with_name(f".{target.name}.{suffix}.{end}") for end in ("tmp", "old"))
-    new.mkdir()
-    try:
-        yield new
-        if target.exists():
-            target.rename(old)
-        try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
-        fsync_folder(target.parent)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-
-
 # --- where it comes from ----------------------------------------------------------------------------------
 
 
@@ -150,7 +123,7 @@ def _inputs(run: RunFolder, shown: Iterable[str]) -> dict[str, Path]:
         "run.json": run.path / "run.json",
         **{f"tables/{name}.parquet": run.table(name) for name in TABLES},
         **{name: path for name, path in probes.items() if path.is_file()},
-        "published.csv": published_csv(),
+        "published.csv": data_folder() / "published.csv",
     }
 
 

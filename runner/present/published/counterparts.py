@@ -15,7 +15,7 @@ from runner.model import CALIBRATION, LabError
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
 from runner.present.statistics.inference import Sample
-from runner.store import published_csv
+from runner.store import data_folder
 
 
 class Number(NamedTuple):
@@ -75,7 +75,7 @@ def read_published() -> pd.DataFrame:
 
     LabError where it is missing, lacks a column, or has a metric that is not in `METRICS`.
     """
-    path = published_csv()
+    path = data_folder() / "published.csv"
     try:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:
