@@ -122,7 +122,7 @@ class TrialProgress:
         self._progress.update(self._task, left=self._left(), **changes)
 
     def _left(self) -> str:
-        seconds = int(self._clock.remaining_s())
+        seconds = int(self._clock.takes_s())
         return f"about {seconds // 60}:{seconds % 60:02d} left"
 
 

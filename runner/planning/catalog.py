@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,21 +96,6 @@ def user_server(api: UserApi) -> Server:
     return Server(api.name, folder, "unknown", api.name, "realistic", implements=(), contract=False)
 
 
-def _user_workload(api: UserApi, name: str, load: Load, scripts: Path) -> Workload:
-    """Return what a user's API is loaded with: the script, whose copy lies in `scripts`, or a plain GET."""
-    scripted = name == OWN_SCRIPT
-    return Workload(
-        name=name,
-        title=f"{api.script} against {api.path}" if scripted else f"GET {api.path}",
-        tool="k6",
-        script=scripts / WRAPPER if scripted else PACKAGE / "workloads" / "load.js",
-        load_model="open" if load.rates_rps else "closed",
-        method="GET",
-        path=api.path,
-        probe_path=api.probe_path,
-    )
-
-
 # --- campaigns --------------------------------------------------------------------------------------------
 
 _K6_OPEN = (
@@ -162,13 +147,21 @@ def load_campaign(name: str) -> Campaign:
         _load(replace(top, header="[[load]]", nth=n, values={**shared, **values}), values, given["servers"])
         for n, values in enumerate(given.pop("load"))
     ]
-    environment, copies = _environment(top, given["servers"]), given.get("copies", ())
-    for label, server in copies:
+    environment, environments = [], top.table("environment")
+    for server in environments.values:
+        table = replace(top, header=f"[environment.{server}]")
+        if server not in given["servers"]:
+            raise table.error("", f"{table.header} must be a table of a server listed here")
+        for variable, value in environments.get(server, KINDS["env"]):
+            if variable in RESERVED:
+                raise table.error(variable, f"{variable} is set by the lab itself")
+            environment.append((server, variable, value))
+    for label, server in given.get("copies", ()):
         check_name("Copy", label)
         if label not in given["servers"] or label == server:
             message = f"{label!r} must be one of the campaign's servers, and another name than {server!r}"
             raise top.table("copies").error(label, message)
-    given = {"seed": 1, "server_cpus": 1, "sample_hz": 20.0, "environment": environment, **given}
+    given = {"seed": 1, "server_cpus": 1, "sample_hz": 20.0, "environment": tuple(environment), **given}
     return Campaign(name=check_name("Campaign", path.stem), loads=tuple(loads), text=top.text, **given)
 
 
@@ -184,21 +177,17 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
     """Return a campaign's workload by its name; `scripts` is where a run has its copy of the user's script."""
     if not campaign.owns:
         return load_workload(name)
-    return _user_workload(campaign.owns[0], name, campaign.loads[0], scripts)
-
-
-def _environment(top: Table, servers: Collection[str]) -> tuple[tuple[str, str, str], ...]:
-    """Return `[environment.SERVER]` tables; LabError for a variable of the contract, which the lab sets."""
-    found, environments = [], top.table("environment")
-    for server in environments.values:
-        table = replace(top, header=f"[environment.{server}]")
-        if server not in servers:
-            raise table.error("", f"{table.header} must be a table of a server listed here")
-        for name, value in environments.get(server, KINDS["env"]):
-            if name in RESERVED:
-                raise table.error(name, f"{name} is set by the lab itself")
-            found.append((server, name, value))
-    return tuple(found)
+    api, scripted = campaign.owns[0], name == OWN_SCRIPT
+    return Workload(
+        name=name,
+        title=f"{api.script} against {api.path}" if scripted else f"GET {api.path}",
+        tool="k6",
+        script=scripts / WRAPPER if scripted else PACKAGE / "workloads" / "load.js",
+        load_model="open" if campaign.loads[0].rates_rps else "closed",
+        method="GET",
+        path=api.path,
+        probe_path=api.probe_path,
+    )
 
 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
@@ -218,7 +207,11 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             why = "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
         given[key] = table.get(key, KINDS[key]) if sliced else None
-    needed = _needed(workload, given, sliced=sliced)
+    sizes = _SIZES[workload.tool, workload.load_model]
+    needed = set(next((each for each in sizes if each[1] in given), sizes[-1]))
+    if sliced:  # `slice_s` says how long a load is, or its iterations, which k6's users share, do
+        needed -= {"duration_s"} if "iterations" in given else {"duration_s", "iterations"}
+    needed |= {"pool_sizes"} if workload.database else set()
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
             raise table.error(key, f"workload {name!r} {'needs' if key in needed else 'takes no'} {key!r}")
@@ -227,15 +220,6 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
     load = Load(**{"repeats": 1, "warmup_s": 1.0, **given})
     _check_load(table, load, servers)
     return load
-
-
-def _needed(workload: Workload, given: Mapping[str, Any], *, sliced: bool) -> set[str]:
-    """Return the sizes that a load must have."""
-    sizes = _SIZES[workload.tool, workload.load_model]
-    needed = set(next((each for each in sizes if each[1] in given), sizes[-1]))
-    if sliced:  # `slice_s` says how long a load is, or its iterations, which k6's users share, do
-        needed -= {"duration_s"} if "iterations" in given else {"duration_s", "iterations"}
-    return needed | ({"pool_sizes"} if workload.database else set())
 
 
 def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
@@ -282,24 +266,18 @@ def changed(begun_with: Mapping[str, str], now: Mapping[str, str]) -> str | None
 
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
     """Return the SHA-256 of requests, scripts, the database's settings, and servers that are not built, by name."""
-    return {name: sha256(path) for name, path in sorted([*_server_files(servers), *_workload_files(campaign)])}
-
-
-def _server_files(servers: Sequence[Server]) -> Iterator[tuple[str, Path]]:
+    files: dict[str, Path] = {}
     for folder, is_built in {each.folder: each.artifact is not None for each in servers if each.contract}.items():
-        yield f"{folder.name}/server.toml", folder / "server.toml"
-        for path in () if is_built else sorted(folder.rglob("*")):
+        files[f"{folder.name}/server.toml"] = folder / "server.toml"
+        for path in () if is_built else folder.rglob("*"):
             inside = path.relative_to(folder)
             if path.is_file() and inside.parts[0] not in _BUILT and not inside.name.startswith("."):
-                yield f"{folder.name}/{inside}", path
-
-
-def _workload_files(campaign: Campaign) -> Iterator[tuple[str, Path]]:
+                files[f"{folder.name}/{inside}"] = path
     for name in {load.workload for load in campaign.loads} - set(OWN):
         workload = load_workload(name)
-        yield f"workloads/{name}.toml", PACKAGE / "workloads" / f"{name}.toml"
-        yield f"workloads/{workload.script.name}", workload.script
+        files[f"workloads/{name}.toml"] = PACKAGE / "workloads" / f"{name}.toml"
+        files[f"workloads/{workload.script.name}"] = workload.script
         if workload.database:
-            yield "schema.sql", lab_root() / "servers" / "schema.sql"
-            for path in POSTGRES.iterdir():
-                yield f"postgres/{path.name}", path
+            files["schema.sql"] = lab_root() / "servers" / "schema.sql"
+            files |= {f"postgres/{path.name}": path for path in POSTGRES.iterdir()}
+    return {name: sha256(path) for name, path in sorted(files.items())}

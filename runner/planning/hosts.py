@@ -50,11 +50,10 @@ class Hosts:
 
     def roles(self, name: str) -> str:
         """Return what a host is for: `server and database`, `generator 2`."""
-        numbers = [f" {at}" for at in range(1, len(self.generators) + 1)] if len(self.generators) > 1 else [""]
-        parts = [("server", self.server)]
-        parts += [(f"generator{number}", each) for number, each in zip(numbers, self.generators, strict=True)]
-        parts += [("database", self.database), ("probe", self.probe)]
-        return " and ".join(role for role, host in parts if host == name)
+        one = len(self.generators) == 1
+        numbered = {f"generator{'' if one else f' {at}'}": each for at, each in enumerate(self.generators, start=1)}
+        parts = {"server": self.server, **numbered, "database": self.database, "probe": self.probe}
+        return " and ".join(role for role, host in parts.items() if host == name)
 
 
 def read_hosts(path: str) -> Hosts:
@@ -67,8 +66,17 @@ def read_hosts(path: str) -> Hosts:
             raise hosts.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
     if not hosts.values:
         raise hosts.error("host", "there is no host: write a table such as [host.sut]")
-    found = (_host(name, replace(top, header=f"[host.{name}]", values=given)) for name, given in hosts.values.items())
-    return _with_roles(top.table("roles"), tuple(found))
+    found = [_host(name, replace(top, header=f"[host.{name}]", values=given)) for name, given in hosts.values.items()]
+    table = top.table("roles")
+    given = table.read("server generators", "database probe", server=TEXT, database=TEXT)
+    given |= {"database": given.get("database", given["server"]), "probe": given.get("probe", given["generators"][0])}
+    for key, value in given.items():
+        for name in [value] if isinstance(value, str) else value:
+            if name not in hosts.values:
+                raise table.error(key, f"there is no host {name!r}; there are {', '.join(hosts.values)}")
+    if len(given["generators"]) > MOST_GENERATORS:
+        raise table.error("generators", f"more than {MOST_GENERATORS} generators")
+    return Hosts(tuple(found), **given)
 
 
 def _host(name: str, table: Table) -> Host:
@@ -93,16 +101,3 @@ def _host(name: str, table: Table) -> Host:
             "engine", "an engine at tcp:// without certificates is open to everybody: name their folder, or use ssh://"
         )
     return Host(name, **given)
-
-
-def _with_roles(table: Table, hosts: tuple[Host, ...]) -> Hosts:
-    given = table.read("server generators", "database probe", server=TEXT, database=TEXT)
-    given |= {"database": given.get("database", given["server"]), "probe": given.get("probe", given["generators"][0])}
-    names = [host.name for host in hosts]
-    for key, value in given.items():
-        for name in [value] if isinstance(value, str) else value:
-            if name not in names:
-                raise table.error(key, f"there is no host {name!r}; there are {', '.join(names)}")
-    if len(given["generators"]) > MOST_GENERATORS:
-        raise table.error("generators", f"more than {MOST_GENERATORS} generators")
-    return Hosts(hosts, **given)

@@ -85,9 +85,12 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
-        units = _units([cell for repeats, cell in cells if block <= repeats])
-        shuffler.shuffle(units)
-        for cell in _in_sequence([cell for unit in units for cell in unit]):
+        units: dict[str, list[Cell]] = {}  # the cells of one session stay together
+        for cell in [cell for repeats, cell in cells if block <= repeats]:
+            units.setdefault(cell.cell_id if cell.slices is None else f"session {cell.load_id}", []).append(cell)
+        shuffled = list(units.values())
+        shuffler.shuffle(shuffled)
+        for cell in _in_sequence([cell for unit in shuffled for cell in unit]):
             session = None if cell.slices is None else f"s{block:02d}-{cell.load_id}"
             name = f"{'b' if session is None else 's'}{block:02d}-{cell.cell_id}"
             trials.append(Trial(name, len(trials) + 1, block, cell, session=session))
@@ -98,14 +101,6 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
             "campaign."
         )
     return trials
-
-
-def _units(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the cells in units that stay together: those of one session, any other cell alone."""
-    units: dict[str, list[Cell]] = {}
-    for cell in cells:
-        units.setdefault(cell.cell_id if cell.slices is None else f"session {cell.load_id}", []).append(cell)
-    return list(units.values())
 
 
 def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -139,14 +134,11 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 
 
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
+    searches = [replace(cell, bisection=0).cell_id if cell.objective is not None else cell.cell_id for cell in cells]
     waiting: dict[str, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.bisection or 0, reverse=True):
-        waiting.setdefault(_search_of(cell), []).append(cell)
-    return [waiting[_search_of(cell)].pop() for cell in cells]
-
-
-def _search_of(cell: Cell) -> str:
-    return replace(cell, bisection=0).cell_id if cell.objective is not None else cell.cell_id
+    for search, cell in sorted(zip(searches, cells, strict=True), key=lambda each: -(each[1].bisection or 0)):
+        waiting.setdefault(search, []).append(cell)
+    return [waiting[search].pop() for search in searches]
 
 
 def next_attempt(trial: Trial, attempt: int) -> Trial:
@@ -167,7 +159,15 @@ def choose(campaign: Campaign, servers: Sequence[str] | None, repeats: int | Non
         if (server := copies.get(name, name)) not in known:
             raise LabError(f"There is no server {server!r} in servers/; there are {', '.join(known) or 'none'}.")
     for load in chosen.loads:
-        _check_steps(load)
+        if load.objective is None or load.from_rps is None or load.duration_s is None:
+            continue
+        needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
+        if sent < needed:
+            raise LabError(
+                f"A step of the search for {load.objective} sends only {number(sent)} requests at "
+                f"{number(load.from_rps)}/s, and needs {needed:,}: give it a duration_s (or a --scale) "
+                f"{number(needed / sent)} times as long, or a higher from_rps."
+            )
     if repeats is not None:
         chosen = replace(chosen, loads=tuple(replace(load, repeats=repeats) for load in chosen.loads))
     return chosen
@@ -202,19 +202,6 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     return replace(campaign, loads=tuple(replace(load, idle=(cast(Idle, idle),)) for load in campaign.loads))
 
 
-def _check_steps(load: Load) -> None:
-    """Refuse a search whose steps are too short for its percentile."""
-    if load.objective is None or load.from_rps is None or load.duration_s is None:
-        return
-    needed, sent = Objective.parse(load.objective).least_requests, load.from_rps * load.duration_s
-    if sent < needed:
-        raise LabError(
-            f"A step of the search for {load.objective} sends only {number(sent)} requests at "
-            f"{number(load.from_rps)}/s, and needs {needed:,}: give it a duration_s (or a --scale) "
-            f"{number(needed / sent)} times as long, or a higher from_rps."
-        )
-
-
 def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
@@ -229,7 +216,7 @@ class TimeLeft:
     """Predicts the remaining time of a campaign from how long its trials took beside their estimates."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
-        self._left_s = sum(estimate_s(trial) for trial in trials)
+        self._left_s = sum(map(estimate_s, trials))
         self._estimated_s = 0.0
         self._started = time.monotonic()
 
@@ -246,13 +233,7 @@ class TimeLeft:
         """Return how long the campaign has taken."""
         return time.monotonic() - self._started
 
-    def takes_s(self, trials: Sequence[Trial]) -> float:
-        """Return about how long trials will take, scaled by how those so far compared with their estimates."""
-        return self._scaled(sum(map(estimate_s, trials)))
-
-    def remaining_s(self) -> float:
-        """Return the estimate of what is left, scaled likewise."""
-        return max(0.0, self._scaled(self._left_s))
-
-    def _scaled(self, estimate: float) -> float:
-        return estimate * (self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0)
+    def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
+        """Return about how long trials, or all that are left, will take, scaled by how those so far went."""
+        estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
+        return max(0.0, estimated_s * (self.elapsed_s() / self._estimated_s if self._estimated_s else 1.0))

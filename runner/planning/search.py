@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.model import Cell, LabError, Trial
+from runner.model import LabError, Trial
 
 BEYOND = 10
 """Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
@@ -63,15 +63,6 @@ def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
     return Bracket(kept, broken)
 
 
-def next_rate(cell: Cell, outcomes: Iterable[tuple[float, bool]]) -> float:
-    """Return the rate of the next step: the geometric mean of the bracket, which at first is the whole search."""
-    assert cell.search_low_rps is not None
-    assert cell.search_high_rps is not None
-    known = bracket(outcomes)
-    low, high = known.kept_rps or cell.search_low_rps, known.broken_rps or cell.search_high_rps
-    return float(round(math.sqrt(low * high)))
-
-
 SEARCH = ("server", "workload", "mode", "pool_size", "vus", "objective", "search_low_rps", "search_high_rps", "step_s")
 """What the steps of one search, in one block, have in common."""
 
@@ -104,11 +95,17 @@ class Searches:
             self._failed.add((key, rate))
 
     def settle(self, trial: Trial) -> Trial:
-        """Return a step of a search with its rate; any other trial as it is."""
+        """Return a step of a search with its rate, the geometric mean of the bracket, at first of the whole search.
+
+        Any other trial as it is.
+        """
         cell = trial.cell
         if cell.objective is None:
             return trial
-        rate = next_rate(cell, self._outcomes[_key(trial.block, vars(cell))])
+        known = bracket(self._outcomes[_key(trial.block, vars(cell))])
+        low, high = known.kept_rps or cell.search_low_rps, known.broken_rps or cell.search_high_rps
+        assert low is not None and high is not None
+        rate = float(round(math.sqrt(low * high)))
         return replace(trial, cell=replace(cell, first_rate_rps=rate, rate_rps=rate, steps=1))
 
 
