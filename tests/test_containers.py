@@ -31,7 +31,7 @@ from runner.measure.tools import build, find_tool
 from runner.model import LabError
 from runner.planning.catalog import load_campaign, load_server, load_workload
 from runner.planning.plan import choose, plan_trials
-from runner.running.preparing import bench_of, place_for, tools_of
+from runner.running.preparing import place_for, prepare, tools_of
 
 pytestmark = [
     pytest.mark.docker,
@@ -138,7 +138,8 @@ def test_a_server_without_memory_fails_its_trial(root, tmp_path, ours, monkeypat
     folder.mkdir()
     with open_lab("docker") as opened:
         image = opened.engine.prepare(server)
-        bench = bench_of(opened, campaign, place_for(campaign, trials), tools_of(trials), None)
+        placement, tools = place_for(campaign, trials), tools_of(trials)
+        bench = prepare(opened, campaign, [], placement, tools, None, print).bench
         machine.raise_open_files()
         member = Member("trial", Ready(server, image, built), cell, folder)
         found = measure(bench, load_workload(cell.workload), [member], [("trial", 1)], lambda _: None)["trial"]
