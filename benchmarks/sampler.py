@@ -22,13 +22,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from runner.measure import instruments
-from runner.measure.instruments import Sampler
 from runner.measure.leftovers import Ledger, ledger
 from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
-from runner.measure.sites import Clock
+from runner.measure.sites import Clock, Sampler, Site
 from runner.model import Subject
 
 THREADS = 8
@@ -115,7 +113,7 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
-        sampler = Sampler(stack.enter_context(instruments.started("sampler", hz, cpus[:1], book)))
+        sampler = Sampler(stack.enter_context(Site(book).instrument("sampler", hz, cpus[:1])))
         for subject, processes in kind.processes:
             pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
             sampler.add(subject, pid)

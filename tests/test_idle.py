@@ -15,7 +15,7 @@ needs_device = pytest.mark.skipif(not os.access(idle.DEVICE, os.W_OK), reason="/
 
 @needs_device
 def test_cpus_that_poll_enter_no_idle_state():
-    with idle.idle_cpus() as cpus:
+    with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
         assert (cpus.state, cpus.problem) == ("polling", None)
         before = idle._entered()
@@ -49,7 +49,7 @@ def target(link):
 @pytest.mark.fault("idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on")
 def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
     monkeypatch.setattr(idle, "DEVICE", tmp_path / "none")
-    with idle.idle_cpus() as cpus:
+    with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
         cpus.ask("polling")
         assert cpus.state == "system"
@@ -78,7 +78,7 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
     monkeypatch.setattr(idle, "DEVICE", device)
     monkeypatch.setattr(idle, "STATES", tmp_path)
     monkeypatch.setattr(idle.time, "sleep", lambda _: (state / "usage").write_text("50") if rises else None)
-    with idle.idle_cpus() as cpus:
+    with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
         assert cpus.problem == problem
         assert cpus.state == ("polling" if problem is None else "system")

@@ -13,15 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.digest.resources import read_counters
-from runner.measure import cgroups, instruments, procfs
-from runner.measure.instruments import Sampler
+from runner.measure import cgroups, procfs
 from runner.measure.leftovers import ledger
 from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
 from runner.measure.sampler import StatsPoll
-from runner.measure.sites import Clock
+from runner.measure.sites import Clock, Sampler, Site
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 from runner.model import LabError
 
@@ -91,7 +90,7 @@ class Sampling:
 
 @pytest.fixture
 def sampling(root):
-    with ledger() as book, instruments.started("sampler", 20, place(1).generator, book) as ask:
+    with ledger() as book, Site(book).instrument("sampler", 20, place(1).generator) as ask:
         yield Sampling(book, Sampler(ask), root / "r.parquet")
 
 

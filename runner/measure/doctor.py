@@ -9,7 +9,7 @@ from runner.calibration import load_calibration
 from runner.fingerprint import fingerprint
 from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
-from runner.measure.idle import idle_cpus
+from runner.measure.idle import IdleCpus
 from runner.measure.idle import remedy as remedy_of_idle
 from runner.measure.leftovers import ledger, watching
 from runner.measure.machine import Diagnosis, judged
@@ -20,26 +20,20 @@ from runner.planning.hosts import Hosts
 
 LEAST_FREE = 2**30
 """On a host's disk, for the raw samples of its generator."""
-CLOSE_OPENS = 4 * CLOSE_RPS
-"""What a close-mode load of 3 s and its warm-up may open."""
+CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
+"""Of a large campaign: what a load holds, and what a close-mode load of 3 s and its warm-up may open."""
 
 
-def examine(server_cpus: int = 1, connections: int = 3000, opened: int = CLOSE_OPENS) -> list[Diagnosis]:
-    """Return what matters for a campaign of this size, most important first; the sizes are machine.examine's."""
-    return [
-        *examine_tools(),
-        _docker(),
-        _postgres(),
-        *map(_server, server_names()),
-        *_machine(),
-        *_hazards(server_cpus, connections, opened),
-        _idle(),
-        _shares(),
-        _calibration(server_cpus),
-    ]
+def examine(server_cpus: int = 1) -> list[Diagnosis]:
+    """Return what matters for a large campaign with so many CPUs for the server, most important first."""
+    try:
+        hazards = machine.examine(machine.place(server_cpus), CONNECTIONS, CLOSE_OPENS)
+    except LabError as error:
+        hazards = [Diagnosis("cpus", "missing", str(error))]
+    return [*examine_tools(), *_programs(), *_machine(), *hazards, *_permitted(), _calibration(server_cpus)]
 
 
-def examine_hosts(hosts: Hosts, say: Callable[[str], None], connections: int = 3000) -> list[Diagnosis]:
+def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
     """Return what matters of each host, by its roles; LabError where one cannot be reached or used."""
     found = []
     with ledger() as book, watching(book):
@@ -56,20 +50,18 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None], connections: int = 3
                 )
                 apart = f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± {clock.error_ns / 1e6:.3g} ms"
                 room = f"{free / 2**30:.1f} GiB free"
-                found += [
-                    Diagnosis(role, "ok", words),
-                    Diagnosis(f"{role}: clock", "ok", apart),
-                    judged(f"{role}: disk", free > LEAST_FREE, room, room),
-                ]
+                found += [Diagnosis(role, "ok", words), Diagnosis(f"{role}: clock", "ok", apart)]
+                found.append(judged(f"{role}: disk", free > LEAST_FREE, room, room))
             if fleet.transfer is not None:
-                rate, there_and_back = 8 * fleet.transfer.bytes_s / 1e9, number(fleet.transfer.round_trip_ns / 1e6)
-                text = f"the slowest way between a generator and the server carries {rate:.2g} Gbit/s, "
-                text += f"the farthest takes {there_and_back} ms there and back"
+                text = (
+                    f"the slowest way between a generator and the server carries {8 * fleet.transfer.bytes_s / 1e9:.2g}"
+                    f" Gbit/s, the farthest takes {number(fleet.transfer.round_trip_ns / 1e6)} ms there and back"
+                )
                 found.append(Diagnosis("network", "ok", text))
             fleet.idle.ask("polling")
             awake, problem = "can be kept awake on every host", fleet.idle.problem
             found.append(judged("idle CPUs", problem is None, awake, f"cannot be kept awake: {problem}"))
-            for role, hazards in fleet.hazards(connections, CLOSE_OPENS).items():
+            for role, hazards in fleet.hazards(CONNECTIONS, CLOSE_OPENS).items():
                 found += [Diagnosis(f"{role}: {each.subject}", each.level, each.text) for each in hazards]
     return found
 
@@ -87,33 +79,31 @@ def examine_tools() -> list[Diagnosis]:
     return findings
 
 
-def _docker() -> Diagnosis:
+def _programs() -> list[Diagnosis]:
+    """Return whether a Docker engine answers, which PostgreSQL there is, and which servers can run as processes."""
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.connecting import connect  # noqa: PLC0415
 
-    try:
-        with contextlib.closing(connect()) as client:
-            version = client.version().get("Version", "unknown")
-    except DockerException:
-        return Diagnosis("docker", "warning", "no engine answers: servers will run as plain processes")
-    return Diagnosis("docker", "ok", f"engine {version} answers: servers will run as containers")
-
-
-def _postgres() -> Diagnosis:
-    tool = find_tool("postgres")
-    if tool is None:
-        text = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
-        return Diagnosis("postgres", "warning", text)
-    return Diagnosis("postgres", "ok", f"{tool.version} (for the process engine; containers have another)")
-
-
-def _server(name: str) -> Diagnosis:
-    """Say whether a server can be built and run as a process."""
-    server = load_server(name)
-    lacking = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
-    text = "; ".join(f"needs {need}: {remedy(need)}" for need in lacking)
-    return judged(f"server {name}", not lacking, f"{server.framework} ({server.language})", text)
+    version = None
+    with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:
+        version = client.version().get("Version", "unknown")
+    postgres, no_engine = find_tool("postgres"), "no engine answers: servers will run as plain processes"
+    no_postgres = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
+    found = [
+        judged("docker", version is not None, f"engine {version} answers: servers will run as containers", no_engine),
+        judged(
+            "postgres",
+            postgres is not None,
+            f"{postgres and postgres.version} (for the process engine; containers have another)",
+            no_postgres,
+        ),
+    ]
+    for server in map(load_server, server_names()):
+        lacking = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
+        text = "; ".join(f"needs {need}: {remedy(need)}" for need in lacking)
+        found.append(judged(f"server {server.name}", not lacking, f"{server.framework} ({server.language})", text))
+    return found
 
 
 def _machine() -> list[Diagnosis]:
@@ -127,26 +117,17 @@ def _machine() -> list[Diagnosis]:
     return [Diagnosis("machine", "ok", text), judged("cgroup", group is not None, f"version {group}", no_group)]
 
 
-def _hazards(server_cpus: int, connections: int, opened: int) -> list[Diagnosis]:
-    try:
-        return machine.examine(machine.place(server_cpus), connections, opened)
-    except LabError as error:
-        return [Diagnosis("cpus", "missing", str(error))]
-
-
-def _idle() -> Diagnosis:
-    """Say whether idle CPUs can be kept awake; takes a fifth of a second."""
-    with idle_cpus() as cpus:
+def _permitted() -> list[Diagnosis]:
+    """Return whether idle CPUs can be kept awake, and a process be given a share of a core; takes 0.2 s."""
+    with contextlib.closing(IdleCpus()) as cpus:
         cpus.ask("polling")
-        awake = "can be kept awake, and are while a run lasts (--idle system leaves them)"
-        return judged("idle CPUs", cpus.problem is None, awake, remedy_of_idle(cpus.problem or ""))
-
-
-def _shares() -> Diagnosis:
-    """Say whether the process engine can give a server a share of a core; containers always can."""
     with ledger() as book, cgroups.temporary("doctor", book.add_group) as group:
-        can = group is not None and group.quota is not None
-        return judged("shares", can, "of a core can be given to servers, by a CPU quota", cgroups.NO_QUOTA)
+        can_share = group is not None and group.quota is not None
+    awake = "can be kept awake, and are while a run lasts (--idle system leaves them)"
+    return [
+        judged("idle CPUs", cpus.problem is None, awake, remedy_of_idle(cpus.problem or "")),
+        judged("shares", can_share, "of a core can be given to servers, by a CPU quota", cgroups.NO_QUOTA),
+    ]
 
 
 def _calibration(server_cpus: int) -> Diagnosis:

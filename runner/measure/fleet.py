@@ -63,11 +63,10 @@ class Place(DockerHost):
     def __init__(self, host: Host, role: str, client: Any, builder: Any, station: StationClient) -> None:
         super().__init__(client)
         self.role, self.address, self.reached = role, host.address, _reached(host)
-        self.station = station
+        self.station, self._builder = station, builder
         self.said: Mapping[str, Any] = station.ask("hello")
         self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])
         """Which the lab may use there."""
-        self._builder = builder
 
     @property
     def open_files(self) -> int:
@@ -99,13 +98,10 @@ class FleetIdle(IdleCpus):
     def ask(self, state: Idle) -> None:
         """Have idle CPUs of every host do the same from now on."""
         for place in self._places.values() if state != self.state and self.problem is None else ():
-            found = place.station.ask("idle", state=state)
-            if state == "polling" and found["state"] != "polling":
-                self.problem = f"on the host of the {place.role} {found['problem']}"
+            problem = place.station.ask("idle", state=state)
+            if state == "polling" and problem is not None:
+                self.problem = f"on the host of the {place.role} {problem}"
         self.state = "system" if self.problem else state
-
-    def release(self) -> None:
-        """Leave it to the stations, which end."""
 
 
 class Fleet:
@@ -124,15 +120,16 @@ class Fleet:
     def sites(self) -> Sites:
         """Who is where."""
         places, hosts = self.places, self.hosts
+        generators = [places[name] for name in hosts.generators]
         return Sites(
             self.server.station,
-            tuple(places[name].station for name in hosts.generators),
+            tuple(place.station for place in generators),
             places[hosts.database].station,
             places[hosts.probe].station,
             {place.role: self._others_cpus(place) for place in places.values()},
             tuple(
                 GeneratorHost(len(self._others_cpus(place)), int(place.said["facts"]["cpus"]), self._machine(place))
-                for place in (places[name] for name in hosts.generators)
+                for place in generators
             ),
             self.transfer,
         )
@@ -186,7 +183,7 @@ class Fleet:
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
             for each in hazards:
-                if not each.harmless:
+                if each.level != "ok":
                     found.setdefault(each.text, []).append(role)
         return [OPEN_TO_ALL, *(f"On the host of the {', the '.join(roles)}: {text}" for text, roles in found.items())]
 
@@ -229,9 +226,9 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
             builder = stack.enter_context(contextlib.closing(connect()))
         except DockerException:
             builder = clients[hosts.server]
-        built_for = _architecture(builder)
+        built_for = builder.version().get("Arch")
         for name, client in clients.items():
-            if (kind := _architecture(client)) != built_for:
+            if (kind := client.version().get("Arch")) != built_for:
                 raise LabError(f"The host of the {hosts.roles(name)} is {kind}, and images are built for {built_for}.")
         say("Building the instruments' image …")
         image = _instruments(builder)
@@ -245,7 +242,11 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
             station.look_at_clock()
         _require_apart(hosts, places)
         for place in places.values():
-            addresses = [each.address for each in places.values()] + _this_address(place.address)
+            addresses = [each.address for each in places.values()]
+            # This machine's address as the host sees it, too: the runner asks the database for its counts.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+                probe.connect((place.address, 9))  # sends nothing
+                addresses.append(str(probe.getsockname()[0]))
             place.clients = tuple(dict.fromkeys(f"{address}/32" for address in addresses))
         yield Fleet(hosts, places, ledger)
 
@@ -270,10 +271,6 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
 
 def _reached(host: Host) -> tuple[str, str]:
     return "" if host.engine == LOCAL else host.engine, str(host.certificates or "")
-
-
-def _architecture(client: Any) -> str:
-    return str(client.version().get("Arch", ""))
 
 
 def _instruments(builder: Any) -> str:
@@ -314,8 +311,28 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 @contextlib.contextmanager
 def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container goes."""
+    options: dict[str, Any] = {
+        **HARDENED,
+        "name": f"bench-station-{token_hex(4)}",
+        "command": [str(LONGEST_S)],
+        "pid_mode": "host",
+        "cgroupns": "host",
+        "stdin_open": True,
+        "mounts": [
+            Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
+            Mount("/work", None, type="volume"),
+        ],
+        # Real-time priority, ending a server whose runner is gone, reading other users' processes, and pinning them.
+        "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
+        "labels": {LABEL: f"station {role}", RUNNER: identity(os.getpid())},
+    }
     try:
-        container = _created(client, image, role)
+        try:
+            container = client.containers.create(image, **options, devices=[LATENCY_DEVICE])
+        except APIError as error:
+            if "cpu_dma_latency" not in str(error):
+                raise
+            container = client.containers.create(image, **options)  # a host without it: its idle CPUs sleep
     except TROUBLE as error:
         raise LabError(f"The station of the {role} could not be started: {reason(error)}.", exit_code=1) from None
     ledger.add("container", id=container.id, engine=_reached(host))
@@ -333,30 +350,6 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
                 container.remove(force=True, v=True)
 
 
-def _created(client: Any, image: str, role: str) -> Any:
-    options: dict[str, Any] = {
-        **HARDENED,
-        "name": f"bench-station-{token_hex(4)}",
-        "command": [str(LONGEST_S)],
-        "pid_mode": "host",
-        "cgroupns": "host",
-        "stdin_open": True,
-        "mounts": [
-            Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
-            Mount("/work", None, type="volume"),
-        ],
-        # Real-time priority, ending a server whose runner is gone, reading other users' processes, and pinning them.
-        "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
-        "labels": {LABEL: f"station {role}", RUNNER: identity(os.getpid())},
-    }
-    try:
-        return client.containers.create(image, **options, devices=[LATENCY_DEVICE])
-    except APIError as error:
-        if "cpu_dma_latency" not in str(error):
-            raise
-        return client.containers.create(image, **options)  # a host without it: its idle CPUs sleep
-
-
 def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
     """Raise LabError where the server shares a CPU with a generator: two hosts of the file may be one machine."""
     server = places[hosts.server]
@@ -370,11 +363,3 @@ def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
                 f"The hosts of the server and of the {place.role} are one machine, and share a CPU: give each "
                 "other `cpus` in the hosts file."
             )
-
-
-def _this_address(host: str) -> list[str]:
-    """Return this machine's address as a host sees it: the runner asks the database for its counts."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect((host, 9))  # sends nothing
-        return [str(probe.getsockname()[0])]
-    return []

@@ -12,7 +12,6 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from runner.model import Idle
@@ -35,40 +34,31 @@ class IdleCpus:
     def ask(self, state: Idle) -> None:
         """Have idle CPUs poll, or sleep as the system lets them, from now on; cheap where they do already."""
         if state == "system":
-            self.release()
-        elif self._handle is None and self.problem is None:
-            self._hold()
-
-    def release(self) -> None:
-        """Let CPUs sleep again."""
-        if self._handle is not None:
-            os.close(self._handle)
-        self._handle, self.state = None, "system"
-
-    def _hold(self) -> None:
+            self.close()
+        if state == "system" or self._handle is not None or self.problem is not None:
+            return
         try:
             self._handle = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
             os.write(self._handle, (0).to_bytes(4, "little", signed=True))
         except OSError as error:
-            self.release()
             self.problem = f"{DEVICE} cannot be opened ({(error.strerror or str(error)).lower()})"
-            return
-        if sleeps := _sleeps_within(SETTLE_S):
-            self.release()
-            self.problem = f"they still sleep ({sleeps})"
-            return
-        self.state = "polling"
+        else:
+            before = _entered()
+            time.sleep(SETTLE_S if before else 0)
+            slept = {path.parent.name for path, count in _entered().items() if count - before.get(path, count) > 1}
+            if slept or not before:
+                said = ", ".join(sorted(slept)) or "this kernel has no idle states to choose from"
+                self.problem = f"they still sleep ({said})"
+        if self.problem is not None:
+            self.close()
+        else:
+            self.state = "polling"
 
-
-def _sleeps_within(seconds: float) -> str:
-    """Return which idle states that cost time to leave CPUs entered within some time; empty where none was entered."""
-    before = _entered()
-    if not before:
-        return "this kernel has no idle states to choose from"
-    time.sleep(seconds)
-    after = _entered()
-    entered = sorted({path.parent.name for path, count in after.items() if count - before.get(path, count) > 1})
-    return ", ".join(entered)
+    def close(self) -> None:
+        """Let CPUs sleep again."""
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle, self.state = None, "system"
 
 
 def _entered() -> dict[Path, int]:
@@ -79,16 +69,6 @@ def _entered() -> dict[Path, int]:
             if int((state / "latency").read_text()) > 0 or (state / "name").read_text().strip() != "POLL":
                 found[state / "usage"] = int((state / "usage").read_text())
     return found
-
-
-@contextlib.contextmanager
-def idle_cpus() -> Iterator[IdleCpus]:
-    """Yield the means to keep idle CPUs awake; they may sleep again when the context ends."""
-    cpus = IdleCpus()
-    try:
-        yield cpus
-    finally:
-        cpus.release()
 
 
 def remedy(problem: str) -> str:

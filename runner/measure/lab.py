@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from runner.measure.attached import AttachedEngine
 from runner.measure.engine import Engine, EngineChoice
-from runner.measure.idle import IdleCpus, idle_cpus
+from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary, watching
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.sites import Sites
 from runner.model import LabError, UserApi
 from runner.planning.hosts import Hosts
-from runner.store import lab_root
+from runner.store import data_folder
 
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
@@ -72,16 +72,15 @@ def open_lab(
 
                 fleet = stack.enter_context(open_fleet(hosts, book, say))
                 yield Lab(fleet.engine, book, fleet.idle, tuple(reaped), warnings, fleet)
-                return
-            engine = stack.enter_context(_engine(choice, book, apis, reaped))
-            yield Lab(engine, book, stack.enter_context(idle_cpus()), tuple(reaped), warnings)
+            else:
+                engine = stack.enter_context(_engine(choice, book, apis, reaped))
+                idle = stack.enter_context(contextlib.closing(IdleCpus()))
+                yield Lab(engine, book, idle, tuple(reaped), warnings)
 
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    path = lab_root() / "data" / ".lock"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a+") as handle:
+    with (data_folder() / ".lock").open("a+") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,9 +22,8 @@ from runner.measure import generators
 from runner.measure.engine import Engine, Running
 from runner.measure.generators import Shot
 from runner.measure.idle import IdleCpus
-from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger
-from runner.measure.sites import Clock, Job, Loaded, Site, Sites
+from runner.measure.sites import Ask, Clock, Job, Loaded, Sampler, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Placement
 from runner.model import Cell, LabError, Server, Share, Subject
 from runner.store import replacing
@@ -125,7 +124,7 @@ class Watchers:
             self._polling.poll(subject, running.address, running.port)
         if self._probe is not None:
             request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
-            self._probe({**request, "port": running.port, "address": shot.address})
+            self._probe({**request, "port": running.port, "address": running.address})
 
     def end(self) -> dict[str, Any] | None:
         """Leave the server alone again; return what the probe saw, once its answers are there."""
@@ -156,8 +155,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
     with contextlib.ExitStack() as stack:
         loads = []
         for share, site in zip(bench.shares, bench.sites.generators, strict=True):
-            folder = stack.enter_context(site.folder())
-            command = generators.warmup(share.of(cell), site.shot(shot), folder)
+            command = generators.warmup(share.of(cell), site.shot(shot), stack.enter_context(site.folder()))
             loads.append(Job(command, bench.cpus_of(site), {}, log))
         done, _ = generate(bench, loads, None)
     if any(each.generator_exit == -signal.SIGKILL for each in done):
@@ -185,8 +183,7 @@ def generate(
         site.load(replace(load, begin_mono_ns=begin), samplers.get(site))
         for site, load in zip(sites.generators, loads, strict=True)
     ]
-    done: list[Loaded] = []
-    errors = []
+    done, errors = list[Loaded](), list[LabError]()
     for wait in waits:
         try:
             done.append(wait())
@@ -197,10 +194,10 @@ def generate(
     if sites.transfer is None:
         return tuple(done), None
     rose = [{name: value - before[name] for name, value in site.network().items()} for site, before in networks.items()]
-    moved = max(site.look_at_clock() for site in sites.all)
+    moved_ns = max(site.look_at_clock() for site in sites.all)
     return tuple(done), Between(
         clock_error_ns=max(site.clock.error_ns for site in sites.all),
-        clock_moved_ns=moved,
+        clock_moved_ns=moved_ns,
         received_bytes=rose[0]["received"],
         sent_bytes=rose[0]["sent"],
         segments=sum(each["segments"] for each in rose),

@@ -52,27 +52,6 @@ def ephemeral_ports() -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _cgroup_version() -> int | None:
-    """Return 2 where the unified hierarchy counts CPU, 1 where cpuacct does, None where neither is mounted."""
-    if (ROOT / "sys/fs/cgroup/cgroup.controllers").exists():
-        return 2
-    return 1 if (ROOT / "sys/fs/cgroup/cpuacct").is_dir() else None
-
-
-def _governor(cpus: list[int]) -> str | None:
-    """Return the governor of the CPUs, or all of them where they differ."""
-    found = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
-    return ", ".join(sorted(found)) or None
-
-
-def _turbo() -> bool | None:
-    """Return whether the CPU may run above its rated speed; None where the kernel has no say in it."""
-    off, boost = _number(f"{_CPU}/intel_pstate/no_turbo"), _number(f"{_CPU}/cpufreq/boost")
-    if off is not None:
-        return off == 0
-    return None if boost is None else boost != 0
-
-
 def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     """Return those of the CPUs that are hardware threads of one core, core by core."""
     cores = set()
@@ -84,18 +63,19 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     return [list(core) for core in sorted(cores) if len(core) > 1]
 
 
-def _hypervisor() -> bool | None:
-    """Return whether this is a virtual machine; None where the CPU does not say (only x86 does)."""
-    flags = _entry("proc/cpuinfo", "flags")
-    if (ROOT / "sys/hypervisor/type").exists():
-        return True
-    return None if flags is None else "hypervisor" in flags.split()
-
-
 def facts() -> dict[str, Any]:
-    """Describe the machine for the manifest: an allow-list, never the environment or a user's name."""
+    """Describe the machine for the manifest: an allow-list, never the environment or a user's name.
+
+    What the kernel, or a CPU that is no x86, does not say is None.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read("proc/meminfo").encode())
+    flags, is_xen = _entry("proc/cpuinfo", "flags"), (ROOT / "sys/hypervisor/type").exists()
+    governors = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
+    no_turbo, boost = _number(f"{_CPU}/intel_pstate/no_turbo"), _number(f"{_CPU}/cpufreq/boost")
+    turbo = no_turbo == 0 if no_turbo is not None else None if boost is None else boost != 0
+    groups = ROOT / "sys/fs/cgroup"  # the unified hierarchy counts CPU, or cpuacct, or neither
+    version = 2 if (groups / "cgroup.controllers").exists() else 1 if (groups / "cpuacct").is_dir() else None
     return {
         "cpu_model": _entry("proc/cpuinfo", "model name") or platform.machine(),
         "cpus": len(cpus),
@@ -103,10 +83,10 @@ def facts() -> dict[str, Any]:
         "memory_bytes": None if memory_kib is None else 1024 * memory_kib,
         "kernel": _read("proc/sys/kernel/osrelease") or platform.release(),
         "os": (_entry("etc/os-release", "PRETTY_NAME", "=") or platform.system()).strip('"'),
-        "hypervisor": _hypervisor(),
-        "governor": _governor(cpus),
-        "turbo": _turbo(),
-        "cgroup_version": _cgroup_version(),
+        "hypervisor": True if is_xen else None if flags is None else "hypervisor" in flags.split(),
+        "governor": ", ".join(sorted(governors)) or None,
+        "turbo": turbo,
+        "cgroup_version": version,
         "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource") or None,
         "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
         "ephemeral_ports": ephemeral_ports(),
@@ -156,11 +136,6 @@ class Diagnosis:
     level: Literal["ok", "warning", "missing"]
     text: str
 
-    @property
-    def harmless(self) -> bool:
-        """Whether it spoils no number."""
-        return self.level == "ok"
-
 
 def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis:
     """Return a value that is harmless, or a sentence about one that is not."""
@@ -169,22 +144,18 @@ def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis
 
 def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
     """Say what on this machine will spoil the numbers of such a campaign, and what to do about it."""
-    return [found.text for found in examine(placement, connections, opened) if not found.harmless]
+    return [found.text for found in examine(placement, connections, opened) if found.level != "ok"]
 
 
-def examine(placement: Placement, connections: int, opened: int = 0) -> list[Diagnosis]:
+def examine(placement: Placement, connections: int, opened: int) -> list[Diagnosis]:
     """Return everything that was looked at, harmless or not; takes half a second.
 
     A campaign asks for at most so many `connections` at once, and one of its trials opens at most `opened`
     (counters.connections_of): in close mode, one for each request.
     """
     found = facts()
-    return [
-        _placement(placement),
-        _siblings(found["smt_siblings"], placement),
-        *_of_cpus(found),
-        *_of_connections(found, connections, opened),
-    ]
+    of_placement = _of_placement(found["smt_siblings"], placement)
+    return [*of_placement, *_of_cpus(found), *_of_connections(found, connections, opened)]
 
 
 def cpu_list(cpus: Sequence[int]) -> str:
@@ -192,7 +163,8 @@ def cpu_list(cpus: Sequence[int]) -> str:
     return f"CPU {', '.join(map(str, cpus))}"
 
 
-def _placement(placement: Placement) -> Diagnosis:
+def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
+    """Judge whether server, generator and database have CPUs, and `cores`, that are theirs alone."""
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:
         alone = min(both - set(placement.generator), default=min(both))
@@ -210,21 +182,16 @@ def _placement(placement: Placement) -> Diagnosis:
         text = "The database shares the generator's CPUs, as there are too few: with three or more it gets one."
     parts = {"server": placement.server, "generator": placement.generator, "database": placement.database}
     value = ", ".join(f"{who} on {cpu_list(cpus)}" for who, cpus in parts.items() if cpus)
-    return judged("cpus", placement.disjoint and not placement.database_shared, value, text)
-
-
-def _siblings(groups: Sequence[Sequence[int]], placement: Placement) -> Diagnosis:
+    found = [judged("cpus", placement.disjoint and not placement.database_shared, value, text)]
     others = {*placement.generator, *placement.database} - set(placement.server)
-    for group in groups:
-        ours, theirs = set(group) & set(placement.server), set(group) & others
-        if ours and theirs:
-            text = (
-                f"The server's {cpu_list(sorted(ours))} and the load's {cpu_list(sorted(theirs))} are hyper-threads of "
-                "one core, and each slows the other: `echo off | sudo tee /sys/devices/system/cpu/smt/control`, or run "
-                "the lab under `taskset -c` with one CPU of each core."
-            )
-            return Diagnosis("hyper-threads", "warning", text)
-    return Diagnosis("hyper-threads", "ok", "the server shares no core with its load")
+    sides = [(sorted({*core} & {*placement.server}), sorted({*core} & others)) for core in cores]
+    ours, theirs = next((pair for pair in sides if all(pair)), ([], []))
+    text = (
+        f"The server's {cpu_list(ours)} and the load's {cpu_list(theirs)} are hyper-threads of one core, and each "
+        "slows the other: `echo off | sudo tee /sys/devices/system/cpu/smt/control`, or run the lab under `taskset -c` "
+        "with one CPU of each core."
+    )
+    return [*found, judged("hyper-threads", not ours, "the server shares no core with its load", text)]
 
 
 def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
@@ -232,7 +199,8 @@ def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
     before = _cpu_times()
     time.sleep(STEAL_OVER_S)
     after = _cpu_times()
-    stolen = _stolen_pct(after), _stolen_pct([b - a for a, b in zip(before, after, strict=True)])
+    rose = [b - a for a, b in zip(before, after, strict=True)]
+    stolen = [100 * times[-1] / max(1, sum(times)) for times in (after, rose)]
     took = f"{stolen[0]:.1f} % since boot, {stolen[1]:.1f} % now"
     governor, turbo, cpus = facts["governor"], facts["turbo"], facts["cpus"]
     load = float((_read("proc/loadavg") or "0").split()[0])
@@ -279,10 +247,6 @@ def _cpu_times() -> list[int]:
     """Return user, nice, system, idle, iowait, irq, softirq and steal since boot, summed over all CPUs."""
     first, *_ = (_read("proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
     return [int(value) for value in first.split()[1:9]]
-
-
-def _stolen_pct(times: list[int]) -> float:
-    return 100 * times[-1] / max(1, sum(times))
 
 
 def _real_time_permitted() -> bool:

@@ -1,32 +1,67 @@
-"""Where the parts of a trial run: on this machine, or on another host (station_client.py), by the same calls."""
+"""Where the parts of a trial run: on this machine, or on another host (station_client.py), by the same calls.
+
+Nothing here imports pyarrow, which would cost an instrument 0.8 s and 50 MB, and is not on other hosts.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
+import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from runner.measure import instruments, memory
-from runner.measure.counters import host_counters, network_bytes
+from runner.measure import counters, memory
 from runner.measure.generators import Command, Shot
-from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger, scratch
-from runner.measure.memory import Kills
 from runner.measure.process_engine import pinned
 from runner.measurement import Counters, GeneratorHost
 from runner.model import LabError
 from runner.store import replacing
 
+PATIENCE_S = 60.0
+"""An instrument answers within milliseconds, the sampler's last answer within a second: it writes its samples."""
 REACH_S = 2.0
+Ask = Callable[[Mapping[str, Any]], str]
+"""Sends a command to an instrument, as a line of JSON, and returns its answer; LabError where it has ended."""
+
+
+class Sampler:
+    """A running sampler."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def add(self, subject: str, pid: int, *, alone: bool = True, cpus: Sequence[int] | None = None) -> None:
+        """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row.
+
+        Where it is not `alone` in its group, it is the tree. With `cpus`, those that it was given, each row says how
+        many others the process may use. A subject of the same name is sampled no more.
+        """
+        self._ask({"add": subject, "pid": pid, "alone": alone, "cpus": cpus})
+
+    def poll(self, subject: str, address: str, port: int) -> None:
+        """Ask a server's /stats as well from now on, over one connection kept open; of another one no more."""
+        self._ask({"poll": port, "address": address, "of": subject})
+
+    def pause(self) -> None:
+        """Ask no server's /stats any more."""
+        self._ask({"poll": None})
+
+    def stop(self) -> dict[str, list[Any]]:
+        """Have a last row taken; return all rows of all subjects by the columns of resources.parquet."""
+        return dict(json.loads(self._ask({"stop": True})))
 
 
 @dataclass(frozen=True)
@@ -46,14 +81,6 @@ class Loaded:
     load_started_mono_ns: int
     load_ended_wall_ns: int
     load_ended_mono_ns: int
-
-    def by(self, clock: Clock) -> Loaded:
-        """Return the times of a host's clock by this machine's."""
-        return replace(
-            self,
-            load_started_mono_ns=self.load_started_mono_ns - clock.offset_ns,
-            load_ended_mono_ns=self.load_ended_mono_ns - clock.offset_ns,
-        )
 
 
 @dataclass(frozen=True)
@@ -80,15 +107,15 @@ class Site:
 
     def counters(self) -> Counters:
         """Return what the kernel there counts."""
-        return host_counters()
+        return counters.host_counters()
 
-    def kills(self, pid: int) -> Kills:
+    def kills(self, pid: int) -> memory.Kills:
         """Return how many processes were killed there for want of memory."""
         return memory.kills(pid)
 
     def network(self) -> dict[str, int]:
         """Return bytes received and sent, and TCP's segments sent and retransmitted, so far."""
-        return network_bytes()
+        return counters.network_bytes()
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
         """Connect to a server and return how many ns the quickest connection took; LabError where one takes REACH_S."""
@@ -110,9 +137,43 @@ class Site:
         """Return how many bytes are free for loads' files there; None on this machine, whose disk is the run's."""
         return None
 
-    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> AbstractContextManager[Ask]:
-        """Run an instrument there, as instruments.started does."""
-        return instruments.started(name, hz, cpus, self._ledger)
+    @contextlib.contextmanager
+    def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
+        """Run `runner.measure.NAME` on `cpus`, `hz` times a second; the end of its input ends it, or a kill."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._ledger.add_process(process.pid)
+        assert process.stdin is not None and process.stdout is not None
+        to, out = process.stdin, process.stdout
+
+        def ask(command: Mapping[str, Any]) -> str:
+            answer = ""
+            with contextlib.suppress(BrokenPipeError):
+                to.write(json.dumps(command) + "\n")
+                to.flush()
+                if not select.select([out], [], [], PATIENCE_S)[0]:
+                    raise LabError(f"The {name} did not answer within {PATIENCE_S:.0f} s.", exit_code=1)
+                answer = out.readline()
+            if not answer:
+                raise LabError(f"The {name} ended before its time.", exit_code=1)
+            return answer.strip()
+
+        try:
+            yield ask
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                to.close()
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            out.close()
 
     def shot(self, shot: Shot) -> Shot:
         """Return what a generator sends with the paths that its tool and script have there."""
@@ -129,19 +190,17 @@ class Site:
     def load(self, load: Job, sampler: Sampler | None) -> Callable[[], Loaded]:
         """Start a load, at the latest by the call that is returned, which waits for its end and brings its files.
 
-        `sampler`, which runs in the same place, watches the generator from before its first instruction on.
+        `sampler`, which runs in the same place, watches the generator from before its first instruction on. LabError
+        for a generator that had to be killed, as it has surely hung.
         """
         return lambda: self._generate(load, sampler)
 
     def _generate(self, load: Job, sampler: Sampler | None) -> Loaded:
-        """Run a generator on its CPUs to its end, or kill it when it has surely hung."""
-        command, folder = load.command, Path(tempfile.gettempdir())
+        command, folder, cpus, log = load.command, Path(tempfile.gettempdir()), load.cpus, load.log
         env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
-        with pinned(
-            "load", command.argv, cpus=load.cpus, env=env, folder=folder, log=load.log, ledger=self._ledger
-        ) as process:
+        with pinned("load", command.argv, cpus=cpus, env=env, folder=folder, log=log, ledger=self._ledger) as process:
             if sampler is not None:
-                sampler.add("generator", process.pid, cpus=load.cpus)
+                sampler.add("generator", process.pid, cpus=cpus)
             if load.begin_mono_ns is not None:
                 time.sleep(max(0.0, (load.begin_mono_ns - time.monotonic_ns()) / 1e9))
             started = time.time_ns(), time.monotonic_ns()
@@ -166,7 +225,7 @@ def _write_out(command: Command) -> None:
         with replacing(out) as temporary, temporary.open("wb") as plain, contextlib.ExitStack() as stack:
             packed = out.suffix == ".gz"
             file = stack.enter_context(gzip.GzipFile("", "wb", 1, plain, mtime=0)) if packed else plain
-            done = subprocess.run(argv, capture_output=True, check=False, timeout=instruments.PATIENCE_S)
+            done = subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S)
             file.write(done.stdout)
         if done.returncode:
             raise LabError(f"{argv[0]} {argv[1]} failed: {done.stderr.decode(errors='replace')[-200:]}.", exit_code=1)

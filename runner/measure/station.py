@@ -25,10 +25,9 @@ from runner.measure import machine, memory
 from runner.measure.engine import free_port
 from runner.measure.generators import Command
 from runner.measure.idle import IdleCpus
-from runner.measure.instruments import Ask, Sampler
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
 from runner.measure.machine import Diagnosis
-from runner.measure.sites import Job, Site
+from runner.measure.sites import Ask, Job, Sampler, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
 
@@ -75,10 +74,10 @@ class Station(Site):
         """Return a port of an address that was free a moment ago."""
         return free_port(address)
 
-    def idle(self, state: Idle) -> dict[str, Any]:
-        """Have idle CPUs poll, or sleep as the system lets them."""
+    def idle(self, state: Idle) -> str | None:
+        """Have idle CPUs poll, or sleep as the system lets them; return why they do not."""
         self._idle.ask(state)
-        return {"state": self._idle.state, "problem": self._idle.problem}
+        return self._idle.problem
 
     def start(self, name: str, hz: float, cpus: list[int]) -> None:
         """Start an instrument; one of the same name is ended."""
@@ -150,7 +149,7 @@ class Station(Site):
         """End everything; a process that is still the one that was to be watched is killed."""
         for name in list(self._instruments):
             self.end(name)
-        self._idle.release()
+        self._idle.close()
         for pid, begun in self._watched.items():
             if begun is not None and start_ticks(pid) == begun:
                 with contextlib.suppress(ProcessLookupError):
@@ -178,7 +177,6 @@ def main() -> None:
         signal.signal(number, lambda *_: sys.exit(1))
     if len(sys.argv) > 1:
         signal.alarm(int(sys.argv[1]))
-    station = Station(Path(os.environ.get("LAB_WORK", str(WORK))))
     saying = threading.Lock()
 
     def say(line: str) -> None:
@@ -192,11 +190,9 @@ def main() -> None:
             say(json.dumps({"alive": time.monotonic_ns()}))
 
     threading.Thread(target=say_alive, daemon=True).start()
-    try:
+    with contextlib.closing(Station(Path(os.environ.get("LAB_WORK", str(WORK))))) as station:
         for line in sys.stdin:
             say(answer(station, line))
-    finally:
-        station.close()
 
 
 if __name__ == "__main__":

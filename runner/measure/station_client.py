@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import queue
 import shutil
@@ -14,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from runner.measure.generators import Shot
-from runner.measure.instruments import Ask, Sampler
 from runner.measure.memory import Kills
-from runner.measure.sites import Clock, Job, Loaded, Site
+from runner.measure.sites import Ask, Clock, Job, Loaded, Sampler, Site
 from runner.measurement import Counters
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
@@ -56,14 +55,13 @@ class Channel:
 
     def close(self) -> None:
         """End the station, whose input ends."""
-        with contextlib.suppress(OSError, EOFError):
-            self._socket.close()
-        with contextlib.suppress(OSError):
-            self._raw.close()
+        for each in (self._socket, self._raw):
+            with contextlib.suppress(OSError, EOFError):
+                each.close()
 
     def _read(self) -> None:
         pending = b""
-        try:
+        with contextlib.suppress(OSError, EOFError, ValueError):
             while head := self._exactly(8):
                 stream, length = struct.unpack(">BxxxL", head)
                 text = self._exactly(length)
@@ -73,8 +71,6 @@ class Channel:
                         self._lines.put(line)
                 else:
                     self.complaint = (self.complaint + text)[-2000:]
-        except (OSError, EOFError, ValueError):
-            pass
         self._lines.put(None)
 
     def _exactly(self, count: int) -> bytes:
@@ -100,15 +96,10 @@ class StationClient(Site):
 
     def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
         """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""
-        self._post(do, **more)
-        return self._answer(timeout_s)
+        return self.begin(do, timeout_s, **more)()
 
-    def begin(self, do: str, **more: Any) -> Callable[[], Any]:
+    def begin(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Callable[[], Any]:
         """Have something begun; the call that is returned waits for its result."""
-        self._post(do, **more)
-        return lambda: self._answer(3 * SILENT_S)
-
-    def _post(self, do: str, **more: Any) -> None:
         if self.is_lost:
             raise CannotGoOnError(f"The host of the {self.name} has gone: see that it and its Docker engine run.")
         self._asked += 1
@@ -116,6 +107,7 @@ class StationClient(Site):
             self._channel.send(json.dumps({"id": self._asked, "do": do, **more}))
         except OSError:
             raise self._gone("has gone") from None
+        return lambda: self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> Any:
         found: dict[str, Any] = {}
@@ -201,49 +193,39 @@ class StationClient(Site):
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load" if load.files else "thrown-away"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
-        command = {**asdict(load.command), "after": []}
-        sampled = sampler is not None
-        self._post("run", command=command, cpus=list(load.cpus), folder=folder, begin_mono_ns=begin, sampled=sampled)
+        asked: dict[str, Any] = {
+            "command": {**asdict(load.command), "after": []},
+            "cpus": list(load.cpus),
+            "folder": folder,
+        }
+        asked |= {"begin_mono_ns": begin, "sampled": sampler is not None}
+        answer = self.begin("run", load.command.timeout_s + 2 * SILENT_S, **asked)
 
         def wait() -> Loaded:
-            done = self._answer(load.command.timeout_s + 2 * SILENT_S)
-            wanted = {name: path for name, path in load.files.items() if name in done["files"]}
-            self._copy({**wanted, "generator.log": load.log}, WORK / folder)
-            return Loaded(**done["loaded"]).by(self.clock)
+            done = answer()
+            for name, path in {**load.files, "generator.log": load.log}.items():
+                if name in done["files"]:
+                    self._copy(WORK / folder / name, path)
+            loaded, ahead_ns = Loaded(**done["loaded"]), self.clock.offset_ns
+            begun, end = loaded.load_started_mono_ns - ahead_ns, loaded.load_ended_mono_ns - ahead_ns
+            return replace(loaded, load_started_mono_ns=begun, load_ended_mono_ns=end)
 
         return wait
 
-    def _copy(self, files: Mapping[str, Path], folder: PurePosixPath) -> None:
-        """Copy files of a folder there to their places here; the log is added to what is there."""
-        for name, path in files.items():
-            chunks, _ = self._container.get_archive(str(folder / name))
-            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as packed:
-                entry = packed.next()
-                source = packed.extractfile(entry) if entry is not None and entry.isfile() else None
-                if source is None:
-                    raise LabError(f"The host of the {self.name} has no {name}.", exit_code=1)
-                if path.suffix == ".log":
-                    with path.open("ab") as log:
-                        log.write(source.read())
-                else:
-                    with replacing(path) as temporary, temporary.open("wb") as out:
-                        shutil.copyfileobj(source, out, 1 << 20)
-            for _ in chunks:  # what is left unread keeps its connection, of which ssh allows ten
-                pass
-
-
-class _Stream(io.RawIOBase):
-    """Chunks as a file that is read once."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._rest = iter(chunks), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._rest:
-            self._rest = next(self._chunks, b"")
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
+    def _copy(self, there: PurePosixPath, here: Path) -> None:
+        """Copy a file from there; a log is added to what is here."""
+        chunks, _ = self._container.get_archive(str(there))
+        stream: Any = SimpleNamespace(read=lambda _size: next(chunks, b""))
+        with tarfile.open(fileobj=stream, mode="r|") as packed:
+            entry = packed.next()
+            source = packed.extractfile(entry) if entry is not None and entry.isfile() else None
+            if source is None:
+                raise LabError(f"The host of the {self.name} has no {there.name}.", exit_code=1)
+            if here.suffix == ".log":
+                with here.open("ab") as log:
+                    log.write(source.read())
+            else:
+                with replacing(here) as temporary, temporary.open("wb") as out:
+                    shutil.copyfileobj(source, out, 1 << 20)
+        for _ in chunks:  # what is left unread keeps its connection, of which ssh allows ten
+            pass
