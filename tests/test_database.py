@@ -178,8 +178,11 @@ def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, missi
     (tmp_path / "postgres").touch()
     there = None if missing == "postgres" else tmp_path / "postgres"
     monkeypatch.setattr("runner.measure.process_engine.find_program", lambda _: there)
-    with pytest.raises(LabError, match="need PostgreSQL: install it"):
-        engine.prepare_database()
+    with (
+        pytest.raises(LabError, match="need PostgreSQL: install it"),
+        engine.database((0,), "", tmp_path / "database.log"),
+    ):
+        pytest.fail("started")
 
 
 # --- in a campaign ----------------------------------------------------------------------------------------

@@ -67,7 +67,6 @@ def started(root, name):
 def served(root):
     """PostgreSQL in a container, and the engine."""
     with open_lab("docker") as opened:
-        opened.engine.prepare_database()
         with serving(opened.engine, (0,), root / "database.log") as database:
             yield database, opened.engine
 

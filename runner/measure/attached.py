@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -22,11 +22,8 @@ from runner.measurement import NO_EXIT_CODE, Placement
 from runner.model import LabError, Server, UserApi
 
 INIT = 1
-_LISTEN = "0A"
-"""TCP_LISTEN of the kernel's include/net/tcp_states.h, in hexadecimal."""
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
 """Programs that listen for another one, whose CPU time is then not theirs."""
-NO_DATABASE = "A server that the lab did not start gets no database from it."
 
 
 def leaders(address: str, port: int) -> list[int]:
@@ -35,26 +32,16 @@ def leaders(address: str, port: int) -> list[int]:
     Several that have one parent in common count as that parent, where it is neither init nor one above the lab: workers
     with a socket each. Empty where no process of this machine has the socket, or this user may not see which.
     """
-    holders = _holders(_sockets(address, port)) if _is_here(address) else set()
-    parents = {pid: _parent(pid) for pid in holders}
-    found = sorted(pid for pid in holders if parents[pid] not in holders)
+    ours = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    if not ip_address(address).is_loopback and address not in ours:
+        return []  # another machine's sockets are not in this kernel's tables
+    parents = _holders(_sockets(address, port))
+    found = sorted(pid for pid, parent in parents.items() if parent not in parents)
     above = {parents[pid] for pid in found}
     if len(found) < 2 or len(above) > 1:
         return found
     common = above.pop()
-    return found if common in (None, INIT) or os.getpid() in descendants(common) else [common]
-
-
-def _is_here(address: str) -> bool:
-    """Return whether an address is one of this machine's: another one's sockets are not in this kernel's tables."""
-    ours = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return ip_address(address).is_loopback or address in ours
-
-
-def _parent(pid: int) -> int | None:
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).ppid()
-    return None
+    return found if common <= INIT or os.getpid() in descendants(common) else [common]
 
 
 def _sockets(address: str, port: int) -> set[str]:
@@ -65,8 +52,9 @@ def _sockets(address: str, port: int) -> set[str]:
             for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
                 _, local, _, state, *rest = line.split()
                 host, _, number = local.partition(":")
-                if state == _LISTEN and int(number, 16) == port:
-                    found.setdefault(_address(host), set()).add(rest[5])
+                if state == "0A" and int(number, 16) == port:  # TCP_LISTEN of the kernel's include/net/tcp_states.h
+                    words = struct.unpack(f"={len(host) // 8}I", bytes.fromhex(host))  # in the machine's byte order
+                    found.setdefault(str(ip_address(struct.pack(f">{len(words)}I", *words))), set()).add(rest[5])
     # What a socket that accepts connections to `address` can be bound to, the most exact first.
     names = [address, "::"]
     if ip_address(address).version == 4:
@@ -74,29 +62,19 @@ def _sockets(address: str, port: int) -> set[str]:
     return next((found[name] for name in names if name in found), set())
 
 
-def _address(words: str) -> str:
-    """Return an address of /proc/net/tcp, hexadecimal words of 32 bits in the machine's byte order, as text."""
-    data = bytes.fromhex(words)
-    if sys.byteorder == "little":
-        data = b"".join(data[at : at + 4][::-1] for at in range(0, len(data), 4))
-    return str(ip_address(data))
-
-
-def _holders(sockets: set[str]) -> set[int]:
-    """Return the processes that have one of the sockets open, as far as this user may look.
+def _holders(sockets: set[str]) -> dict[int, int]:
+    """Return the processes that have one of the sockets open, as far as this user may look, each with its parent.
 
     psutil.net_connections names one process for each socket only, and workers share their parent's.
     """
-    links = {f"socket:[{inode}]" for inode in sockets}
-    return {pid for pid in psutil.pids() if links & _open(pid)}
-
-
-def _open(pid: int) -> set[str]:
-    found = set()
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):  # it was closed meanwhile
-                found.add(os.readlink(entry.path))  # noqa: PTH115 - the text of the link, which is no path
+    links, found = {f"socket:[{inode}]" for inode in sockets}, {}
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                    if os.readlink(entry.path) in links:  # noqa: PTH115 - the text of the link, which is no path
+                        found[pid] = psutil.Process(pid).ppid()
+                        break
     return found
 
 
@@ -144,8 +122,6 @@ def place(apis: Sequence[UserApi]) -> Placement:
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
-    if not pids:
-        return Placement((), cpus)
     server = tuple(sorted({cpu for pid in pids for cpu in cpus_of(pid)}))
     others = tuple(cpu for cpu in cpus if cpu not in server)
     return Placement(server, others or cpus[1:] or cpus)
@@ -226,10 +202,6 @@ class AttachedEngine:
             )
         return found
 
-    def prepare_database(self) -> str | None:
-        """Refuse: nothing here starts a database."""
-        raise LabError(NO_DATABASE)
-
     def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
-        """Refuse as `prepare_database` does."""
-        raise LabError(NO_DATABASE)
+        """Refuse: nothing here starts a database."""
+        raise LabError("A server that the lab did not start gets no database from it.")

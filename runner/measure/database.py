@@ -109,10 +109,9 @@ class DatabaseFacts:
 
 
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
-    """Prepare PostgreSQL and start it once, so that what is wrong with it is known before any trial; LabError."""
-    image = engine.prepare_database()
+    """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError."""
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
-        return DatabaseFacts(database.version, image, database.settings())
+        return DatabaseFacts(database.version, database.running.image, database.settings())
 
 
 @contextlib.contextmanager
@@ -138,17 +137,8 @@ def scram_verifier(password: str) -> str:
 
 
 def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(
-        host=running.address,
-        port=running.port,
-        user="lab",
-        password=password,
-        dbname="lab",
-        sslmode="disable",
-        connect_timeout=10,
-        autocommit=True,
-        options="-c statement_timeout=60s",
-    )
+    where = f"host={running.address} port={running.port} user=lab dbname=lab sslmode=disable connect_timeout=10"
+    return psycopg.connect(where, password=password, autocommit=True, options="-c statement_timeout=60s")
 
 
 def _connected(running: RunningDatabase, password: str, log: Path | None = None) -> psycopg.Connection[tuple[Any, ...]]:
@@ -169,4 +159,4 @@ def _connected(running: RunningDatabase, password: str, log: Path | None = None)
 
 
 def _sentence(error: psycopg.Error) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -41,6 +41,11 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     The stage `prebuilt` holds the very binary that the process engine runs. Where the host has no binary, because its
     toolchain is missing, the last stage builds from source in the toolchain's official image.
     """
+    folder, others = server.folder, list[str]()
+    if server.shared:  # it needs the code that servers share, and no other server
+        folder = server.folder.resolve().parent
+        names = [path.parent.name for path in folder.glob("*/server.toml")]
+        others = [name for name in names if name != server.implementation]
     with contextlib.ExitStack() as stack:
         path = server.folder / (server.artifact or "")
         binary = server.artifact is None or path.is_file()
@@ -51,7 +56,7 @@ def ensure_image(client: DockerClient, server: Server) -> str:
         return build_image(
             client,
             server.name,
-            _shared_context(server) if server.shared else _context(server.folder),
+            _context(folder, others),
             arguments={"BASE": debian_base(client)} if server.base == "debian" else {},
             dockerfile=f"{server.implementation}/Dockerfile" if server.shared else "Dockerfile",
             target="prebuilt" if server.artifact and binary else "",
@@ -94,16 +99,9 @@ def build_image(
 def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
     """Return a folder as a tar for Docker, without `others` and what its .dockerignore names."""
     ignore = folder / ".dockerignore"
-    lines = [line.strip() for line in ignore.read_text(encoding="utf-8").splitlines()] if ignore.is_file() else []
-    patterns = [line for line in lines if line and not line.startswith("#")]
+    lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
+    patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     return cast(IO[bytes], tar(folder, exclude=[*others, *patterns]))
-
-
-def _shared_context(server: Server) -> IO[bytes]:
-    """Return servers/ with this server and the code that servers share, but no other server."""
-    servers = server.folder.resolve().parent
-    others = [path.parent.name for path in servers.glob("*/server.toml") if path.parent.name != server.implementation]
-    return _context(servers, others)
 
 
 def _last_line(error: Exception | str) -> str:
@@ -118,40 +116,34 @@ def debian_base(client: DockerClient) -> str:
 def _pulled(client: DockerClient, official: str) -> bool:
     """Return whether an official image is here or can be pulled; where not, our Debian base is.
 
-    Once that base had to be made, no registry is asked again.
+    Once that base had to be made, with mmdebstrap (about 15 s) and the host's package sources, no registry is asked
+    again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
             client.images.get(tag)
             return answer
+    mmdebstrap = find_program("mmdebstrap")
     try:
         client.images.pull(official)
+        return True
     except DockerException as error:
-        _make_base(client, refused=_last_line(error))
-        return False
-    return True
-
-
-def _make_base(client: DockerClient, refused: str) -> None:
-    """Make a minimal Debian with mmdebstrap (about 15 s) and import it, with the host's package sources."""
-    mmdebstrap = find_program("mmdebstrap")
-    if mmdebstrap is None:
-        raise LabError(
-            f"No image can be pulled ({refused}) and mmdebstrap is not installed to make a base: "
-            "install it with `apt-get install mmdebstrap`.",
-            exit_code=1,
-        )
+        if mmdebstrap is None:
+            raise LabError(
+                f"No image can be pulled ({_last_line(error)}) and mmdebstrap is not installed to make a base: "
+                "install it with `apt-get install mmdebstrap`.",
+                exit_code=1,
+            ) from None
     listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    argv = [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-"]
-    argv += [str(path) for path in listed if path.is_file()]
+    argv = [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-", *map(str, filter(Path.is_file, listed))]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=300, check=True)
     except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", None) or b""
-        reason = _last_line(said.decode(errors="replace") or str(error))
-        raise LabError(f"mmdebstrap could not make a Debian base: {reason}.", exit_code=1) from None
+        said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
+        raise LabError(f"mmdebstrap could not make a Debian base: {_last_line(said or error)}.", exit_code=1) from None
     repository, _, tag = BASE_TAG.partition(":")
     client.api.import_image_from_data(done.stdout, repository=repository, tag=tag)
+    return False
 
 
 LABEL = "web-bench-lab"
@@ -244,15 +236,12 @@ class DockerEngine:
         with self._container(self._server, server.name, cpus, env, log, handed.secrets) as container:
             yield Running(**_facts(self._server, container, port, log))
 
-    def prepare_database(self) -> str | None:
-        """Build PostgreSQL's image; return its id (a sha256 digest)."""
-        self._images[DATABASE] = self._database.image(ensure_database_image)
-        return self._images[DATABASE]
-
     @contextlib.contextmanager
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
         """Run PostgreSQL's image like a server's; its cluster lies in a volume that goes with the container."""
         host = self._database
+        if DATABASE not in self._images:
+            self._images[DATABASE] = host.image(ensure_database_image)
         port = host.free_port()
         env = {"PGPORT": str(port), "LAB_VERIFIER": verifier}
         if host.clients:
@@ -264,8 +253,9 @@ class DockerEngine:
                 container.wait(timeout=30)
                 container.start()
 
-            facts = _facts(host, container, port, log)
-            yield RunningDatabase(**facts, pause=container.pause, resume=container.unpause, restart=restart)
+            facts, image = _facts(host, container, port, log), self._images[DATABASE]
+            control: dict[str, Any] = {"pause": container.pause, "resume": container.unpause, "restart": restart}
+            yield RunningDatabase(**facts, **control, image=image)
 
     @contextlib.contextmanager
     def _container(
@@ -278,10 +268,25 @@ class DockerEngine:
         secrets: Mapping[str, str],
     ) -> Iterator[Container]:
         """Run a container of an image; its secrets are files in a volume that goes with it."""
-        env |= {variable: f"{SECRETS}/{variable}" for variable in secrets}
-        mounts = [docker.types.Mount(SECRETS, None, type="volume")] if secrets else []
+        files = min(OPEN_FILES, host.open_files)
         try:
-            container = self._create(host, name, cpus, env, mounts)
+            container = host.client.containers.create(
+                self._images[name],
+                name=f"bench-{name}-{token_hex(4)}",
+                environment=env | {variable: f"{SECRETS}/{variable}" for variable in secrets},
+                mounts=[docker.types.Mount(SECRETS, None, type="volume")] if secrets else [],
+                cpuset_cpus=",".join(map(str, cpus)),
+                user=f"{NOBODY}:{NOBODY}",
+                mem_limit=MEMORY_BYTES,
+                memswap_limit=MEMORY_BYTES,
+                pids_limit=PIDS,
+                ulimits=[docker.types.Ulimit(name="nofile", soft=files, hard=files)],
+                labels={LABEL: name, RUNNER: identity(os.getpid())},
+                log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
+                detach=True,
+                **HARDENED,
+            )
+            self._ledger.add("container", id=container.id, **({"engine": host.reached} if host.reached else {}))
         except TROUBLE as error:
             raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:
@@ -297,29 +302,6 @@ class DockerEngine:
             _write_log(container, log)
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
-
-    def _create(
-        self, host: DockerHost, name: str, cpus: tuple[int, ...], env: dict[str, str], mounts: list[docker.types.Mount]
-    ) -> Container:
-        files = min(OPEN_FILES, host.open_files)
-        container = host.client.containers.create(
-            self._images[name],
-            name=f"bench-{name}-{token_hex(4)}",
-            environment=env,
-            mounts=mounts,
-            cpuset_cpus=",".join(map(str, cpus)),
-            user=f"{NOBODY}:{NOBODY}",
-            mem_limit=MEMORY_BYTES,
-            memswap_limit=MEMORY_BYTES,
-            pids_limit=PIDS,
-            ulimits=[docker.types.Ulimit(name="nofile", soft=files, hard=files)],
-            labels={LABEL: name, RUNNER: identity(os.getpid())},
-            log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
-            detach=True,
-            **HARDENED,
-        )
-        self._ledger.add("container", id=container.id, **({"engine": host.reached} if host.reached else {}))
-        return container
 
 
 def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
@@ -345,36 +327,31 @@ def _packed(secrets: Mapping[str, str]) -> bytes:
 
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
     """Return what a started container is as a Running."""
-    return {
-        "pid": _pid(container),
-        "port": port,
-        "exit_code": lambda: _exit_code(container, log),
-        "stop": lambda: _stop(container),
-        "limit": lambda cores: container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US)),
-        "address": host.address,
-    }
+
+    def exit_code() -> int | None:
+        container.reload()
+        state = container.attrs["State"]
+        if state["Running"]:
+            return None
+        _write_log(container, log)
+        return int(state["ExitCode"])
+
+    def stop() -> int:
+        with contextlib.suppress(APIError):  # it has ended by itself
+            container.stop(timeout=2)
+        return int(container.wait(timeout=30)["StatusCode"])
+
+    def limit(cores: float) -> None:
+        container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US))
+
+    known = {"pid": _pid(container), "port": port, "address": host.address}
+    return {**known, "exit_code": exit_code, "stop": stop, "limit": limit}
 
 
 def _pid(container: Container) -> int:
     return int(container.attrs["State"]["Pid"])
 
 
-def _exit_code(container: Container, log: Path) -> int | None:
-    """Return the exit code of a container that has ended; what it said last then stands in its log."""
-    container.reload()
-    state = container.attrs["State"]
-    if state["Running"]:
-        return None
-    _write_log(container, log)
-    return int(state["ExitCode"])
-
-
 def _write_log(container: Container, log: Path) -> None:
     with contextlib.suppress(*TROUBLE):
         log.write_bytes(container.logs(tail=10_000))
-
-
-def _stop(container: Container) -> int:
-    with contextlib.suppress(APIError):  # it has ended by itself
-        container.stop(timeout=2)
-    return int(container.wait(timeout=30)["StatusCode"])

@@ -7,7 +7,7 @@ import json
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,8 @@ class Running:
 class RunningDatabase(Running):
     """A started PostgreSQL, and what can be done to it."""
 
+    image: str | None
+    """Its image's digest; None where it runs without one."""
     pause: Callable[[], None]
     """Stop all its processes where they are: it accepts connections and says nothing."""
     resume: Callable[[], None]
@@ -91,11 +93,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[Running]:
         """Start a prepared server on `cpus` with ADDR and `handed`, output in `log`; nothing outlives the context."""
 
-    def prepare_database(self) -> str | None:
-        """Make PostgreSQL ready to start; return its image's digest or None. LabError where it cannot be."""
-
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> AbstractContextManager[RunningDatabase]:
-        """Start a fresh cluster on `cpus`, its role `lab` with `verifier`; nothing of it outlives the context."""
+        """Start a fresh PostgreSQL on `cpus`, its role `lab` with `verifier`; nothing of it outlives the context."""
 
 
 def free_port(address: str = LOOPBACK) -> int:
@@ -155,26 +154,21 @@ def require_answer(name: str, running: Running, path: str) -> None:
         raise LabError(f"What listens at {url} does not answer HTTP: give the address of an HTTP server.")
     if not 200 <= reply.status < 300:
         away = f" and leads to {reply.headers.get('location')}: the lab follows no redirection;"
-        raise LabError(
-            f"{url} answers {reply.status}{away if reply.status in range(300, 400) else ':'} give an address, or a "
-            "--probe-path, that answers 200."
-        )
+        then = away if 300 <= reply.status < 400 else ":"
+        raise LabError(f"{url} answers {reply.status}{then} give an address, or a --probe-path, that answers 200.")
 
 
-def wait_answer(name: str, running: Running, path: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
+def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
     """Return when a server without contract answers HTTP at `path`, with any status; LabError as of wait_ready."""
-
-    def answered(left_s: float) -> bool:
+    for left_s in _waiting(name, running, log, DEADLINE_S):
         with contextlib.suppress(OSError):
-            return ask(running, path, timeout_s=max(0.1, left_s)) is not None
-        return False
-
-    if not _waited(answered, name, running, log, deadline_s):
-        raise LabError(
-            f"{name} did not answer HTTP at {running.origin}{path} within {deadline_s:g} s{last_line(log)}; a "
-            "container must listen at $ADDR, or on $PORT.",
-            exit_code=1,
-        )
+            if ask(running, path, timeout_s=max(0.1, left_s)) is not None:
+                return
+    raise LabError(
+        f"{name} did not answer HTTP at {running.origin}{path} within {DEADLINE_S:g} s{last_line(log)}; a "
+        "container must listen at $ADDR, or on $PORT.",
+        exit_code=1,
+    )
 
 
 def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S) -> None:
@@ -183,29 +177,21 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
     A TCP connect proves nothing: another program may have taken the port.
     """
     answer: dict[str, object] | None = None
-
-    def answered(_left_s: float) -> bool:
-        nonlocal answer
-        answer = get_json(running, "/health")
-        return answer is not None and answer.get("nonce") == nonce
-
-    if _waited(answered, name, running, log, deadline_s):
-        return
+    for _ in _waiting(name, running, log, deadline_s):
+        if (answer := get_json(running, "/health")) is not None and answer.get("nonce") == nonce:
+            return
     if answer is not None:
         raise LabError(f"Another program than {name} answers on port {running.port}: its nonce is wrong.", exit_code=1)
-    why = memory.want(running.pid)
-    said = f"{name} did not answer /health within {deadline_s:g} s"
-    raise LabError(f"{said}{f', {why}' if why else ''}{last_line(log)}.", exit_code=1)
+    why = f", {want}" if (want := memory.want(running.pid)) else ""
+    raise LabError(f"{name} did not answer /health within {deadline_s:g} s{why}{last_line(log)}.", exit_code=1)
 
 
-def _waited(answered: Callable[[float], bool], name: str, running: Running, log: Path, deadline_s: float) -> bool:
-    """Return whether a server answers within the deadline; LabError where it ends."""
+def _waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
+    """Yield the seconds that are left, again and again until the deadline; LabError where the server ends."""
     deadline = time.monotonic() + deadline_s
     while (left_s := deadline - time.monotonic()) > 0:
-        if answered(left_s):
-            return True
+        yield left_s
         code = running.exit_code()
         if code is not None:
             raise LabError(f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1)
         time.sleep(0.01)
-    return False

@@ -14,7 +14,7 @@ from runner.measure.database import Database, serving
 from runner.measure.engine import LOOPBACK, Engine, EngineChoice, Handed, wait_ready
 from runner.measure.lab import open_lab
 from runner.measure.leftovers import temporary
-from runner.measure.subjects import Source, open_files, source_of
+from runner.measure.subjects import open_files, source_of
 from runner.measure.tools import build
 from runner.measurement import Placement
 from runner.model import Check, LabError, Server
@@ -62,10 +62,10 @@ def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
             engine.prepare(server)
             database = None
             if "devices-insert" in server.implements:
-                engine.prepare_database()
                 database = stack.enter_context(serving(engine, placement.database, folder / "database.log"))
-            checks = _checks(engine, server, placement, database, folder)
-            return Inspection(server.name, checks, None, server.deviations)
+            return Inspection(
+                server.name, _checks(engine, server, placement, database, folder), None, server.deviations
+            )
         except LabError as error:
             return Inspection(server.name, (), str(error))
 
@@ -73,8 +73,7 @@ def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
 def _checks(
     engine: Engine, server: Server, placement: Placement, database: Database | None, folder: Path
 ) -> tuple[Check, ...]:
-    nonce = secrets.token_hex(16)
-    log = folder / "server.log"
+    nonce, log = secrets.token_hex(16), folder / "server.log"
     handed = Handed({"LAB_NONCE": nonce})
     if database is not None:
         handed |= database.handed_to(server) | Handed({"DB_POOL_SIZE": str(POOL_SIZE)})
@@ -82,26 +81,25 @@ def _checks(
         wait_ready(server.name, running, nonce, log)
         here = running.address == LOOPBACK  # what /proc says of a process on another host cannot be read from here
         subject = source_of(running.pid) if here else None
+
+        def resident_bytes() -> int | None:
+            try:
+                return subject.read().rss_bytes if subject is not None else None
+            except OSError:  # it has ended
+                return None
+
         checks = check_contract(
             running.address,
             running.port,
             server,
             nonce,
-            resident_bytes=None if subject is None else lambda: _resident_bytes(subject),
+            resident_bytes=resident_bytes if here else None,
             open_files=(lambda: open_files(running.pid)) if here else None,
             database=database,
             pool_size=POOL_SIZE,
         )
         code = running.stop()
-    ending = Check("SIGTERM ends it with exit code 0 within 2 s", code == 0, f"exit code {code}")
-    return (*checks, ending)
-
-
-def _resident_bytes(subject: Source) -> int | None:
-    try:
-        return subject.read().rss_bytes
-    except OSError:  # it has ended
-        return None
+    return (*checks, Check("SIGTERM ends it with exit code 0 within 2 s", code == 0, f"exit code {code}"))
 
 
 def inspect_all(
@@ -136,8 +134,7 @@ def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[Bui
         for server in servers:
             say(f"Building {server.name} …")
             try:
-                binary = build(server)
-                outcomes.append(BuildOutcome(server.name, binary, opened.engine.prepare(server), None))
+                outcomes.append(BuildOutcome(server.name, build(server), opened.engine.prepare(server), None))
             except LabError as error:
                 outcomes.append(BuildOutcome(server.name, None, None, str(error)))
     return outcomes

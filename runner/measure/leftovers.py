@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,7 @@ def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
     entries = []
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a line torn by the runner's death
-            entries.append(json.loads(line))
-    entries = [entry for entry in entries if isinstance(entry, dict)]
+            entries += [entry] if isinstance(entry := json.loads(line), dict) else []
     if entries and entries[0].get("kind") == "runner":
         return str(entries[0].get("id")), entries[1:]
     return "", entries
@@ -149,8 +148,7 @@ def reap(path: Path) -> list[str]:
     kept: list[dict[str, Any]] = []
     # Last started, first removed: the generator before the server, a cgroup after its processes.
     for entry in reversed(entries):
-        gone = _remove(entry, same_boot)
-        if gone is None:
+        if (gone := _remove(entry, same_boot)) is None:
             kept.insert(0, entry)
         else:
             removed += gone
@@ -169,16 +167,16 @@ def left_over() -> list[str]:
 
 def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
     """Remove what an entry stands for; return what was there, in words, or None where it is there still."""
-    kind = entry.get("kind")
+    kind, path = entry.get("kind"), Path(entry.get("path", "/"))
     if kind == "process" and same_boot:
         return [f"process {pid}" for pid in kill_session(entry["pid"], entry["start"])]
     if kind == "container":
         return _remove_container(entry["id"], entry.get("engine"))
-    if kind == "folder" and Path(entry["path"]).name.startswith(PREFIX) and Path(entry["path"]).is_dir():
-        shutil.rmtree(entry["path"], ignore_errors=True)
-        return [f"folder {entry['path']}"]
-    if kind == "cgroup" and same_boot and Path(entry["path"]).name.startswith(PREFIX):
-        return [f"process {pid}" for pid in cgroups.remove(Path(entry["path"]))]
+    if kind == "folder" and path.name.startswith(PREFIX) and path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return [f"folder {path}"]
+    if kind == "cgroup" and same_boot and path.name.startswith(PREFIX):
+        return [f"process {pid}" for pid in cgroups.remove(path)]
     return []
 
 
@@ -220,9 +218,6 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     return [f"container {container_id[:12]}"]
 
 
-_NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-(\d+)-\w+")
-
-
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
     """Yield a temporary folder that only this user can enter."""
@@ -243,7 +238,7 @@ def sweep_temporary() -> list[str]:
     """Remove this user's temporary folders of runners that have ended; return what was removed, in words."""
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        by = _NAME.fullmatch(folder.name)
+        by = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)-(\d+)-\w+", folder.name)
         if by is None or lives(":".join([boot_id(), *by.groups()])):
             continue
         with contextlib.suppress(OSError):
@@ -251,16 +246,6 @@ def sweep_temporary() -> list[str]:
                 shutil.rmtree(folder)
                 removed.append(f"folder {folder}")
     return removed
-
-
-def write_secrets(folder: Path, secrets: Mapping[str, str]) -> dict[str, Path]:
-    """Write each secret to a file of its name in `folder`, which this user alone can read; return the paths by name."""
-    paths = {}
-    for name, value in secrets.items():
-        paths[name] = folder / name
-        with os.fdopen(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(value)
-    return paths
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import psutil
 
 from runner.measure import cgroups
 from runner.measure.engine import Handed, Running, RunningDatabase, free_port
-from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks, write_secrets
+from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
@@ -140,37 +140,35 @@ class ProcessEngine:
         with scratch(self._ledger) as temporary:
             env = {
                 **handed.environment,
-                **{name: str(path) for name, path in write_secrets(temporary, handed.secrets).items()},
+                **{name: str(temporary / name) for name in handed.secrets},
                 "ADDR": f"127.0.0.1:{port}",
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
-            with pinned(
-                "server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger
-            ) as process:
-                process.release()
-                yield Running(process.pid, port, process.popen.poll, process.end, limit=process.limit)
-
-    def prepare_database(self) -> str | None:
-        """Check that PostgreSQL is there; there is no image."""
-        _postgres_programs()
-        return None
+            for name, value in handed.secrets.items():
+                with os.fdopen(os.open(temporary / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                    file.write(value)
+            with pinned("server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger) as held:
+                held.release()
+                yield Running(held.pid, port, held.popen.poll, held.end, limit=held.limit)
 
     @contextlib.contextmanager
     def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
-        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root.
+        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root; LabError without one.
 
         Its end is asked for by SIGQUIT, the immediate shutdown: no checkpoint, as nobody will read the data again, but
         its children are ended and waited for. SIGTERM would wait for the clients.
         """
-        port = free_port()
+        found, port = find_program("postgres"), free_port()
+        if found is None or not (found.parent / "initdb").exists():
+            raise LabError(f"The database workloads need PostgreSQL: {remedy('postgres')}.")
         with scratch(self._ledger) as folder, contextlib.ExitStack() as stack:
             for name in ("start.sh", "postgresql.conf"):
                 shutil.copy(POSTGRES / name, folder / name)
             argv = [*_unprivileged(folder), "sh", str(folder / "start.sh")]
             env = {
                 "PATH": SYSTEM_PATH,
-                "PG_BIN": str(_postgres_programs()),
+                "PG_BIN": str(found.parent),
                 "PGDATA": str(folder / "cluster"),
                 "PGPORT": str(port),
                 "LAB_VERIFIER": verifier,
@@ -221,6 +219,7 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
         port,
         exit_code=lambda: starts[-1].popen.poll(),  # noqa: PLW0108 - a restart changes it
         stop=stop,
+        image=None,
         pause=lambda: _signal(_tree(starts[-1]), signal.SIGSTOP),
         resume=lambda: _signal(_tree(starts[-1]), signal.SIGCONT),
         restart=restart,
@@ -242,14 +241,6 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(number)
-
-
-def _postgres_programs() -> Path:
-    """Return the folder of `initdb` and `postgres`; LabError where PostgreSQL is not installed."""
-    found = find_program("postgres")
-    if found is None or not (found.parent / "initdb").exists():
-        raise LabError(f"The database workloads need PostgreSQL: {remedy('postgres')}.")
-    return found.parent
 
 
 def _unprivileged(folder: Path) -> list[str]:
