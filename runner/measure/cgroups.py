@@ -18,9 +18,6 @@ from pathlib import Path
 from runner.measure.procfs import number_after, read_pids
 from runner.model import LabError
 
-Note = Callable[[Path], None]
-"""Takes the folder of a group that was made, to be removed if the runner dies."""
-
 ROOT = Path("/sys/fs/cgroup")
 ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
 """CPU time of all programs in nanoseconds; the root of version 2 has ticks only."""
@@ -107,8 +104,11 @@ def _v1_mount(controller: str) -> Path:
 
 
 @contextlib.contextmanager
-def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
-    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed."""
+def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
+    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed.
+
+    `note` takes the folder of a group that was made, to be removed if the runner dies.
+    """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:
         yield group
@@ -117,7 +117,7 @@ def temporary(name: str, note: Note) -> Iterator[Cgroup | None]:
             remove(folder)
 
 
-def _created(name: str, note: Note) -> Cgroup | None:
+def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
     """Make an empty group below this process's; it has a `quota` where this user may limit CPU time."""
     ours = of_process(os.getpid())
     if ours is None:
@@ -135,7 +135,7 @@ def _created(name: str, note: Note) -> Cgroup | None:
     return Cgroup(1, folder, None, quota if limits else None)
 
 
-def _made(folder: Path, note: Note) -> bool:
+def _made(folder: Path, note: Callable[[Path], None]) -> bool:
     try:
         folder.mkdir()
     except OSError:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _KNOWN = (
-    *("No such file or directory", "Permission denied", "Connection refused", "timed out", "No route to host"),
+    *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
     *("certificate verify failed", "known_hosts"),
 )
 
@@ -54,5 +54,4 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 def reason(error: Exception) -> str:
     """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-    known = (each.lower() for each in _KNOWN if each.lower() in text.lower())
-    return next(known, public(text)[:200].rstrip("."))
+    return next((known for known in _KNOWN if known in text.lower()), public(text)[:200].rstrip("."))

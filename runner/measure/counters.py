@@ -99,10 +99,12 @@ def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None
     `on_wait` is called once, with the entries needed, if there is a wait. A session that needs more than half of the
     table waits for half: the connections of its beginning are forgotten in the course of a long one.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    waiting = False
-    while (table := _table()) is not None and time.monotonic() < deadline:
-        used, size = table
+    deadline, waiting = time.monotonic() + PATIENCE_S, False
+    while time.monotonic() < deadline:
+        try:
+            used, size = (int((NETFILTER / name).read_text()) for name in ("nf_conntrack_count", "nf_conntrack_max"))
+        except (OSError, ValueError):
+            return  # nothing is tracked
         needed = min(sum(map(connections_of, cells)), size // 2)
         if size - used >= needed:
             return
@@ -119,12 +121,3 @@ def connections_of(cell: Cell) -> int:
         load_s = (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
         opened += round(CLOSE_RPS * load_s) + (cell.iterations or 0)
     return opened
-
-
-def _table() -> tuple[int, int] | None:
-    """Return the entries used and the most there may be; None where nothing is tracked."""
-    try:
-        used, size = (int((NETFILTER / name).read_text()) for name in ("nf_conntrack_count", "nf_conntrack_max"))
-    except (OSError, ValueError):
-        return None
-    return used, size

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path, PurePosixPath
@@ -52,14 +52,6 @@ class Command:
     """What turns its results into raw files once the load is over: command lines, and where their output goes."""
 
 
-def wrk_threads(connections: int) -> int:
-    """Return the largest divisor of `connections` that is <= 8.
-
-    wrk opens connections / threads (integer division) in each thread: `-t8 -c10` would open 8.
-    """
-    return max(threads for threads in range(1, 9) if connections % threads == 0)
-
-
 @dataclass(frozen=True)
 class Shot:
     """What the generator sends, and where to."""
@@ -70,7 +62,6 @@ class Shot:
     method: str
     path: str
     body: str
-    address: str = "127.0.0.1"
     host: str = "lab"
     """What the probe names as Host; k6 and wrk name that of the URL."""
     more: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +73,7 @@ def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probi
     is_own = workload.name in OWN
     path = workload.probe_path if is_own and probing and workload.probe_path is not None else workload.path
     body, url = workload.body.replace("{tag}", tag), f"{running.origin}{path}"
-    shot = Shot(tool, workload.script, url, workload.method, path, body, running.address)
+    shot = Shot(tool, workload.script, url, workload.method, path, body)
     if not is_own:
         return shot
     more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
@@ -99,7 +90,12 @@ def measured(
     Its raw files go to `files`, by the names in OF_GENERATORS. `output` is for k6 only.
     """
     if cell.tool == "vegeta":
-        return _vegeta(share.of(cell), shot, files)
+        # Its results, which only it can read, become lines of text afterwards.
+        samples, tool, length_s = files["vegeta.csv.gz"], str(shot.tool), cell.lead_s + (cell.window_s or 1.0)
+        results = samples.with_name("vegeta.bin")
+        attack = _attack(shot, share.of(cell).rates_rps[0], length_s, cell.sockets, results)
+        encode = ((tool, "encode", "-to=csv", str(results)), samples)
+        return replace(attack, after=(encode, ((tool, "report", "-type=json", str(results)), files["vegeta.json"])))
     if cell.tool == "wrk":
         return _wrk(share.of(cell), shot, files["wrk.json"], cell.duration_s or 1.0)
     scenario, limit_s = _scenario(cell)
@@ -122,13 +118,8 @@ def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
         return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
     if cell.tool == "wrk":
         return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
-    scenario = {
-        "executor": "constant-vus",
-        "vus": min(cell.vus or 1, 100),
-        "duration": f"{cell.warmup_s:g}s",
-        "gracefulStop": "5s",
-    }
-    return _k6(cell, shot, scenario, folder, cell.warmup_s + 60, _garbage_collector())
+    scenario = {"executor": "constant-vus", "vus": min(cell.vus or 1, 100), "duration": f"{cell.warmup_s:g}s"}
+    return _k6(cell, shot, scenario | {"gracefulStop": "5s"}, folder, cell.warmup_s + 60, _garbage_collector())
 
 
 def _k6(
@@ -203,30 +194,16 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
 def _wrk(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     if cell.connections is None:
         raise LabError(f"Cell {cell.cell_id} lacks connections.")
-    threads = wrk_threads(cell.connections)
+    # wrk opens connections / threads (integer division) in each thread: `-t8 -c10` would open 8.
+    threads = max(count for count in range(1, 9) if cell.connections % count == 0)
     whole_s = max(1, round(duration_s))
     argv = [str(shot.tool), f"-t{threads}", f"-c{cell.connections}", f"-d{whole_s}s", f"--timeout={WRK_TIMEOUT_S}s"]
     if cell.mode == "close":
         argv += ["-H", "Connection: close"]
-    env = {
-        "WRK_METHOD": shot.method,
-        "WRK_BODY": shot.body,
-        "WRK_JSON": str(out),
-        "WRK_CONNECTIONS": str(cell.connections),
-        "WRK_THREADS": str(threads),
-    }
+    env = {"WRK_METHOD": shot.method, "WRK_BODY": shot.body, "WRK_JSON": str(out)}
+    env |= {"WRK_CONNECTIONS": str(cell.connections), "WRK_THREADS": str(threads)}
     command = (*argv, "-s", str(shot.script), shot.url)
     return Command(command, env, whole_s + WRK_TIMEOUT_S + 30, duration_s if duration_s < 1 else None)
-
-
-def _vegeta(cell: Cell, shot: Shot, files: Mapping[str, Path]) -> Command:
-    """Return an open load of vegeta: its results, which only it can read, become lines of text afterwards."""
-    samples, tool = files["vegeta.csv.gz"], str(shot.tool)
-    results = samples.with_name("vegeta.bin")
-    attack = _attack(shot, cell.rates_rps[0], cell.lead_s + (cell.window_s or 1.0), cell.sockets, results)
-    encode = ((tool, "encode", "-to=csv", str(results)), samples)
-    report = ((tool, "report", "-type=json", str(results)), files["vegeta.json"])
-    return replace(attack, after=(encode, report))
 
 
 def _attack(shot: Shot, rate_rps: float, duration_s: float, connections: int, results: Path) -> Command:
@@ -304,11 +281,15 @@ def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
         _wrap(wrapper, outer, str(path.resolve()))
         said = _load(path, outer, archive, k6)
         whole = _unpack(path, archive, without=outer)
-    name = _find(path, whole)
-    root = PurePosixPath(os.path.commonpath([PurePosixPath(each).parent for each in whole]))
-    files = {str(PurePosixPath(each).relative_to(root)): data for each, data in whole.items()}
+    root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
+    files = {str(each.relative_to(root)): data for each, data in whole.items()}
+    # k6 writes another name for that of a home folder: the script is known by its name and content.
+    names = [name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name]
+    found = [name for name in names if files[name] == path.read_bytes()]
+    if not found:
+        raise LabError(f"{path} was changed while k6 was reading it: try again.")
     unused = [line.removeprefix(MARK) for line in said if line.startswith(MARK)]
-    return Script(str(PurePosixPath(name).relative_to(root)), files, tuple(filter(None, ", ".join(unused).split(", "))))
+    return Script(found[0], files, tuple(filter(None, ", ".join(unused).split(", "))))
 
 
 def _wrap(wrapper: Path, to: Path, script: str) -> None:
@@ -317,16 +298,9 @@ def _wrap(wrapper: Path, to: Path, script: str) -> None:
 
 def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     """Have k6 put a script into an archive; return what was logged. LabError with k6's reason where it cannot."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        **FENCE,
-        "HOME": str(outer.parent),
-        "OPTIONS": "{}",
-        "SCENARIO": json.dumps({"executor": "shared-iterations"}),
-        "MODE": "keepalive",
-        "BASE_URL": "http://127.0.0.1",
-        "INSPECT": "1",
-    }
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
+    env |= {"OPTIONS": "{}", "SCENARIO": json.dumps({"executor": "shared-iterations"}), "MODE": "keepalive"}
+    env |= {"BASE_URL": "http://127.0.0.1", "INSPECT": "1"}
     argv = [str(k6), "archive", "--include-system-env-vars", "--exclude-env-vars", "--log-format=json"]
     argv += [f"--archive-out={archive}", str(outer)]
     try:
@@ -342,19 +316,15 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     except subprocess.TimeoutExpired:
         said = f"{path} took k6 more than {SCRIPT_TIMEOUT_S} s to load: what takes long belongs elsewhere."
         raise LabError(said) from None
-    messages = list(_messages(done.stderr))
+    messages: list[str] = []
+    for line in filter(None, map(str.strip, done.stderr.splitlines())):
+        try:
+            messages.append(str(json.loads(line)["msg"]))
+        except (ValueError, KeyError, TypeError):
+            messages.append(line)
     if done.returncode != 0:
         raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
     return messages
-
-
-def _messages(log: str) -> Iterator[str]:
-    for line in log.splitlines():
-        try:
-            yield str(json.loads(line)["msg"])
-        except (ValueError, KeyError, TypeError):
-            if line.strip():
-                yield line.strip()
 
 
 def _reason(said: list[str], outer: Path) -> str:
@@ -366,9 +336,9 @@ def _reason(said: list[str], outer: Path) -> str:
     return first.rpartition(f"{outer}': ")[2].partition(" If you're running k6 using the Docker image")[0] + where
 
 
-def _unpack(path: Path, archive: Path, without: Path) -> dict[str, bytes]:
+def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, bytes]:
     """Return the files of an archive of k6 by their absolute paths, as k6 has them, but for the wrapper."""
-    files: dict[str, bytes] = {}
+    files: dict[PurePosixPath, bytes] = {}
     with tarfile.open(archive) as tar:
         for member in tar:
             kind, _, name = member.name.partition("/")
@@ -376,21 +346,10 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[str, bytes]:
                 raise LabError(f"{path} imports {kind}://{name}: put a copy beside the script, and import that.")
             if kind == "file" and member.isfile() and PurePosixPath(name).parent.name != without.parent.name:
                 extracted = tar.extractfile(member)
-                files[f"/{name}"] = extracted.read() if extracted else b""
+                files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
         raise LabError(f"{path} and what it opens are over {MOST_BYTES:,} bytes: the lab copies them into each run.")
     return files
-
-
-def _find(path: Path, files: dict[str, bytes]) -> str:
-    """Return the script's path in the archive, where k6 writes another name for that of a home folder."""
-    content = path.read_bytes()
-    found = [
-        name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name and data == content
-    ]
-    if not found:
-        raise LabError(f"{path} was changed while k6 was reading it: try again.")
-    return found[0]
 
 
 def store_script(run: RunFolder, script: Script, wrapper: Path) -> None:

@@ -10,37 +10,32 @@ from pathlib import Path
 from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
-_MEMINFO = Path("/proc/meminfo")
 FULL = 0.98
 """Share of its limit from which on a group counts as full: the kernel takes pages away by the batch."""
 
 
 def allowed_bytes() -> int:
     """Return the machine's memory, or the limit of a control group around the lab where that is less."""
-    return min(_machine(b"MemTotal:"), *(limit for limit, _ in _groups()))
+    return min(limit for limit, _ in _limits())
 
 
 def available_bytes() -> int:
     """Return how much of it can be had now: free, or in caches that the kernel gives up."""
-    return min(_machine(b"MemAvailable:"), *(max(0, limit - used) for limit, used in _groups()))
+    return min(max(0, limit - used) for limit, used in _limits())
 
 
-def _machine(key: bytes) -> int:
-    kib = number_after(key, _MEMINFO.read_bytes())
-    return 1024 * kib if kib is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _groups() -> list[tuple[int, int]]:
-    """Return limit and use of each control group around this process that has a limit; at last, those of none."""
-    found = []
+def _limits() -> list[tuple[int, int]]:
+    """Return memory and use of the machine, and of each control group around this process that has a limit."""
+    kib = [_counted(key, Path("/proc/meminfo")) for key in (b"MemTotal:", b"MemAvailable:")]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if kib[0] is None else 1024 * kib[0]
+    found = [(total, 0 if kib[1] is None else total - 1024 * kib[1])]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
         if (limited := _limit_and_use(folder)) is not None:
             # What was read from files and may go counts as used, and is not in the way.
-            idle = _counted(b"inactive_file ", folder / "memory.stat") or 0
-            found.append((limited[0], limited[1] - idle))
+            found.append((limited[0], limited[1] - (_counted(b"inactive_file ", folder / "memory.stat") or 0)))
         folder = folder.parent
-    return [*found, (_machine(b"MemTotal:"), 0)]
+    return found
 
 
 def _limit_and_use(folder: Path) -> tuple[int, int] | None:
@@ -60,10 +55,9 @@ class Kills:
 
     def since(self, before: Kills) -> int | None:
         """Return how many since `before`: the group's, or the machine's where the group has gone with its server."""
-        if self.group is not None and before.group is not None:
-            return self.group - before.group
-        if self.machine is not None and before.machine is not None:
-            return self.machine - before.machine
+        for now, then in ((self.group, before.group), (self.machine, before.machine)):
+            if now is not None and then is not None:
+                return now - then
         return None
 
 
@@ -71,8 +65,7 @@ def kills(pid: int) -> Kills:
     """Read the counters for the server that `pid` leads."""
     folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
-    group = _counted(b"oom_kill ", *files)
-    return Kills(group, _counted(b"oom_kill ", Path("/proc/vmstat")))
+    return Kills(_counted(b"oom_kill ", *files), _counted(b"oom_kill ", Path("/proc/vmstat")))
 
 
 def want(pid: int) -> str:

@@ -19,7 +19,6 @@ import socket
 import sys
 import time
 from array import array
-from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
 from runner.measure.idle import become_instrument
@@ -115,24 +114,20 @@ class Schedule:
                 ready.remove(0)
                 command = sys.stdin.readline() or END
             for descriptor in made:
-                self._connect(self._busy[descriptor])
+                try:
+                    self._busy[descriptor].connected()
+                except OSError:
+                    self._end(self._busy[descriptor].row)
             for descriptor in ready:
                 self._receive(descriptor)
             if not command:
                 self._send_due()
             for connection in list(self._busy.values()):
                 if self.rows["scheduled_ns"][connection.row] < now - GIVE_UP_NS:
-                    self._fail(connection.row)  # its row keeps status 0
+                    self._end(connection.row)  # its row keeps status 0
         for connection in self._idle.values():
             connection.channel.close()
         return command
-
-    def _connect(self, connection: Connection) -> None:
-        """Go on with a connection that has been made, or could not be."""
-        try:
-            connection.connected()
-        except OSError:
-            self._fail(connection.row)
 
     def _send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
@@ -147,7 +142,7 @@ class Schedule:
                 self._busy[connection.channel.fileno()] = connection
                 connection.send(row, self._request)
             except OSError:
-                self._fail(row)
+                self._end(row)
                 return  # answers and commands come first
 
     def _receive(self, descriptor: int) -> None:
@@ -159,23 +154,20 @@ class Schedule:
         try:
             answer = connection.read()
         except (OSError, ValueError):
-            self._fail(connection.row)
+            self._end(connection.row)
             return
         if answer is None:
             return
-        self.rows["received_ns"][connection.row] = time.monotonic_ns()
         self.rows["status"][connection.row] = answer.status
         if answer.kept:
+            self.rows["received_ns"][connection.row] = time.monotonic_ns()
             self._idle[descriptor] = self._busy.pop(descriptor)
         else:
-            self._drop(connection.row)
+            self._end(connection.row)
 
-    def _fail(self, row: int) -> None:
-        """Note when a request was given up, and drop its connection."""
+    def _end(self, row: int) -> None:
+        """Note when a request was answered or given up, and close its connection."""
         self.rows["received_ns"][row] = time.monotonic_ns()
-        self._drop(row)
-
-    def _drop(self, row: int) -> None:
         for descriptor, connection in list(self._busy.items()):
             if connection.row == row:
                 self._busy.pop(descriptor)
@@ -191,31 +183,24 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
     return "\r\n".join([*lines, "", ""]).encode() + payload
 
 
-def _series(given: dict[str, Any], period_ns: int) -> bool:
-    """Probe as asked until a command comes, and answer it; return whether there may be a next series."""
-    begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
-    request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
-    schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
-    if schedule.run() == END:
-        return False
-    cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
-    _say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
-    return True
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Probe on an absolute schedule, one series after the other, until the end of input."""
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
     period_ns = become_instrument()
-    go_on = True
-    while go_on and (line := sys.stdin.readline()):
+    while line := sys.stdin.readline():
         given = json.loads(line)
-        _say("ok")
-        go_on = _series(given, period_ns)
+        say("ok")
+        begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
+        request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
+        schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
+        if schedule.run() == END:
+            return
+        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
+        say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ class Memory:
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
         self._known: tuple[int | None, int | None] = None, None
-        self._files: dict[int, _ProcessFiles] = {}
+        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
+        """Of each process its stat and statm."""
 
     def at(self, mono_ns: int) -> tuple[int | None, int | None]:
         """Return resident bytes and threads as known at an instant, None for both where there is no process.
@@ -82,41 +83,21 @@ class Memory:
 
     def _look(self) -> Iterator[bool]:
         """Yield True after every AT_ONCE processes, and store the result at the end."""
-        resident = shared = most_shared = threads = 0
-        files: dict[int, _ProcessFiles] = {}
+        alone = most_shared = threads = 0
+        files: dict[int, tuple[KeptFile, KeptFile]] = {}
         for count, pid in enumerate(self._pids, 1):
-            size, common, tasks = self._read(pid, files)
-            resident, shared, threads = resident + size, shared + common, threads + tasks
-            most_shared = max(most_shared, common)
+            with contextlib.suppress(OSError):  # it has ended
+                opened = self._files.get(pid) or (KeptFile(f"/proc/{pid}/stat"), KeptFile(f"/proc/{pid}/statm"))
+                stat, statm = (file.read() for file in opened)
+                resident, shared = map(int, statm.split(None, 3)[1:3])
+                alone, most_shared = alone + resident - shared, max(most_shared, shared)
+                threads += int(stat.rpartition(b")")[2].split(None, 18)[17])
+                if len(files) < KEPT:
+                    files[pid] = opened
             if count % AT_ONCE == 0:
                 yield True
         self._files = files
-        self._known = (resident - shared + most_shared, threads) if self._pids else (None, None)
-
-    def _read(self, pid: int, files: dict[int, _ProcessFiles]) -> tuple[int, int, int]:
-        """Read one process, and put its open files into `files`; zeros for one that has ended."""
-        try:
-            opened = self._files.get(pid) or _ProcessFiles(pid)
-            facts = opened.read()
-        except OSError:
-            return 0, 0, 0
-        if len(files) < KEPT:
-            files[pid] = opened
-        return facts
-
-
-class _ProcessFiles:
-    """What /proc says of one process's memory and threads."""
-
-    def __init__(self, pid: int) -> None:
-        self._stat = KeptFile(f"/proc/{pid}/stat")
-        self._statm = KeptFile(f"/proc/{pid}/statm")
-
-    def read(self) -> tuple[int, int, int]:
-        """Return resident bytes, those of them that are files or shared memory, and threads; OSError once it ended."""
-        _, resident, shared, _ = self._statm.read().split(None, 3)
-        threads = self._stat.read().rpartition(b")")[2].split(None, 18)[17]
-        return int(resident) * _PAGE, int(shared) * _PAGE, int(threads)
+        self._known = ((alone + most_shared) * _PAGE, threads) if self._pids else (None, None)
 
 
 def read_pids(path: Path | str) -> list[int]:
@@ -125,15 +106,8 @@ def read_pids(path: Path | str) -> list[int]:
     Version 1 of control groups hands one and the same list to a file that stays open, as long as it is read more often
     than once a second (cgroup_pidlist_start in the kernel's kernel/cgroup/cgroup-v1.c).
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        text = part = os.read(file, _PAGE)
-        while part:
-            part = os.read(file, _PAGE)
-            text += part
-    finally:
-        os.close(file)
-    return [int(pid) for pid in text.split()]
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each tick
+        return [int(pid) for pid in file.read().split()]
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -148,14 +122,7 @@ def descendants(pid: int) -> Iterator[int]:
     waiting = [pid]
     while waiting:
         yield (parent := waiting.pop())
-        waiting += _children(parent)
-
-
-def _children(pid: int) -> list[int]:
-    """Return the pids of the children of all threads of a process; none for one that has ended."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each tick
-            with contextlib.suppress(OSError):
-                found += read_pids(f"/proc/{pid}/task/{thread}/children")
-    return found
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):  # noqa: PTH208 - at each tick
+                with contextlib.suppress(OSError):
+                    waiting += read_pids(f"/proc/{parent}/task/{thread}/children")

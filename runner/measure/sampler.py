@@ -70,7 +70,16 @@ class StatsPoll:
         if response is None:
             return None
         self._asked = False
-        return _figures(response.body)
+        stats, found = None, {}
+        with contextlib.suppress(ValueError):
+            stats = json.loads(response.body)
+        for name in STATS_COLUMNS:
+            value: Any = stats
+            for key in filter(None, name.partition("_")[::2]):
+                value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found[name] = value
+        return found
 
     def close(self) -> None:
         """Ask no more."""
@@ -79,58 +88,27 @@ class StatsPoll:
         self._channel = None
 
 
-def _figures(body: bytes) -> dict[str, float]:
-    stats: Any = None
-    with contextlib.suppress(ValueError):
-        stats = json.loads(body)
-    found: dict[str, float] = {}
-    for name in STATS_COLUMNS:
-        value = stats
-        for key in filter(None, name.partition("_")[::2]):
-            value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = value
-    return found
-
-
 COLUMNS = ("tick", *Reading._fields, "foreign_cpus")
+"""`foreign_cpus`: how many CPUs a subject may use beside those that were given to it."""
 MISSING = -1
 MEMORY_NS = 240_000_000
 """Memory and threads are looked at four times a second: every fifth tick of 50 ms, which may be a little early."""
-_STDIN = 0
-
-
-class _Rows:
-    """Rows one after the other in a compact array: an hour at 20 Hz of five subjects is 32 MB."""
-
-    def __init__(self) -> None:
-        self.subjects: list[str] = []
-        self.sources: list[str] = []
-        self._numbers = array("q")
-        """The values of COLUMNS, row by row; MISSING stands for a missing one."""
-        self.stats: dict[int, dict[str, float]] = {}
-        """What /stats answered, by the number of the row that it came just before."""
-
-    def add(self, tick: int, subject: str, source: str, reading: Reading, foreign: int | None) -> None:
-        self.subjects.append(subject)
-        self.sources.append(source)
-        self._numbers.extend([MISSING if value is None else value for value in (tick, *reading, foreign)])
-
-    def to_json(self) -> str:
-        """Return all columns as one JSON object on one line."""
-        columns = {name: self._numbers[at :: len(COLUMNS)] for at, name in enumerate(COLUMNS)}
-        numbers = {name: [None if v == MISSING else v for v in values] for name, values in columns.items()}
-        rows = [self.stats.get(row, {}) for row in range(len(self.subjects))]
-        stats = {name: [row.get(name) for row in rows] for name in STATS_COLUMNS}
-        return json.dumps({"subject": self.subjects, "source": self.sources, **numbers, **stats})
 
 
 class _Watch:
-    """What is sampled at each tick: the subjects' counters, and now and then the server's figures."""
+    """What is sampled at each tick: the subjects' counters, and now and then the server's figures.
+
+    Rows lie one after the other in a compact array: an hour at 20 Hz of five subjects is 32 MB.
+    """
 
     def __init__(self, sources: dict[str, Source]) -> None:
-        self.sources = sources
-        self.rows = _Rows()
+        self._sources = sources
+        self._subjects, self._names = list[str](), list[str]()
+        """Of each row its subject, and the name of its source."""
+        self._numbers = array("q")
+        """The values of COLUMNS, row by row; MISSING stands for a missing one."""
+        self._stats: dict[int, dict[str, float]] = {}
+        """What /stats answered, by the number of the row that it came just before."""
         self._poll: StatsPoll | None = None
         self._polled = ""
         """Which subject is asked."""
@@ -143,7 +121,7 @@ class _Watch:
         if "add" in command:
             subject, pid, cpus = command["add"], command["pid"], command["cpus"]
             with contextlib.suppress(OSError):  # it has just died: it has no rows
-                self.sources[subject] = source_of(pid, MEMORY_NS, alone=command["alone"])
+                self._sources[subject] = source_of(pid, MEMORY_NS, alone=command["alone"])
             if cpus is not None:
                 self._held[subject] = pid, frozenset(cpus)
         if "poll" in command:
@@ -157,27 +135,32 @@ class _Watch:
         """Read every subject once, and take what /stats has answered by now."""
         if self._poll is not None:
             self._poll.ask(tick)
-        for subject, source in list(self.sources.items()):
+        for subject, source in list(self._sources.items()):
             try:
                 reading = source.read()
             except OSError:
                 # A subject that has ended is normal at the edges of a load; its rows simply stop. It is not looked for
                 # again: its number may meanwhile be another's.
-                del self.sources[subject]
+                del self._sources[subject]
                 continue
             if self._poll is not None and subject == self._polled and (figures := self._poll.take()):
-                self.rows.stats[len(self.rows.subjects)] = figures
-            self.rows.add(tick, subject, source.name, reading, self._foreign_cpus(subject))
+                self._stats[len(self._subjects)] = figures
+            foreign = None
+            if subject in self._held:
+                pid, given = self._held[subject]
+                with contextlib.suppress(OSError):  # it has ended
+                    foreign = len(os.sched_getaffinity(pid) - given)
+            self._subjects.append(subject)
+            self._names.append(source.name)
+            self._numbers.extend([MISSING if value is None else value for value in (tick, *reading, foreign)])
 
-    def _foreign_cpus(self, subject: str) -> int | None:
-        """Return how many CPUs a subject may use beside those given to it; None where none were, or it has ended."""
-        if subject not in self._held:
-            return None
-        pid, given = self._held[subject]
-        try:
-            return len(os.sched_getaffinity(pid) - given)
-        except OSError:
-            return None
+    def rows(self) -> str:
+        """Return all columns as one JSON object on one line."""
+        columns = {name: self._numbers[at :: len(COLUMNS)] for at, name in enumerate(COLUMNS)}
+        numbers = {name: [None if v == MISSING else v for v in values] for name, values in columns.items()}
+        answers = [self._stats.get(row, {}) for row in range(len(self._subjects))]
+        stats = {name: [answer.get(name) for answer in answers] for name in STATS_COLUMNS}
+        return json.dumps({"subject": self._subjects, "source": self._names, **numbers, **stats})
 
 
 def main() -> None:
@@ -188,22 +171,19 @@ def main() -> None:
     tick = 0
     while True:
         wait_s = max(0.0, (begin + tick * period_ns - time.monotonic_ns()) / 1e9)
-        ready, _, _ = select.select([_STDIN], [], [], wait_s)
-        if ready:
+        if select.select([sys.stdin], [], [], wait_s)[0]:
             line = sys.stdin.readline()
             if not line:
                 return
             go_on = watch.command(line)
             watch.sample(tick)
-            if not go_on:
-                break
-            sys.stdout.write("ok\n")
+            sys.stdout.write(("ok" if go_on else watch.rows()) + "\n")
             sys.stdout.flush()
+            if not go_on:
+                return
         else:
             watch.sample(tick)
             tick = max(tick + 1, -(-(time.monotonic_ns() - begin) // period_ns))
-    sys.stdout.write(watch.rows.to_json() + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Handed, Running, requir
 from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
-from runner.measure.sites import Job, Loaded, Site, Sites
+from runner.measure.sites import Job, Loaded, Site
 from runner.measurement import (
     Counters,
     DatabaseCounters,
@@ -88,11 +88,6 @@ class _Live:
         """The name under which the sampler has it."""
         return f"server {self.member.trial_id}"
 
-    @property
-    def can_go_on(self) -> bool:
-        """Whether it may be loaded once more."""
-        return self.error is None and self.died is None
-
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
         """Note an error that is about this server only, so that the session goes on with the others."""
@@ -131,7 +126,13 @@ def measure(
         for live in lives.values():
             on_step("warm up")
             with live.noting():
-                _make_ready(bench, live)
+                cell, running, placement = live.member.cell, live.running, bench.placement
+                if cell.share < 1:
+                    running.limit(cell.share * len(placement.server))
+                if cell.database_share < 1 and live.database is not None:
+                    live.database.running.limit(cell.database_share * len(placement.database))
+                shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
+                warm_up(bench, cell, shot, live.member.folder / "generator.log")
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
         for live in lives.values():
@@ -159,17 +160,6 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
 
 
-def _make_ready(bench: Bench, live: _Live) -> None:
-    """Give the server, and its database, their share of the CPUs, and warm it up."""
-    cell, running = live.member.cell, live.running
-    if cell.share < 1:
-        running.limit(cell.share * len(bench.placement.server))
-    if cell.database_share < 1 and live.database is not None:
-        live.database.running.limit(cell.database_share * len(bench.placement.database))
-    shot = shot_of(live.workload, bench.tools[cell.tool], running, "warm-up")
-    warm_up(bench, cell, shot, live.member.folder / "generator.log")
-
-
 def _load_in_turn(
     bench: Bench, lives: Mapping[str, _Live], order: Sequence[tuple[str, int]], on_step: Callable[[str], None]
 ) -> list[tuple[str, Loaded]]:
@@ -184,22 +174,21 @@ def _load_in_turn(
                 subject, cpus = f"database {live.member.trial_id}", bench.placement.database
                 watchers.add(bench.sites.database, subject, live.database.running, cpus)
         for position, (trial_id, place) in enumerate(order, start=1):
-            if trial_id not in lives or not lives[trial_id].can_go_on:
+            if trial_id not in lives or lives[trial_id].error is not None or lives[trial_id].died is not None:
                 continue
-            live = lives[trial_id]
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
-            with live.noting():
-                done.append((trial_id, _load_slice(bench, watchers, live, place, position)))
+            with lives[trial_id].noting():
+                done.append((trial_id, _load_slice(bench, watchers, lives[trial_id], place, position)))
         sampled = {site: sampler.stop() for site, sampler in watchers.samplers.items()}
         for live in lives.values() if sampled else ():
-            _write_sampled(bench.sites, sampled, live)
+            _write_sampled(bench, sampled, live)
     return done
 
 
-def _write_sampled(sites: Sites, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live) -> None:
+def _write_sampled(bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live) -> None:
     """Write what was sampled of a server and of all that took part in its load; of other hosts a file each besides."""
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
-    parts = []
+    parts, sites = [], bench.sites
     for site, rows in sampled.items():
         names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
         if site is sites.server:
@@ -224,7 +213,11 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
     count = sites.server.counters
     before = settle(running, count) if server.contract else count()
-    _require_alive(bench, live, "in the warm-up" if not live.slices else "between two slices")
+    if (code := running.exit_code()) is not None:
+        when = "in the warm-up" if not live.slices else "between two slices"
+        killed = sites.server.kills(running.pid).since(live.killed_before)
+        why = ": the kernel killed it for want of memory" if killed else ""
+        raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)
     if live.database is not None:
         live.stored.append((tag, live.database.counters(tag)))
     watchers.begin(sites.server, live.subject, server, running, probe)
@@ -305,12 +298,18 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
     slices = tuple(live.slices)
     first, last, cell = slices[0], slices[-1], live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
+    database = None
+    if uses := [each.database for each in slices if each.database is not None]:
+        # The rows of all tags, everything else from first to last.
+        before, rows = uses[0].before, sum(use.after.rows - use.before.rows for use in uses)
+        after = replace(uses[-1].after, rows=before.rows + rows)
+        database = DatabaseUse(TAG, uses[0].version, before, after)
     facts = {each.name: getattr(first, each.name) for each in fields(LoadFacts)} | {
         "generator_exit": max((each.generator_exit for each in slices), key=abs),
         "load_ended_wall_ns": last.load_ended_wall_ns,
         "load_ended_mono_ns": last.load_ended_mono_ns,
         "counters_after": last.counters_after,
-        "database": _whole_use(slices),
+        "database": database,
     }
     return Measurement(
         **facts,
@@ -331,16 +330,6 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
         ),
     )
-
-
-def _whole_use(slices: Sequence[Slice]) -> DatabaseUse | None:
-    """Return what the database saw over all slices: the rows of all their tags, everything else from first to last."""
-    uses = [each.database for each in slices if each.database is not None]
-    if not uses:
-        return None
-    rows = sum(use.after.rows - use.before.rows for use in uses)
-    before, after = uses[0].before, uses[-1].after
-    return DatabaseUse(TAG, uses[0].version, before, replace(after, rows=before.rows + rows))
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
@@ -364,12 +353,3 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
     require_answer("the server", running, workload.probe_path or workload.path)
     if workload.name == OWN_GET:
         require_answer("the server", running, workload.path)
-
-
-def _require_alive(bench: Bench, live: _Live, when: str) -> None:
-    code = live.running.exit_code()
-    if code is None:
-        return
-    killed = bench.sites.server.kills(live.running.pid).since(live.killed_before)
-    why = ": the kernel killed it for want of memory" if killed else ""
-    raise LabError(f"{live.member.ready.server.name} {ended(code)} {when}{why}.", exit_code=1)

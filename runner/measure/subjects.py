@@ -127,7 +127,10 @@ class HostSubject:
         data = self._stat.read()
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, data[: data.index(b"\n")].split()[1:9])
         if mono >= self._due_ns:
-            self._due_ns, self._used_bytes = mono + self._memory_ns, self._used()
+            meminfo = self._meminfo.read()
+            total, available = number_after(b"MemTotal:", meminfo), number_after(b"MemAvailable:", meminfo)
+            self._due_ns = mono + self._memory_ns
+            self._used_bytes = None if total is None or available is None else 1024 * (total - available)
         return Reading(
             mono,
             wall,
@@ -138,11 +141,6 @@ class HostSubject:
             interrupts_ns=(irq + softirq) * _TICK_NS,
             ran_ns=int(self._ran.read()) if self._ran else None,
         )
-
-    def _used(self) -> int | None:
-        data = self._meminfo.read()
-        total, available = number_after(b"MemTotal:", data), number_after(b"MemAvailable:", data)
-        return None if total is None or available is None else (total - available) * 1024
 
 
 def open_files(pid: int) -> int | None:

@@ -24,9 +24,6 @@ _REMEDIES = {
     "go": "install Go (go.dev/dl)",
 }
 
-_K6_FROM, _K6_BEFORE = (1, 8), (3,)
-"""The first version of k6 that the lab can drive, and the first that it is not known to be able to."""
-
 
 @dataclass(frozen=True)
 class Tool:
@@ -38,9 +35,9 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use it, None where it can: k6 must be 1.8 to 2.x."""
+        """Why the lab cannot use it, None where it can: of k6 it is not known to drive any but 1.8 to 2.x."""
         numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none where it is unknown
-        if self.name != "k6" or _K6_FROM <= numbers < _K6_BEFORE:
+        if self.name != "k6" or (1, 8) <= numbers < (3,):
             return None
         return f"{self.version} found, but the lab needs 1.8 to 2.x"
 
@@ -52,17 +49,12 @@ def remedy(name: str) -> str:
 
 def find_program(name: str) -> Path | None:
     """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest PostgreSQL."""
-    path = os.pathsep.join(
-        [str(lab_root() / ".tools"), os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", *_postgresql_folders()]
-    )
-    found = shutil.which(name, path=path)
-    return Path(found) if found else None
-
-
-def _postgresql_folders() -> list[str]:
-    """Debian keeps each major version's programs in a folder, which is not on PATH."""
+    # Debian keeps each major version's programs in a folder, which is not on PATH.
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
-    return [str(path) for path in sorted(versions, key=lambda path: int(path.parent.name), reverse=True)]
+    versions.sort(key=lambda path: int(path.parent.name), reverse=True)
+    folders = [lab_root() / ".tools", os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", *versions]
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
+    return Path(found) if found else None
 
 
 def find_tool(name: str) -> Tool | None:
@@ -70,9 +62,8 @@ def find_tool(name: str) -> Tool | None:
     path = find_program(name)
     if path is None:
         return None
-    done = subprocess.run(
-        [str(path), *_VERSION_ARGS.get(name, ["--version"])], capture_output=True, text=True, timeout=20, check=False
-    )
+    argv = [str(path), *_VERSION_ARGS.get(name, ["--version"])]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     match = re.search(r"(\d+\.\d+(?:\.\d+)?)", done.stdout + done.stderr)
     return Tool(name, path, match[1] if match else "unknown")
 
@@ -85,9 +76,6 @@ def need_tool(name: str) -> Tool:
     if tool.unfit is not None:
         raise LabError(f"{tool.path}: {name} {tool.unfit}: {remedy(name)}.")
     return tool
-
-
-BUILD_WITHIN_S = 1200
 
 
 def build(server: Server) -> str | None:
@@ -110,7 +98,7 @@ def build(server: Server) -> str | None:
             env={**os.environ, **dict(server.build_env)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=BUILD_WITHIN_S,
+            timeout=1200,
             check=False,
         )
         handle.truncate(0)
