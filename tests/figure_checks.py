@@ -20,11 +20,12 @@ from runner.present.case import Case, choose
 from runner.present.chart import describe, draw, made
 from runner.present.frames import Tables, read_tables
 from runner.present.spikes.view import View
-from runner.store import RunFolder
+from runner.store import RunFolder, find_run
 
 RUNS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "three": (synthetic_run.build, {}),
     "nine": (synthetic_run.build, {"servers": synthetic_run.NINE}),
+    "five": (synthetic_run.build, {"servers": synthetic_run.NINE, "trials": 5, "k6": ()}),
     "one load": (synthetic_run.build, {"k6": ("experiments",), "failed": False}),
     "database": (synthetic_database.build, {}),
     "six of a database": (synthetic_database.build, {"trials": 6}),
@@ -33,19 +34,19 @@ RUNS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "nine rates": (synthetic_rates.build, {"servers": synthetic_run.NINE, "blocks": 3, "closed": False}),
     "probed": (synthetic_rates.build, {"blocks": 2, "sweep": False, "search": False}),
 }
-"""Name -> builder and shape of a run that tests share; nobody changes its files."""
+"""Name -> builder and shape of a run that tests share, beside `sample`; nobody changes its files."""
 
 
 @cache
 def folder_of(run: str) -> RunFolder:
-    """The folder of a run that tests share."""
+    if run == "sample":
+        return find_run(run)
     build, shape = RUNS[run]
     return RunFolder(build(Path(mkdtemp(dir=kept().name)), **shape))
 
 
 @cache
 def tables_of(run: str) -> Tables:
-    """The tables of a run that tests share: nobody changes them."""
     return read_tables(folder_of(run))
 
 

@@ -45,9 +45,6 @@ def case() -> Case:
     return probed_case()
 
 
-# --- reading a text and a figure --------------------------------------------------------------------------
-
-
 def after(text: str, name: str) -> list[str]:
     """The numbers that directly follow a server's name."""
     return re.findall(rf"\b{name} ([\d,.]*\d)", text)
@@ -67,9 +64,6 @@ def drawn(figure: Figure, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
 def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, str, bool]]]:
     """For each panel that has marks of a label: what they are."""
     return [found for panel in range(len(figure.axes)) if (found := marks(figure, panel, label))]
-
-
-# --- the words --------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_counted() -> None:
@@ -112,9 +106,6 @@ def test_lines_have_their_extreme_and_pale_points_are_named() -> None:
     assert pale(whole, short=True) == "pale are over everywhere"
 
 
-# --- every figure -----------------------------------------------------------------------------------------
-
-
 SHORT = ["one load", "three of a database", "rates"]
 
 
@@ -149,9 +140,6 @@ def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str, stored:
     assert "was sealed" in reason and reason in words(picture(name, failed))
     none = replace(run, trials=run.trials.iloc[:0])
     assert "This run has no" in text_of(name, none)
-
-
-# --- closed loads -----------------------------------------------------------------------------------------
 
 
 def test_percentiles_are_those_of_the_lines(tables: Tables) -> None:
@@ -232,9 +220,6 @@ def test_the_matrix_has_each_servers_best_and_what_is_pale(tables: Tables, name:
     assert ("pale" in text.lower()) == (name == "wrk-requests")
 
 
-# --- ramps and pools --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])
 def test_ramps_have_the_highest_point_of_each_line(stored: Tables, name: str) -> None:
     text, figure = text_of(name, stored), picture(name, stored)
@@ -275,9 +260,6 @@ def test_pools_have_the_best_size_and_what_is_pale(stored: Tables, name: str, be
     assert "pale are axum and gin at 4, echo everywhere" in text
 
 
-# --- constant rates ---------------------------------------------------------------------------------------
-
-
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:
     text, figure = (read("rates-latency", tables_of("rates")) for read in (text_of, picture))
     assert len(drawn(figure, "knee")) == 3
@@ -308,9 +290,6 @@ def test_objectives_have_the_marks_highest_first() -> None:
     assert "(7 more between)" in text_of("rates-objective", tables_of("nine rates"))
 
 
-# --- one trial --------------------------------------------------------------------------------------------
-
-
 def test_two_clients_have_the_drawn_medians_and_their_ratio(case: Case) -> None:
     text, figure = text_of("verdict-two-clients", case), picture("verdict-two-clients", case)
     ours, probes = (float(drawn(figure, f"median of {name}")[0][0][0]) for name in ("k6", "probe"))
@@ -326,9 +305,6 @@ def test_sides_are_said_with_what_they_were_given(case: Case) -> None:
     ((_, used),) = drawn(figure, "server")
     over_time = f"({number(used.min())} to {number(used.max())} over time)"
     assert f"Server: gin: 90.0 % on the average, of 100 % given {over_time}; Generator: k6: 99.0 %" in text
-
-
-# --- much to say ------------------------------------------------------------------------------------------
 
 
 def test_nine_servers_have_the_extremes_and_a_count() -> None:

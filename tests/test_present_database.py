@@ -61,9 +61,6 @@ def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
     return replace(tables, trials=trials)
 
 
-# --- ramps ------------------------------------------------------------------------------------------------
-
-
 def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
     figure = picture("inserts-answered", three)
     for server in known.THREE:
@@ -158,9 +155,6 @@ def test_p99_by_pool_size_needs_ten_thousand_requests(three: Tables) -> None:
     assert "enough requests" in words(picture("inserts-latency-by-pool-size", few))
 
 
-# --- answer -----------------------------------------------------------------------------------------------
-
-
 def findings(tables: Tables) -> str:
     return "\n".join(inserts.findings(tables))
 
@@ -235,9 +229,6 @@ def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
     failed = replace(tables, trials=tables.trials.assign(status="failed"))
     assert inserts.findings(failed) == ("No number: 169 trials failed or stopped early.",)
     assert "No trial with rising rates of this run was sealed" in words(picture("inserts-answered", failed))
-
-
-# --- the report of every run ------------------------------------------------------------------------------
 
 
 def test_the_report_holds_database_loads_apart(tables: Tables) -> None:

@@ -36,9 +36,6 @@ def tables() -> Tables:
     return tables_of("three")
 
 
-# --- what the figures show --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("server", "median"), [("axum", 250.0), ("gin", 280.0), ("nginx", 200.0)])
 def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median: float) -> None:
     ((x, ms),) = lines(picture("latency-spectrum", tables), 0, server)
@@ -143,9 +140,6 @@ def test_open_loop_is_not_titled_closed() -> None:
     assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
 
 
-# --- how they look ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_text_is_inside_large_enough_and_apart(name: str, tables: Tables) -> None:
     """Of nine servers and of the sample in test_present_themes.py."""
@@ -172,8 +166,6 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
     assert moved[0] >= 0 and moved[-1] <= 1 + 1e-9
     assert style.spread_out([0.1, 0.9], 0.1) == [0.1, 0.9]
 
-
-# --- odd runs ---------------------------------------------------------------------------------------------
 
 ODD = {
     "my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0),
@@ -229,8 +221,6 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
     with pytest.raises(LabError, match=r"is missing: `bench report"):
         read_tables(run)
 
-
-# --- files ------------------------------------------------------------------------------------------------
 
 DRAW = """
 import sys

@@ -36,9 +36,6 @@ def of_server(tables: Tables, server: str) -> pd.DataFrame:
     return trials[(trials["server"] == server) & (trials["status"] == "sealed")]
 
 
-# --- the knee ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
 def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
     # Kleinrock 1979: power is greatest where an M/M/1 system holds one request on the average, at half of the load.
@@ -90,9 +87,6 @@ def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
             made.append(math.isfinite(knee(RATES[:4], ms[:4], stable[:4]).rate_rps))
     assert np.mean(near) > 0.99
     assert np.mean(made) < 0.03
-
-
-# --- sweeps -----------------------------------------------------------------------------------------------
 
 
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
@@ -162,9 +156,6 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
     for text in ("knee at 2,000/s, the generator's", "sustained to 6,000/s; then: server", "Verdicts: offered"):
         assert text in said
     assert "162 trials, 6 per server and load" in said and "reference" not in said
-
-
-# --- searches ---------------------------------------------------------------------------------------------
 
 
 def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
@@ -239,9 +230,6 @@ def test_few_searches_have_no_interval_and_failed_steps_do_not_count(tables: Tab
     lost = changed(tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive")
     without = objectives.printable(objectives.answers(lost)).set_index("server")
     assert without.loc["gin", column].startswith("less than ")
-
-
-# --- apart from other loads -------------------------------------------------------------------------------
 
 
 def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables) -> None:

@@ -4,8 +4,6 @@ The nine servers can be told apart on either paper, also by people without one k
 """
 
 import re
-from collections.abc import Callable
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import synthetic_database
-import synthetic_rates
-import synthetic_run
-from figure_checks import drawn, picture, readable
+from figure_checks import drawn, picture, readable, tables_of
 from marking import long_but
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
@@ -25,18 +20,12 @@ from matplotlib.figure import Figure
 from runner.model import LabError
 from runner.present.case import Case, choose
 from runner.present.chart import charts
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables
 from runner.present.look import palette, style, themes
 from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, WHITE, Identity, identities, legible, pale
 from runner.present.spikes import view as spike_view
-from runner.store import RunFolder, find_run
 
-RUNS = {
-    "report": ("sample", "nine"),
-    "postgres": ("database",),
-    "rates": ("rates",),
-    "verdict": ("rates",),
-}
+RUNS = {"report": ("sample", "nine"), "postgres": ("database",), "rates": ("rates",), "verdict": ("probed",)}
 """Notebook -> the runs with whose data its figures are drawn; those of other notebooks are drawn from the sample."""
 RUNS_OF = {"ratios": ("sample", "five")}
 """Figure -> the same of a figure for which the runs of its notebook have too few trials."""
@@ -46,37 +35,12 @@ CASES = [
 """Run and figure: every figure that is registered."""
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tables]:
-    """Reads a run by its name, made where it is not the sample."""
-
-    @cache
-    def read(name: str) -> Tables:
-        if name == "sample":
-            return read_tables(find_run("sample"))
-        folder = tmp_path_factory.mktemp(name)
-        make = {
-            "nine": lambda: synthetic_run.build(folder, synthetic_run.NINE),
-            "five": lambda: synthetic_run.build(folder, synthetic_run.NINE, trials=5, k6=()),
-            "database": lambda: synthetic_database.build(folder),
-            "rates": lambda: synthetic_rates.build(folder),
-        }
-        return read_tables(RunFolder(make[name]()))
-
-    return read
-
-
 def draw(tables: Tables, name: str) -> Figure:
     found = charts()[name]
     assert found.needs(tables)
-    if found.subject is Case:
-        return picture(name, choose(tables))
     if found.subject is spike_view.View:
         return picture(name, spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), ""))
-    return picture(name, tables)
-
-
-# --- what is seen -----------------------------------------------------------------------------------------
+    return picture(name, choose(tables) if found.subject is Case else tables)
 
 
 def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
@@ -86,7 +50,7 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
 
 def rgb(color: Any) -> np.ndarray:
     """A colour, or pixels as they are, 0 to 1."""
-    return color[..., :3] if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
+    return color if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
 
 
 def linear(color: Any) -> np.ndarray:
@@ -103,12 +67,8 @@ def contrast(a: Any, b: Any) -> np.ndarray:
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Return the figure's pixels; every text can be read.
-
-    Each has a contrast of 4.5 (WCAG 2.2) against 95 % of the pixels behind it: a grid line may pass.
-    """
-    found = drawn(figure)
-    whole = pixels(figure.canvas)
+    """Return the pixels. Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of what is behind: grids may pass."""
+    found, whole = drawn(figure), pixels(figure.canvas)
     readable(figure, found)
     for text, _ in found:
         text.set_alpha(0)  # a box behind the text is still drawn
@@ -124,10 +84,7 @@ def check_words(figure: Figure) -> np.ndarray:
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
-    """Return how many were checked.
-
-    Lines, marks and outlines in a look's colour have a contrast of 3 against the paper; pale ones less, but some.
-    """
+    """Count lines, marks and outlines in a look's colour: with a contrast of 3 against the paper, pale ones of 2."""
     seen = 0
     for ax in figure.axes:
         colors = [(line.get_color(), line.get_alpha()) for line in ax.lines]
@@ -148,8 +105,8 @@ def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> 
 
 
 @pytest.mark.parametrize(("name", "figure"), long_but(CASES[:3], CASES))
-def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: Callable[[str], Tables]) -> None:
-    tables = run(name)
+def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> None:
+    tables = tables_of(name)
     looks = list(identities(tables.trials).values())
     shown = draw(tables, figure)
     light = check_words(shown)
@@ -165,9 +122,6 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str, run: C
     # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
     assert luminance(dark).max() <= luminance(themes.MOON) + 0.01
-
-
-# --- the colours ------------------------------------------------------------------------------------------
 
 
 def test_greys_keep_their_order_and_their_contrast() -> None:
@@ -215,32 +169,21 @@ def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
     assert contrast(text.get_color(), NIGHT) >= 4.5
 
 
-# --- the servers' looks ------------------------------------------------------------------------------------
-
 VISION = {
-    "normal": np.eye(3),
-    "protanopia": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
-    ),
-    "deuteranopia": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
-    ),
-    "tritanopia": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
-    ),
+    "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 """Machado, Oliveira and Fernandes (2009), severity 1.0; for linear RGB."""
-LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}
-"""In CIELAB."""
-TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
-)
+LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}  # in CIELAB
+TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
 WHITE_POINT = np.array([0.95047, 1.0, 1.08883])
 
 
 def lab(color: str, vision: str = "normal") -> np.ndarray:
     """A colour in CIELAB as someone with this vision sees it."""
-    xyz = TO_XYZ @ np.clip(VISION[vision] @ linear(color), 0, 1) / WHITE_POINT
+    xyz = np.array(TO_XYZ) @ np.clip(np.array(VISION[vision]) @ linear(color), 0, 1) / WHITE_POINT
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -287,19 +230,12 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
             assert abs((hue(pale(color, sheet)) - hue(color) + 180) % 360 - 180) <= 25, color
 
 
-def test_the_hue_says_the_language_on_either_paper() -> None:
+def test_the_hue_says_the_language_on_either_paper_and_the_line_the_server() -> None:
     ranges = {"rust": (20, 90), "go": (205, 310), "c": (140, 185)}
-    for (language, _), look in KNOWN.items():
-        low, high = ranges[language]
-        assert low <= hue(look.color) <= high and low <= hue(look.dark) <= high, look
-    for language, shades in palette.FAMILIES.items():
-        low, high = ranges[language]
-        assert all(low <= hue(color) <= high for pair in shades for color in pair), language
-
-
-def test_servers_of_one_language_share_a_hue_and_differ_in_line() -> None:
-    for language in ("rust", "go"):
+    for language, (low, high) in ranges.items():
         looks = [look for (other, _), look in KNOWN.items() if other == language]
+        pairs = [*((look.color, look.dark) for look in looks), *palette.FAMILIES[language]]
+        assert all(low <= hue(color) <= high for pair in pairs for color in pair), language
         assert len({look.dash for look in looks}) == len(looks)
 
 
@@ -320,15 +256,10 @@ def test_calibration_servers_come_last_and_look_like_no_other() -> None:
     assert looks["a"] == REFERENCE and looks["hyper"] == KNOWN["rust", "hyper"]
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "figure"), [("sample", "wrk-requests"), ("nine", "cpu-peaks")])
-def test_light_files_are_the_same_bytes_with_and_without_dark_ones(
-    name: str, figure: str, run: Callable[[str], Tables], tmp_path: Path
-) -> None:
-    tables = run(name)
+def test_light_files_are_the_same_bytes_with_and_without_dark_ones(name: str, figure: str, tmp_path: Path) -> None:
+    tables = tables_of(name)
     looks = list(identities(tables.trials).values())
     alone = [path.read_bytes() for path in style.save(draw(tables, figure), tmp_path / "alone", figure)]
     both = themes.save_both(draw(tables, figure), tmp_path / "both", figure, looks)

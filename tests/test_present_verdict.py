@@ -68,9 +68,6 @@ def with_row(case: Case, **values: Any) -> Case:
     return replace(case, row=case.row | values)
 
 
-# --- which trial ------------------------------------------------------------------------------------------
-
-
 def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(stored: pd.DataFrame, case: Case) -> None:
     times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
     assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
@@ -95,9 +92,6 @@ def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named(tmp_
     assert "This load is open" in evidence.law_words(found)
     assert "requests not sent in time" in set(evidence.evidence_table(found)["evidence"])
     assert "experiments" not in evidence.trial_words(found) and "500 requests/s offered" in evidence.trial_words(found)
-
-
-# --- two clients ------------------------------------------------------------------------------------------
 
 
 def test_the_words_about_two_clients_have_the_tables_numbers(stored: pd.DataFrame, case: Case) -> None:
@@ -142,9 +136,6 @@ def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) ->
         assert x[np.argmax(share)] == pytest.approx({"k6": 280, "probe": 0.25}[name], rel=0.12)
 
 
-# --- Little's law -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("server", synthetic_rates.FACTOR)
 def test_users_by_rate_are_the_mean_whatever_the_server(tables: Tables, server: str) -> None:
     found = chosen(tables, f"{server}-experiments-vus3000-b1")
@@ -162,9 +153,6 @@ def test_a_load_without_a_steady_part_or_timeline_has_no_law(case: Case) -> None
     assert "too short" in evidence.law_words(with_row(case, iteration_mean_ms=29_000.0))
     nothing = replace(case, tables=replace(case.tables, throughput=case.tables.throughput.iloc[:0]))
     assert "too short" in evidence.law_words(nothing)
-
-
-# --- CPU and the verdict ----------------------------------------------------------------------------------
 
 
 def test_servers_differ_in_cpu_per_request(case: Case) -> None:
@@ -206,9 +194,6 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
     assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
-# --- without a probe --------------------------------------------------------------------------------------
-
-
 def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
     found = chosen(old)
     assert not probed(old) and found.probe is None
@@ -228,9 +213,6 @@ def test_figures_can_be_read(name: str, case: Case, tables: Tables) -> None:
     readable(picture(name, case))
     untimed = tables.latency[tables.latency["trial_id"] == case.trial_id].assign(second=np.nan)
     readable(picture(name, replace(case, tables=replace(tables, latency=untimed))))
-
-
-# --- notebooks --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -276,10 +258,7 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("name", "calls"),
-    [
-        ("rates", ['report.show_part("rates")']),
-        ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL]),
-    ],
+    [("rates", ['report.show_part("rates")']), ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL])],
 )
 def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
     cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]

@@ -86,9 +86,7 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
         if not is_sealed(chosen).iloc[0]:
             raise LabError(f"The trial {trial!r} was not sealed: {chosen['error'].iloc[0]}")
     else:
-        chosen = candidates(tables)
-        column = "times" if chosen["times"].notna().any() else "latency_p50_ms"
-        chosen = chosen.sort_values(column, ascending=False, na_position="last")
+        chosen = candidates(tables).sort_values(["times", "latency_p50_ms"], ascending=False)
         if chosen.empty:
             return None
     row = {str(name): value for name, value in chosen.iloc[0].items()}

@@ -21,8 +21,6 @@ from runner.model import CALIBRATION, OWN_SCRIPT, LabError
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
-LATER_ATTEMPT = r"\.a\d+$"
-"""What the identifier of a trial's second attempt ends in, and of those after it."""
 MOST_ROWS = 100_000_000
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """What may be asked for, in words. What happened to a load's connections may also be `mixed`, which is a word."""
@@ -33,8 +31,8 @@ class Tables:
     """One run as the figures see it: its manifest and four frames.
 
     `trials` has three columns more than the file: `load`, the load without the server in words, `load_order`, which
-    sorts the loads of a run, and `terms`: the share of a core and the like, empty where there is nothing of the kind.
-    The steps of a search, whose rates differ, are one load.
+    sorts the loads of a run, and `terms`: the share of a core and the like, if any. The steps of a search, whose rates
+    differ, are one load. In `folder` lie the probe's samples, one file per trial.
     """
 
     manifest: dict[str, Any]
@@ -43,19 +41,17 @@ class Tables:
     throughput: pd.DataFrame
     resources: pd.DataFrame
     folder: RunFolder | None = None
-    """Where the probe's samples lie, one file per trial."""
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at a closed load, failed ones too, sorted by load.
+        """Return a tool's trials at a closed load, failed ones too, sorted by load; no calibration servers.
 
-        Not among them are calibration servers, which no figure has, and what other figures are for: open loads, and
-        wrk's inserts, which are about the size of the pool rather than the number of connections.
+        wrk's inserts, which are about the size of the pool rather than the number of connections, are not among them.
         """
         inserts = self.trials["tool"].eq("wrk") & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:
-        """Return the trials of `of` that may be shown: sealed ones, sorted by load."""
+        """Return the trials of `of` that may be shown."""
         return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
@@ -161,8 +157,7 @@ def did_at_least(trials: pd.DataFrame) -> bool:
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError where a table or a column is missing.
 
-    The run that was read last is not read again while its files are the same, as a kernel opens it for one notebook
-    after the other. The caller may change what is returned.
+    The run that was read last is not read again while its files are the same. The caller may change what is returned.
     """
     files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
     kept = _kept(run, tuple((facts.st_ino, facts.st_size, facts.st_mtime_ns) for facts in map(Path.stat, files)))
@@ -210,16 +205,14 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
     They and all numbers of the trials are floats, booleans 0 and 1, since a column of nulls has no type in Parquet.
     """
+
+    def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
+        are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
+        return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(float)
+
     whole = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *(each.name for each in columns(table))])))
     numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
-    return whole.assign(**{name: _numbers(whole[name]) for name in numbers})
-
-
-def _numbers(column: pd.Series[Any]) -> pd.Series[float]:
-    """Return a column as floats; booleans, perhaps with nulls among them, as 1 and 0."""
-    if pd.api.types.is_bool_dtype(column.dropna().infer_objects()):
-        return column.map({True: 1.0, False: 0.0}).astype(float)
-    return pd.to_numeric(column).astype(float)
+    return whole.assign(**{name: as_floats(whole[name]) for name in numbers})
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
@@ -230,7 +223,16 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
-    typed["terms"] = [_terms(row) for row in typed.to_dict("records")]
+    terms = (
+        {
+            f"{row['share']:g} of a core": row["share"] < 1,
+            f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
+            "idle CPUs asleep": row["idle"] == "system",
+            f"{row['slices']:.0f} slices": row["slices"] >= 0,
+        }
+        for row in typed.to_dict("records")
+    )
+    typed["terms"] = [_joined(parts) for parts in terms]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
     keys += ["share", "database_share", "idle", "slices"]
@@ -257,25 +259,13 @@ def _load(row: Mapping[Any, Any]) -> str:
     return _joined(parts)
 
 
-def _terms(row: Mapping[Any, Any]) -> str:
-    """Return in words on what share of a core, with which idle CPUs and in how many slices a trial was measured."""
-    return _joined(
-        {
-            f"{row['share']:g} of a core": row["share"] < 1,
-            f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
-            "idle CPUs asleep": row["idle"] == "system",
-            f"{row['slices']:.0f} slices": row["slices"] >= 0,
-        }
-    )
-
-
 def _joined(parts: Mapping[str, object]) -> str:
     return ", ".join(part for part, known in parts.items() if known)
 
 
 def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows are attempts that another attempt at the same trial followed."""
-    names = trials["trial_id"].str.replace(LATER_ATTEMPT, "", regex=True)
+    names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     return trials["attempt"].lt(trials["attempt"].groupby(names).transform("max"))
 
 

@@ -19,21 +19,15 @@ from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
-"""Of a bound."""
-THIN: Any = (0, (4, 2))
-"""Of a line to a point that does not rank."""
-COLUMNS = 3
-"""Small panels beside each other, where the servers of a load are too many for one panel."""
-FEW = 4
-"""Servers whose curves one panel can hold so that they can be kept apart; of more each has a small panel."""
+THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
+FEW, COLUMNS = 4, 3
+"""Servers whose curves one panel can keep apart; of more each has a small panel, so many beside each other."""
 FEWEST = 3
 """Sizes of a load that make a curve of points with ranges; of fewer each has a panel, and in it a row per server."""
 NUDGE = 1.045
 """Factor by which such points of the next server lie farther across, so that the ranges of equal servers show."""
-SPARE, SPARE_LOG = 1.08, 1.3
-"""Factor by which the axis up reaches beyond the values, and where it is logarithmic."""
+SPARE, SPARE_LOG = 1.08, 1.3  # factor by which the axis up reaches beyond the values, and where it is logarithmic
 Grid = Sequence[Sequence[Axes]]
-"""Rows of panels."""
 Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
 """Draws the rows of a server in its look, with its name as label."""
 
@@ -42,11 +36,12 @@ def draw(chart: Chart) -> Figure:
     """Return the figure; without data a small one that says why there is nothing to see."""
     with style.rc():
         if chart.frame.empty:
-            return style.no_data(chart.title, chart.nothing)
+            figure, (ax,) = style.canvas(chart.title, "", panel_in=0.5, heading_in=0.05, axis_in=0.05)
+            ax.set_axis_off()
+            reason = "\n".join(style.wrap(chart.nothing, style.TEXT_PT, 6.8))
+            figure.text(0.1 / style.WIDTH_IN, 0.35, reason, size=style.TEXT_PT, color=style.SOFT)
+            return figure
         return (chart.draw or (facets if chart.facets else Shared()))(chart)
-
-
-# --- curves -----------------------------------------------------------------------------------------------
 
 
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
@@ -56,7 +51,7 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
     if len(known):
         import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
 
-        # Without the names of the columns, which would become the labels of the axes.
+        # Not columns, whose names would become the labels of the axes.
         x, y = known["x"].to_numpy(float), known["y"].to_numpy(float)
         units = pd.factorize(known["server"])[0] * (len(rows) + 1) + runs.to_numpy()
         sns.lineplot(x=x, y=y, units=units, estimator=None, sort=False, legend=False, ax=ax, **drawn)
@@ -108,7 +103,7 @@ def ridges(
 ) -> None:
     """Draw a ridge for each server, the first on top, and its `median` as an upright mark and a number.
 
-    x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row, and is drawn as zero.
+    x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row.
     """
     scale = height / max((float(rows["y"].max()) for rows in curves.values()), default=1.0)
     for place, (server, rows) in enumerate(reversed(curves.items())):
@@ -140,9 +135,6 @@ def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
     scales.limit(ax, "y", low / spare, high * spare, log=True)
 
 
-# --- a panel for each server, with axes of its own --------------------------------------------------------
-
-
 def sheet(
     chart: Chart, *, alone: int = 2, panel_in: tuple[float, float] = (1.8, 1.35), left_in: float = 0.95,
     right_in: tuple[float, float] = (0.18, 0.18), axis_in: float = 0.38, below_in: float = 0.26,
@@ -164,7 +156,7 @@ def sheet(
     ]
     _, axes = style.canvas(
         chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns,
-        heading_in=0.36 + max(len(lines) for lines in words) * style.SMALL_PT * style.LINE / 72,
+        heading_in=0.36 + max(len(lines) for lines in words) * style.LINE_IN,
         panel_in=panel_in[columns - 1], left_in=left_in, right_in=right_in[columns - 1], below_in=below_in,
         axis_in=axis_in + 0.18 * any(facet.ticks for facet in shown),
     )  # fmt: skip
@@ -190,20 +182,25 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         limits = max(float(frame["low"].min()), 1e-3) / SPARE_LOG, max(high, 1e-3) * SPARE_LOG
     for facet, ax in axes.items():
         curves = chart.of_panel(facet.panel)
-        places: dict[float, int] = {}
+        every = np.unique(pd.concat(curves.values())["x"].dropna()) if chart.x.even else np.array([])
         if chart.x.even:
-            every = np.unique(pd.concat(curves.values())["x"].dropna())
-            places = {float(value): number for number, value in enumerate(every)}
-            curves = {server: rows.assign(x=rows["x"].map(places)) for server, rows in curves.items()}
+            curves = {server: rows.assign(x=np.searchsorted(every, rows["x"])) for server, rows in curves.items()}
         _behind(ax, curves, facet.server)
         bound = dashed[(dashed["panel"] == facet.panel) & (dashed["server"] == facet.server)]
         lines_of(ax, bound, color=style.INK, lw=1.0, ls=DASHED, label="bound")
         # Solid where a server has a panel to itself: what is dashed there is the bound.
-        look = replace(chart.looks[facet.server], dash="-")
-        mark(ax, curves[facet.server], look, facet.server)
+        mark(ax, curves[facet.server], replace(chart.looks[facet.server], dash="-"), facet.server)
         scales.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
-        _axis_across(ax, facet, places)
+        if facet.limits:
+            ax.set_xlim(*facet.limits)
+        if chart.x.even:
+            ax.set_xlim(-0.5, len(every) - 0.5)
+            ax.set_xticks(range(len(every)), [scales.plain(value) for value in every])
+        elif facet.ticks:
+            scales.ticks_across(ax, list(facet.ticks), facet.ticks.__getitem__)
+        else:
+            scales.even_axis(ax, "x")
     return style.figure_of(ax)
 
 
@@ -212,22 +209,6 @@ def _behind(ax: Axes, curves: Lines, server: str) -> None:
     others = [rows for other, rows in curves.items() if other != server]
     if others:
         lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
-
-
-def _axis_across(ax: Axes, facet: Facet, places: Mapping[float, int]) -> None:
-    if places:
-        ax.set_xlim(-0.5, len(places) - 0.5)
-        ax.set_xticks(range(len(places)), [f"{value:,.10g}" for value in places])
-        return
-    if facet.limits:
-        ax.set_xlim(*facet.limits)
-    if facet.ticks:
-        scales.ticks_across(ax, list(facet.ticks), lambda at: facet.ticks.get(at, ""))
-    else:
-        scales.even_axis(ax, "x")
-
-
-# --- a panel for each load: its servers together where they are few, else a small panel each --------------
 
 
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
@@ -242,16 +223,17 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 @dataclass(frozen=True)
 class Shared:
-    """Draws a chart whose servers share the panel of a load where they are few."""
+    """Draws a chart whose servers share the panel of a load, `panel_in` high, where they are few.
+
+    If `alone`, each server has a small panel even so, without the others behind it, and where it has no points.
+    `finish` sets scales, limits and ticks of a panel.
+    """
 
     panel_in: float = 2.6
-    """Height of a panel."""
     left_in: float = 0.95
     alone: bool = False
-    """Whether each server has a small panel even so, without the others behind it, and where it has no points."""
     mark: Mark = band
     finish: Callable[[Axes, Chart, str], None] = finish
-    """Sets scales, limits and ticks of a panel."""
 
     def __call__(self, chart: Chart) -> Figure:
         """Draw a panel for each load."""
@@ -266,7 +248,7 @@ class Shared:
         """Return the rows of panels that a load needs, and what fills them."""
         every = chart.of_panel(panel)
         curves = {server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone}
-        head_in = 0.36 + bool(chart.headings[panel][1]) * style.SMALL_PT * style.LINE / 72
+        head_in = 0.36 + bool(chart.headings[panel][1]) * style.LINE_IN
         if not curves:
             return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
         if self.mark is bars and chart.x.log:
@@ -279,12 +261,9 @@ class Shared:
             row = style.PanelRow(1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves)))
             return [row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves)
         columns = min(COLUMNS, len(curves))
-        count = -(-len(curves) // columns)
-        heads_in, axes_in = [head_in + 0.3] + [0.34] * (count - 1), [0.1] * (count - 1) + [0.78]
-        rows_in = [
-            style.PanelRow(columns, 1.15, own_in, axis_in, self.left_in, 0.2, 0.24)
-            for own_in, axis_in in zip(heads_in, axes_in, strict=True)
-        ]
+        below = -(-len(curves) // columns) - 1
+        sizes_in = zip([head_in + 0.3] + [0.34] * below, [0.1] * below + [0.78], strict=True)
+        rows_in = [style.PanelRow(columns, 1.15, *each_in, self.left_in, 0.2, 0.24) for each_in in sizes_in]
         return rows_in, lambda grid: self._fill_many(grid, chart, panel, curves)
 
     def _fill_one(self, ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
@@ -312,7 +291,20 @@ class Shared:
             ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
         for ax in axes[last + 1 :]:
             ax.remove()
-        _name_axes(grid, chart.x.label, chart.y.label)
+        # The names of the shared axes once, in the middle below and on the left.
+        figure, first, lowest = style.figure_of(axes[0]), axes[0].get_position(), grid[-1][0].get_position()
+        width, height = figure.get_size_inches()
+        middle, below = (first.x0 + grid[0][-1].get_position().x1) / 2, lowest.y0 - 0.38 / height
+        figure.text(middle, below, chart.x.label, size=style.TEXT_PT, ha="center", va="top")
+        figure.text(
+            0.1 / width,
+            (first.y1 + lowest.y0) / 2,
+            chart.y.label,
+            size=style.TEXT_PT,
+            rotation=90,
+            ha="left",
+            va="center",
+        )
 
 
 def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
@@ -339,15 +331,3 @@ def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines,
         style.name_rows(ax, list(curves), chart.looks)
         ax.tick_params(labelleft=place == 0)
         ax.set_xlabel(chart.y.label)
-
-
-def _name_axes(grid: Grid, xlabel: str, ylabel: str) -> None:
-    """Write the names of shared axes once, in the middle below and on the left."""
-    first, last = grid[0][0].get_position(), grid[-1][0].get_position()
-    figure = style.figure_of(grid[0][0])
-    width, height = figure.get_size_inches()
-    right = grid[0][-1].get_position().x1
-    below = last.y0 - 0.38 / height
-    figure.text((first.x0 + right) / 2, below, xlabel, size=style.TEXT_PT, ha="center", va="top")
-    middle = (first.y1 + last.y0) / 2
-    figure.text(0.1 / width, middle, ylabel, size=style.TEXT_PT, rotation=90, ha="left", va="center")

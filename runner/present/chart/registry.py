@@ -29,19 +29,19 @@ _known: dict[str, Registered] = {}
 
 @dataclass(frozen=True)
 class Registered:
-    """A figure under its name."""
+    """A figure under its name.
+
+    `notebook` is the stem of the one that shows it; a run that it `needs` has a load of the kind that it is about.
+    `table` is the heading in that notebook under which a table has medians of what it shows (empty: none), `subject`
+    what it is made from: a run's tables, or one trial.
+    """
 
     name: str
     notebook: str
-    """The stem of the notebook that shows it."""
     make: Callable[[Any], Chart]
-    """Subject -> chart."""
     needs: Callable[[Tables], bool]
-    """Whether a run has a load of the kind that the figure is about."""
     table: str
-    """The heading in its notebook under which a table has medians of what it shows; empty where none has."""
     subject: type
-    """What it is made from: a run's tables, or one trial."""
 
     @property
     def place(self) -> str:
@@ -50,13 +50,9 @@ class Registered:
 
 
 def chart(
-    name: str,
-    *,
-    notebook: str,
-    needs: Callable[[Tables], bool] = lambda _: True,
-    table: str = "",
+    name: str, *, notebook: str, needs: Callable[[Tables], bool] = lambda _: True, table: str = "",
     subject: type = Tables,
-) -> Callable[[Make], Make]:
+) -> Callable[[Make], Make]:  # fmt: skip
     """Register the function that makes a chart; see `Registered`."""
 
     def register(make: Make) -> Make:
@@ -68,21 +64,20 @@ def chart(
 
 
 @cache
-def _places() -> dict[str, int]:
-    """Import every module that registers charts, and return its place in a post by its name."""
+def _places() -> list[str]:
+    """Import every module that registers charts, and return their names in the order of a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
-    names = [f"runner.present.{module}" for module in dict.fromkeys((*MODULES, *others))]
-    return {importlib.import_module(name).__name__: place for place, name in enumerate(names)}
+    return [importlib.import_module(f"runner.present.{name}").__name__ for name in dict.fromkeys((*MODULES, *others))]
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
-    modules = _places()
+    orders = (list(NOTEBOOKS), _places())
 
-    def place(found: Registered) -> tuple[int, int]:
-        ranked = NOTEBOOKS.index(found.notebook) if found.notebook in NOTEBOOKS else len(NOTEBOOKS)
-        return ranked, modules.get(found.make.__module__, len(modules))
+    def place(found: Registered) -> list[int]:
+        names = (found.notebook, found.make.__module__)
+        return [order.index(name) if name in order else len(order) for order, name in zip(orders, names, strict=True)]
 
     return {found.name: found for found in sorted(_known.values(), key=place) if notebook in ("", found.notebook)}
 

@@ -1,8 +1,7 @@
 """The alternative text of a chart: what is drawn, then the values it shows, no longer than a listener will bear.
 
-It follows WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex): the first sentence identifies the
-figure, its kind and axes; the rest says the values, relations and trends that a reader sees. What does not fit is
-counted.
+As WAI's tutorial on complex images says (w3.org/WAI/tutorials/images/complex), the first sentence identifies the
+figure, its kind and axes; the rest says the values, relations and trends that a reader sees.
 """
 
 from __future__ import annotations
@@ -16,46 +15,19 @@ from runner.present.chart.value import Chart, Fact, extreme
 from runner.present.look import captions
 from runner.present.look.style import number
 
-LIMIT = 600
-"""Characters that an alt text has at most: about 40 seconds of speech."""
-Lines = Mapping[str, pd.DataFrame]
-"""Server -> its points in a panel."""
+LIMIT = 600  # characters that an alt text has at most: about 40 seconds of speech
+Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
 
 
 def describe(chart: Chart) -> str:
     """Return the alternative text of a figure: what is drawn, then each panel's facts, the servers in their order.
 
-    Where all of that is too long, only the first and the last server are said. A figure without data has a sentence
-    that says so.
+    Where all of that is too long, only the first and the last server are said.
     """
     if chart.frame.empty:
         return f"Nothing is drawn of “{chart.title}”. {chart.nothing}"
     if chart.describe:
         return chart.describe(chart)
-    head = _head(chart)
-    for short in (False, True):
-        parts = [f"In “{panel}” {_clause(chart, panel, short=short)}." for panel in chart.panels]
-        if len(" ".join([head, *parts])) <= LIMIT:
-            break
-    return fit(head, parts, chart.noun)
-
-
-def fit(head: str, parts: Sequence[str], noun: str) -> str:
-    """Return `head` and as many of the `parts`, a sentence for each `noun`, as fit in `LIMIT`, one at least.
-
-    How many are left out is said.
-    """
-    for kept in range(len(parts), 0, -1):
-        left = len(parts) - kept
-        rest = f"{left} more {noun}{'s are' if left > 1 else ' is'} not described here." if left else ""
-        whole = " ".join(filter(None, [head, *parts[:kept], rest]))
-        if len(whole) <= LIMIT:
-            break
-    return whole
-
-
-def _head(chart: Chart) -> str:
-    """Return the first sentence: kind, axes, servers, and what a point is."""
     x, y, servers = chart.x, chart.y, captions.plural(chart.frame["server"].nunique(), "server")
     up, across = (", logarithmic" if axis.log else "" for axis in (y, x))
     axes = f" (up{up}) by {x.words} (across{across})" if x.words else ""
@@ -65,11 +37,27 @@ def _head(chart: Chart) -> str:
         axes = f" (across{up}){f' by {x.words}' if x.words else ''}, one row per server"
     under = f" under {captions.plural(len(chart.panels), chart.noun)}" if len(chart.panels) > 1 else ""
     what = f"{chart.kind} of {y.words}{axes}, for {servers}{under}"
-    return f"{what}: {chart.statistic.rstrip('.')}. {chart.pale}".rstrip()
+    head = f"{what}: {chart.statistic.rstrip('.')}. {chart.pale}".rstrip()
+    for short in (False, True):
+        parts = [f"In “{panel}” {_clause(chart, panel, short=short)}." for panel in chart.panels]
+        if len(" ".join([head, *parts])) <= LIMIT:
+            break
+    return fit(head, parts, chart.noun)
+
+
+def fit(head: str, parts: Sequence[str], noun: str) -> str:
+    """Return `head` and as many `parts`, a sentence a `noun`, as fit in `LIMIT`, one at least; the rest are counted."""
+    for kept in range(len(parts), 0, -1):
+        left = len(parts) - kept
+        rest = f"{left} more {noun}{'s are' if left > 1 else ' is'} not described here." if left else ""
+        whole = " ".join(filter(None, [head, *parts[:kept], rest]))
+        if len(whole) <= LIMIT:
+            break
+    return whole
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return what is said of a panel: its facts, which points are pale, and the notes above its facets."""
+    """Return what a panel's facts are, which of its points are pale, and the notes above its facets."""
     curves = chart.of_panel(panel)
     known = {server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))}
     parts = [said(fact, known, curves, short=short) for fact in chart.facts or (extreme(chart.x, chart.y),)]
@@ -83,12 +71,15 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return the clause `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    If `short`, of more than two only the first and the last, and how many lie between. Of those of `names` that are
-    not in `known`, or have NaN, it says that nothing is known.
+    If `short`, of more than two only the first and the last, and how many lie between. Of the other `names`, and where
+    the value is NaN, it says that nothing is known.
     """
     values = {name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))}
     ordered = sorted(values, key=lambda name: values[name] if fact.rising else -values[name])
-    texts = {name: _text(fact, values[name], known[name]) for name in ordered}
+    texts = {}
+    for name in ordered:
+        texts[name] = fact.text(known[name]) if fact.text else f"{number(values[name])}{fact.unit}"
+        texts[name] += f" ({ends(known[name][fact.ends_of])})" if fact.ends_of else ""
     if not ordered:
         return f"no {fact.noun} is known"
     items = [f"{name} {text}" for name, text in texts.items()]
@@ -99,15 +90,10 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
     elif short and len(items) > 2:
         clause = f"the {fact.noun}s run from {items[0]} to {items[-1]} ({len(items) - 2} more between)"
     else:
-        order = fact.order or ("lowest first" if fact.rising else "highest first")
+        order = fact.order or f"{'lowest' if fact.rising else 'highest'} first"
         clause = f"the {fact.noun}s are, {order}, {captions.joined(items)}"
     without = [name for name in names if name not in texts]
     return clause + (f"; nothing is known of {names_or_count(without)}" if without else "")
-
-
-def _text(fact: Fact, value: float, rows: pd.DataFrame) -> str:
-    text = fact.text(rows) if fact.text else f"{number(value)}{fact.unit}"
-    return f"{text} ({ends(rows[fact.ends_of])})" if fact.ends_of else text
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
@@ -127,7 +113,7 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with the names that have it, the most frequent first; of those beyond `most` only how many."""
+    """Return each text with the names that have it, the most frequent first; beyond `most` only how many."""
     groups: dict[str, list[str]] = {}
     for name, text in texts.items():
         groups.setdefault(text, []).append(name)

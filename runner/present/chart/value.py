@@ -22,35 +22,34 @@ COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows: its label, and how a sentence names it and its values."""
+    """What an axis shows: its `label`, and how a sentence names it, with the unit (`inserts answered per second`).
+
+    `unit` follows a value in a sentence: `/s`, or ` ms`. The values of an `even` axis stand side by side at the same
+    distance, whatever lies between them.
+    """
 
     label: str
-    """Written at the axis."""
     words: str = ""
-    """In a sentence, with the unit: `inserts answered per second`."""
     unit: str = ""
-    """Follows a value in a sentence: `/s`, or ` ms`."""
     log: bool = False
     even: bool = False
-    """Whether the values stand side by side at the same distance, whatever lies between them."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a sentence says of each server in a panel, the servers in the order of a value."""
+    """What a sentence says of each server in a panel, in the order of a value of its points; NaN is not known.
+
+    `text` makes of its points what is said in place of value and unit. The lowest and highest value of the column
+    `ends_of` follow in brackets. `rising` says the smallest value first; `order` names the order: `shortest first`.
+    """
 
     noun: str
     value: Callable[[pd.DataFrame], float]
-    """A server's points -> the value; NaN where it is not known."""
     unit: str = ""
     text: Callable[[pd.DataFrame], str] | None = None
-    """A server's points -> what is said in place of value and unit."""
     ends_of: str = ""
-    """The column whose lowest and highest value follow in brackets."""
     rising: bool = False
-    """Whether the smallest value is said first."""
     order: str = ""
-    """Such as `shortest first`; empty: lowest or highest first."""
 
 
 def extreme(x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False) -> Fact:
@@ -60,66 +59,52 @@ def extreme(x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = Fal
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
         return f"{number(found['y'])}{y.unit} at {found['x']:,.10g}{x.unit}"
 
-    def value(rows: pd.DataFrame) -> float:
-        return float(rows["y"].min() if lowest else rows["y"].max())
-
-    return Fact(noun, value, text=text, rising=rising or lowest)
+    return Fact(noun, lambda rows: float(rows["y"].agg("min" if lowest else "max")), text=text, rising=rising or lowest)
 
 
 @dataclass(frozen=True, eq=False)
 class Facet:
-    """The panel of one server under one load, where each server has a panel."""
+    """The panel of one server under one load, where each server has a panel.
+
+    `notes` are paragraphs below the server's name, which the description has too. `ticks` are values across with their
+    labels (none: round numbers), `limits` those of the axis across.
+    """
 
     panel: str
     server: str
     notes: tuple[str, ...] = ()
-    """Paragraphs below the server's name; the description has them too."""
     ticks: Mapping[float, str] = field(default_factory=dict)
-    """Value across -> its label; round numbers where it is empty."""
     limits: tuple[float, float] | None = None
-    """Of the axis across."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """One figure: what it shows, and what a reader must know to read it."""
+    """One figure: what it shows, and what a reader must know to read it.
+
+    `frame` has the columns `COLUMNS`, in the order in which it is drawn: panel (a load), server, series (a curve of a
+    server). low and high (NaN: none) enclose y; solid is false where a point does not rank. NaN in y breaks a line.
+    """
 
     title: str
     frame: pd.DataFrame
-    """Columns `COLUMNS`, in the order in which it is drawn: panel (a load), server, series (a curve of a server).
-
-    low and high (NaN: none) enclose y; solid is false where a point does not rank. NaN in y breaks a line.
-    """
     x: Axis = Axis("")
-    """Across."""
     y: Axis = Axis("")
-    looks: Mapping[str, Identity] = field(default_factory=dict)
-    """Server -> its look, in the order of all figures."""
+    looks: Mapping[str, Identity] = field(default_factory=dict)  # server -> its look, in the order of all figures
     caption: str = ""
-    key: str = ""
-    """Says above the panels what marks and lines are."""
+    key: str = ""  # says above the panels what marks and lines are
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Panel -> its name and the words below it, where the servers of a load share a panel."""
-    facets: tuple[Facet, ...] = ()
-    """One for each panel and server; empty where the servers of a load share a panel."""
-    dashed: str = ""
-    """The series that is drawn dashed in ink, such as what was offered."""
+    facets: tuple[Facet, ...] = ()  # one for each panel and server; empty where the servers of a load share a panel
+    dashed: str = ""  # the series that is drawn dashed in ink, such as what was offered
     kind: str = "Line chart"
-    """Of figure, for the sentence."""
-    statistic: str = "median of the trials"
-    """What a point is, for the sentence; more sentences may follow."""
-    pale: str = ""
-    """What pale points mean, as a sentence; empty where none is drawn."""
-    noun: str = "load"
-    """What a panel is."""
-    facts: tuple[Fact, ...] = ()
-    """What the description says of each panel; empty: the highest point of each line."""
+    statistic: str = "median of the trials"  # what a point is, for the sentence; more sentences may follow
+    pale: str = ""  # what pale points mean, as a sentence; empty where none is drawn
+    noun: str = "load"  # what a panel is
+    facts: tuple[Fact, ...] = ()  # what the description says of each panel; empty: the highest point of each line
     nothing: str = "There is nothing to show of this load."
     """Why there is nothing to draw, in a panel or, where the frame is empty, at all; a sentence."""
-    draw: Callable[[Chart], Figure] | None = None
-    """Draws it, where `drawing.facets` and `drawing.Shared()` do not."""
-    describe: Callable[[Chart], str] | None = None
-    """Describes an odd shape."""
+    draw: Callable[[Chart], Figure] | None = None  # draws it, where `drawing.facets` and `drawing.Shared()` do not
+    describe: Callable[[Chart], str] | None = None  # describes an odd shape
 
     @property
     def panels(self) -> list[str]:
@@ -128,7 +113,7 @@ class Chart:
 
     @property
     def servers(self) -> list[str]:
-        """The servers that have a point in any panel, in the order of all figures."""
+        """The servers that have a row in any panel, in the order of all figures."""
         present = set(self.frame["server"])
         return [server for server in self.looks if server in present]
 
@@ -141,9 +126,6 @@ class Chart:
 def empty(title: str, reason: str) -> Chart:
     """Return a chart that says in one sentence why there is nothing to draw."""
     return Chart(title, pd.DataFrame(columns=COLUMNS), nothing=reason)
-
-
-# --- a frame ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,15 +146,9 @@ def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Server
 
 
 def points(
-    cell: ServerLoad,
-    series: str,
-    x: ArrayLike,
-    y: ArrayLike,
-    low: ArrayLike = np.nan,
-    high: ArrayLike = np.nan,
-    solid: ArrayLike = True,
-    **more: Any,
-) -> pd.DataFrame:
+    cell: ServerLoad, series: str, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan, high: ArrayLike = np.nan,
+    solid: ArrayLike = True, **more: Any,
+) -> pd.DataFrame:  # fmt: skip
     """Return the rows of one curve of a cell: columns `COLUMNS` and those of `more`; without points one row of NaN."""
     if not np.size(x):
         x, y, low, high, solid, more = [np.nan], [np.nan], np.nan, np.nan, True, dict.fromkeys(more, np.nan)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -19,11 +18,10 @@ from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
-from runner.present.look.palette import Identity, identities
+from runner.present.look.palette import identities
 from runner.present.look.style import number
 
-BIN = math.log(1.01) * 10
-"""Width of a bin of the density in logarithms: 10.5 %."""
+BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
 PROBE = "probe"
 SHARE, TIMES = "share of the requests", "over time"
 SECONDS = "seconds since the load began"
@@ -34,15 +32,8 @@ def names(case: Case) -> dict[str, str]:
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
-def _look(case: Case) -> Identity:
-    return identities(case.tables.trials)[str(case.row["server"])]
-
-
 def _curve(case: Case, panel: str, name: str, x: ArrayLike, y: ArrayLike, **more: float) -> pd.DataFrame:
     return points(ServerLoad(panel, name, case.frame), panel, x, y, **more)
-
-
-# --- two clients ------------------------------------------------------------------------------------------
 
 
 @chart("verdict-two-clients", notebook="verdict", needs=probed, table="What another client saw", subject=Case)
@@ -54,7 +45,9 @@ def two_clients(case: Case) -> Chart:
     tool, histogram = case.tool, case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
     if histogram.empty:
         return empty(f"What {tool} saw", "The latency table has no requests of this trial.")
-    timed, seen = bool(histogram["second"].notna().any()), _seen(case)
+    timed, seen = bool(histogram["second"].notna().any()), pd.DataFrame(columns=["t_s", "latency_ms"])
+    if case.probe is not None:
+        seen = case.probe[case.probe["ok"]]
     generators = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
     shares, median = density_of(case.frame, histogram, BIN), float(case.row["latency_p50_ms"])
     curves = [_curve(case, SHARE, tool, shares.index, shares, median=median)]
@@ -77,17 +70,12 @@ def two_clients(case: Case) -> Chart:
         tidy(curves + over_time * timed),
         Axis("latency, ms (log scale)", "response time in ms", " ms", log=True),
         Axis("share, %", "the share of a client's requests"),
-        {tool: _look(case), PROBE: PROBE_LOOK},
+        {tool: identities(case.tables.trials)[str(case.row["server"])], PROBE: PROBE_LOOK},
         captions.caption(case.tables, case.frame, " ".join(word for word, shown in words.items() if shown)),
         headings={SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {}),
         draw=lambda chart: _draw_clients(chart, float(case.row["duration_s"])),
         describe=lambda chart: _describe_clients(chart, case),
     )
-
-
-def _seen(case: Case) -> pd.DataFrame:
-    """Return the requests of the probe that were answered."""
-    return pd.DataFrame(columns=["t_s", "latency_ms"]) if case.probe is None else case.probe[case.probe["ok"]]
 
 
 def _draw_clients(chart: Chart, duration_s: float) -> Figure:
@@ -99,25 +87,22 @@ def _draw_clients(chart: Chart, duration_s: float) -> Figure:
         style.heading(ax, *heading)
     ridges(panels[0][0], curves, chart.looks, BIN, 0.78)
     panels[0][0].set_xlabel(chart.x.label)
-    if TIMES in chart.headings:
-        _draw_seconds(panels[1][0], chart, duration_s)
-    return figure
-
-
-def _draw_seconds(ax: Axes, chart: Chart, duration_s: float) -> None:
-    ends = []
+    if TIMES not in chart.headings:
+        return figure
+    ax, labels = panels[1][0], []
     for name, rows in chart.of_panel(TIMES).items():
         known, look = rows.dropna(subset="y"), chart.looks[name]
         dots: Any = {"marker": ".", "ms": 3, "ls": ""} if name == PROBE else {"marker": "o", "ms": 3.5, "ls": "-"}
         ax.plot(known["x"], known["y"], color=look.color, label=name, **dots)
         if len(known):
             y = known["median"].iloc[0] if name == PROBE else known["y"].iloc[-1]
-            ends.append((name, look, float(known["x"].iloc[-1]), float(y)))
+            labels.append((name, look, float(known["x"].iloc[-1]), float(y)))
     seconds_axes(ax, 0, duration_s)
     ax.set_xlabel(SECONDS)
     scales.even_axis(ax, "x")
     ax.set_ylabel("latency, ms (log)")
-    style.label_ends(ax, ends)
+    style.label_ends(ax, labels)
+    return figure
 
 
 def _describe_clients(chart: Chart, case: Case) -> str:
@@ -145,32 +130,35 @@ def _describe_clients(chart: Chart, case: Case) -> str:
     )
 
 
-# --- CPU --------------------------------------------------------------------------------------------------
-
-
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
     """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
     title, width = "CPU of both sides, beside what each was given", seconds.bin_width(case.frame)
-    samples, called = case.tables.resources, names(case)
+    samples, called, looks = case.tables.resources, names(case), identities(case.tables.trials)
     samples, curves = samples[samples["trial_id"] == case.trial_id], {}
     for side, name in called.items():
-        used = seconds.usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
-        if len(used):
-            curves[side] = _curve(case, side, name, used["t_s"], used["cpu_pct"], given=case.given(side))
+        usage = seconds.usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
+        if len(usage):
+            curves[side] = _curve(case, side, name, usage["t_s"], usage["cpu_pct"], given=case.given(side))
     if not curves:
         return empty(title, "The CPU of this trial was not sampled for long enough.")
-    words = (
+    caption = (
         f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
     )
+    headings = {}
+    for side in curves:
+        used, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
+        mean = f"{number(used)} % on the average" if math.isfinite(used) else "mean not known"
+        words = f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
+        headings[side] = (f"{side.capitalize()}: {called[side]}", words)
     return Chart(
         title,
         tidy(curves.values()),
         Axis(SECONDS, SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
-        {called[side]: _look(case) if side == "server" else PROBE_LOOK for side in curves},
-        captions.caption(case.tables, case.frame, words),
-        headings={side: (f"{side.capitalize()}: {called[side]}", _used(case, side)) for side in curves},
+        {called[side]: looks[called[side]] if side == "server" else PROBE_LOOK for side in curves},
+        captions.caption(case.tables, case.frame, caption),
+        headings=headings,
         noun="side",
         draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
         describe=lambda chart: _describe_cpu(chart, case),
@@ -196,13 +184,6 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
         ax.set_ylabel(chart.y.label)
     panels[-1][0].set_xlabel(chart.x.label)
     return figure
-
-
-def _used(case: Case, side: str) -> str:
-    """Return `99.0 % on the average, of 100 % given`."""
-    used, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
-    mean = f"{number(used)} % on the average" if math.isfinite(used) else "mean not known"
-    return f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
 
 
 def _describe_cpu(chart: Chart, case: Case) -> str:

@@ -27,10 +27,9 @@ from runner.present.statistics.stats import BEYOND, spread
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
-BIN = math.log(1.01) * 5
-"""Width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide."""
-MEDIANS_IN = 1.0
-"""Width of the medians right of the densities."""
+BIN = math.log(1.01) * 5  # width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide
+MEDIANS_IN = 1.0  # width of the medians right of the densities
+SECONDS = "seconds since the load began"
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 PEAK_WINDOW_S = 1.0
 PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"
@@ -40,41 +39,39 @@ COLUMNS = {
     FINE_PEAK: "server_cpu_peak_100ms_pct",
 }
 """Series of the bars -> its column of the trials."""
-UNSAMPLED = pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float)
 CONNECTIONS = Axis("connections (log scale)", "connections", log=True)
 
 
-# --- response times ---------------------------------------------------------------------------------------
+def _by_load(
+    tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
+    quantity: str, **more: Any,
+) -> Chart:  # fmt: skip
+    """Return the chart of k6's closed loads; the heading of each says how it was driven and what `quantity` means."""
+    if trials.empty:
+        return empty(title, captions.nothing(tables, "k6"))
+    if frame.empty:
+        return empty(title, more["nothing"])
+    caption, headings = captions.caption(tables, tables.of("k6"), words), captions.load_headings(trials, quantity)
+    return Chart(title, frame, x, y, identities(tables.trials), caption, headings=headings, **more)
 
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
     """Return latency against percentile: the middle of each server's trials, with its band."""
-    title, trials = "Latency by percentile", tables.timed("k6")
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "k6"))
+    trials = tables.timed("k6")
     nothing = f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile."
     frame, middle = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials)), "geometric mean"
-    if frame.empty:
-        return empty(title, nothing)
     band_words = "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
     if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST:
         middle, otherwise = "median", f"from {FEWEST} trials on: mean, 95 % interval"
         band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
     words = f"{band_words} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
-    return Chart(
-        title,
-        frame,
-        Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True),
-        MS,
-        identities(tables.trials),
-        captions.caption(tables, tables.of("k6"), words),
-        headings=captions.load_headings(trials, "response time"),
+    x = Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True)
+    return _by_load(
+        tables, trials, "Latency by percentile", frame, x, MS, words, "response time",
         statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
-        facts=tuple(_at_percentile(share) for share in _whole_percentiles(frame)),
-        nothing=nothing,
-        draw=Shared(2.9, finish=_spectrum_axes),
-    )
+        facts=_percentile_facts(frame), nothing=nothing, draw=Shared(2.9, finish=_spectrum_axes),
+    )  # fmt: skip
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
@@ -101,18 +98,18 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     scales.ticks_across(ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}")
 
 
-def _whole_percentiles(frame: pd.DataFrame) -> list[float]:
-    """Return where the first and the last of p90, p99, p99.9 … are that all lines have, else where the first ends."""
+def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
+    """Return what lines are at the first and the last of p90, p99, p99.9 … that all have, else where the first ends."""
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
-    return list(dict.fromkeys((powers[0], powers[-1])))
 
+    def fact(share: float) -> Fact:
+        def value(rows: pd.DataFrame) -> float:
+            return float(rows["y"].iloc[int((rows["x"] / share - 1).abs().argmin())])
 
-def _at_percentile(share: float) -> Fact:
-    def value(rows: pd.DataFrame) -> float:
-        return float(rows["y"].iloc[int((rows["x"] / share - 1).abs().argmin())])
+        return Fact(f"p{100 - 100 / share:.6g} value", value, " ms", rising=True, order="fastest first")
 
-    return Fact(f"p{100 - 100 / share:.6g} value", value, " ms", rising=True, order="fastest first")
+    return tuple(map(fact, dict.fromkeys((powers[0], powers[-1]))))
 
 
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
@@ -131,10 +128,7 @@ def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.
 @chart("latency-density", notebook="report", table=captions.BY_LOAD)
 def density(tables: Tables) -> Chart:
     """Return where each server's latencies lie: a ridge for each server, its median marked."""
-    title, trials = "Latency: how the requests spread", tables.timed("k6")
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "k6"))
-    ridges_of = []
+    trials, ridges_of = tables.timed("k6"), []
     for cell in cells(tables, trials):
         shares, median = density_of(cell.trials, tables.latency, BIN), cell.trials["latency_p50_ms"].median()
         ridges_of.append(points(cell, "share", shares.index, shares, median=median))
@@ -142,34 +136,16 @@ def density(tables: Tables) -> Chart:
         "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
         "Upright mark, and the number on the right: median of the trials' medians."
     )
-    return Chart(
-        title,
-        tidy(ridges_of),
-        MS,
-        Axis("share, %", "the share of the requests"),
-        identities(tables.trials),
-        captions.caption(tables, tables.of("k6"), words),
-        headings=captions.load_headings(trials, "response time"),
-        kind="Ridge plot",
-        statistic="each with its median marked; in brackets where it begins and ends. "
-        f"Verdicts: {captions.verdict_counts(trials)}.",
-        facts=(
-            Fact(
-                "median",
-                lambda rows: float(rows["median"].iloc[0]),
-                " ms",
-                ends_of="x",
-                rising=True,
-                order="shortest first",
-            ),
-        ),
-        nothing="The latency table has no requests of this run's k6 trials.",
-        draw=_draw_density,
+    y = Axis("share, %", "the share of the requests")
+    fact = Fact(
+        "median", lambda rows: float(rows["median"].max()), " ms", ends_of="x", rising=True, order="shortest first"
     )
-
-
-def _median(ridge: pd.DataFrame) -> float:
-    return float(ridge["median"].iloc[0])
+    return _by_load(
+        tables, trials, "Latency: how the requests spread", tidy(ridges_of), MS, y, words, "response time",
+        kind="Ridge plot", statistic="each with its median marked; in brackets where it begins and ends. "
+        f"Verdicts: {captions.verdict_counts(trials)}.",
+        facts=(fact,), nothing="The latency table has no requests of this run's k6 trials.", draw=_draw_density,
+    )  # fmt: skip
 
 
 def _draw_density(chart: Chart) -> Figure:
@@ -187,15 +163,12 @@ def _draw_density(chart: Chart) -> Figure:
     return figure
 
 
-# --- requests per second ------------------------------------------------------------------------------------
-
-
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
     """Return the requests/s of one server's trials under one load: a column for each trial, by the start of a bin.
 
-    Bins without requests count as 0. Every trial ends with the shortest one, so that each median is one of the same
-    trials; the last 0.1 s of a load is hardly ever a full bin, and is left out. Lengths come from the bins themselves:
-    the trials' `duration_s` need not count a generator's start-up, as `t_s` does.
+    Every trial ends with the shortest one, so that each median is one of the same trials; the last 0.1 s of a load is
+    hardly ever a full bin, and is left out. Lengths come from the bins, as `duration_s` need not count a generator's
+    start-up, as `t_s` does.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     shortest_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
@@ -207,9 +180,7 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
 def requests_over_time(tables: Tables) -> Chart:
     """Return requests/s over time: the median of each server's trials, with minimum and maximum."""
-    title, trials = "Requests per second over time", tables.sealed("k6")
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "k6"))
+    trials = tables.sealed("k6")
     words = (
         f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the server's shortest trial. "
         "Pale: the server was not the limit in every trial; do not rank."
@@ -219,54 +190,45 @@ def requests_over_time(tables: Tables) -> Chart:
         found = rates(cell.trials, tables.throughput, widths[cell.panel])
         middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
         curves.append(points(cell, "median", found.index, middle, low, high, server_bound(cell.trials)))
-    return Chart(
-        title,
-        tidy(curves),
-        Axis("seconds since the load began", "seconds since the load began"),
-        Axis("requests/s", "requests per second", "/s"),
-        identities(tables.trials),
-        captions.caption(tables, tables.of("k6"), words),
-        headings=captions.load_headings(trials, "throughput"),
+    x, y = Axis(SECONDS, SECONDS), Axis("requests/s", "requests per second", "/s")
+    return _by_load(
+        tables, trials, "Requests per second over time", tidy(curves), x, y, words, "throughput",
         statistic="median of the trials; typical: over time, in brackets from lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
         facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
-        nothing="The throughput table has no requests of this load.",
-        draw=Shared(left_in=1.12),
-    )
-
-
-# --- CPU --------------------------------------------------------------------------------------------------
+        nothing="The throughput table has no requests of this load.", draw=Shared(left_in=1.12),
+    )  # fmt: skip
 
 
 @chart("cpu-over-time", notebook="report")
 def over_time(tables: Tables) -> Chart:
     """Return the CPU over time of server and generator in every trial, with the highest 1 s of each server."""
-    title, trials = "CPU over time", tables.sealed("k6")
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "k6"))
+
+    def peak(rows: pd.DataFrame) -> str:
+        marked = rows[rows["subject"] == PEAK]
+        return f"{style.number(marked['y'].max())} % at {marked['x'].max():.3g} s"
+
+    trials = tables.sealed("k6")
     widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
-    resources = tables.resources[tables.resources["trial_id"].isin(trials["trial_id"])]
-    samples = dict(list(resources.groupby(["trial_id", "subject"])))
+    samples = dict(list(tables.resources.groupby(["trial_id", "subject"])))
     curves = [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, widths[cell.panel])]
-    return Chart(
-        title,
-        pd.concat(curves, ignore_index=True),
-        Axis("seconds since the load began", "seconds", " s"),
-        Axis("CPU, %", "CPU in % of a core", " %"),
-        identities(tables.trials),
-        captions.caption(tables, tables.of("k6"), f"Lines: every trial, {BINS}."),
+    key = (
         f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
-        f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy.",
-        headings=captions.load_headings(trials, "CPU"),
+        f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
+    )
+    facts = (
+        Fact("peak", _median_of("subject", PEAK), text=peak),
+        Fact("typical use", _median_of("subject", "server"), " %"),
+        Fact("generator's typical use", _median_of("subject", "generator"), " %"),
+    )
+    x, y = Axis(SECONDS, "seconds", " s"), Axis("CPU, %", "CPU in % of a core", " %")
+    return _by_load(
+        tables, trials, "CPU over time", tidy(curves), x, y, f"Lines: every trial, {BINS}.", "CPU", key=key,
         statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
         "median over time",
-        facts=(
-            Fact("peak", _median_of("subject", PEAK), text=_peak),
-            Fact("typical use", _median_of("subject", "server"), " %"),
-            Fact("generator's typical use", _median_of("subject", "generator"), " %"),
-        ),
+        facts=facts, nothing="The CPU of this run's k6 trials was not sampled.",
         draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
-    )
+    )  # fmt: skip
 
 
 def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float) -> list[pd.DataFrame]:
@@ -278,7 +240,7 @@ def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: floa
     found, peaks = [], []
     for subject, trial in product(("generator", "server"), cell.trials.to_dict("records")):
         name, end_s = trial["trial_id"], trial["duration_s"]
-        sampled = samples.get((name, subject), UNSAMPLED)
+        sampled = samples.get((name, subject), pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float))
         curve = usage(sampled, width_s, end_s)
         found.append(points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject))
         windows = usage(sampled, PEAK_WINDOW_S, end_s)
@@ -294,11 +256,6 @@ def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: floa
 def _median_of(column: str, name: str) -> Callable[[pd.DataFrame], float]:
     """Return what gives the median of those points whose `column` has a name; NaN without any."""
     return lambda rows: float(rows.loc[rows[column] == name, "y"].median())
-
-
-def _peak(rows: pd.DataFrame) -> str:
-    marked = rows[rows["subject"] == PEAK]
-    return f"{style.number(marked['y'].max())} % at {marked['x'].max():.3g} s"
 
 
 def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
@@ -327,29 +284,23 @@ def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
 @chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
 def peaks(tables: Tables) -> Chart:
     """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per request."""
-    title, trials = "CPU: the peak, and the price of a request", tables.sealed("k6")
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "k6"))
-    bars = []
+    trials, bars = tables.sealed("k6"), []
     for cell, (series, column) in product(cells(tables, trials), COLUMNS.items()):
         found = spread(cell.trials[column])
         bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
-    return Chart(
-        title,
-        tidy(bars),
-        y=Axis("", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core"),
-        looks=identities(tables.trials),
-        caption=captions.caption(tables, tables.of("k6"), "Bars: median of the trials; whiskers: minimum to maximum."),
-        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
-        headings=captions.load_headings(trials, "CPU"),
-        kind="Pairs of bar charts",
-        facts=(
-            Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
-            Fact("peak", _median_of("series", PEAK), " %"),
-            Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
-        ),
-        draw=_draw_peaks,
+    y = Axis("", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core")
+    facts = (
+        Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
+        Fact("peak", _median_of("series", PEAK), " %"),
+        Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
     )
+    return _by_load(
+        tables, trials, "CPU: the peak, and the price of a request", tidy(bars), Axis(""), y,
+        "Bars: median of the trials; whiskers: minimum to maximum.", "CPU",
+        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
+        kind="Pairs of bar charts", facts=facts, nothing="The CPU of this run's k6 trials was not sampled.",
+        draw=_draw_peaks,
+    )  # fmt: skip
 
 
 def _draw_peaks(chart: Chart) -> Figure:
@@ -393,9 +344,6 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
     style.name_rows(ax, shown, chart.looks)
 
 
-# --- wrk's matrix: a quantity against the number of connections --------------------------------------------
-
-
 @chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
 def requests(tables: Tables) -> Chart:
     """Return requests/s by connections; points that were not server-bound are hollow and pale."""
@@ -422,7 +370,13 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
     trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)]
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
-    named = with_panels(trials)
+    several = trials["workload"].nunique() > 1
+    heads = [
+        f"{workload}, {MODES[mode]}" if several else MODES[mode].capitalize()
+        for workload, mode in zip(trials["workload"], trials["mode"], strict=True)
+    ]
+    panels = [", ".join(filter(None, parts)) for parts in zip(heads, trials["terms"], strict=True)]
+    named = trials.assign(panel=panels)
     rows = named.groupby("panel")["connections"].nunique().max() < SIZES
     return Chart(
         title,
@@ -431,26 +385,13 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
         y,
         identities(tables.trials),
         captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
-        headings={panel: (panel, "") for panel in dict.fromkeys(named["panel"])},
+        headings={panel: (panel, "") for panel in dict.fromkeys(panels)},
         kind="Dot plot" if rows else "Line chart",
         pale=pale,
         noun="mode",
         facts=(fact,),
         draw=Shared(2.5, 1.12, mark=bars, finish=_finish),
     )
-
-
-def with_panels(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials in the order of their panels, with the column `panel`: mode, share of a core and the like."""
-    several = trials["workload"].nunique() > 1
-    found = []
-    for workload, (mode, name) in product(dict.fromkeys(trials["workload"]), MODES.items()):
-        chosen = trials[(trials["workload"] == workload) & (trials["mode"] == mode)]
-        heading = f"{workload}, {name}" if several else name.capitalize()
-        for terms, alike in chosen.groupby("terms", sort=False):
-            found.append(alike.assign(panel=", ".join(filter(None, [heading, str(terms)]))))
-    panels: pd.DataFrame = pd.concat(found)
-    return panels
 
 
 def _finish(ax: Axes, chart: Chart, panel: str) -> None:

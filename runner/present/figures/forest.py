@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,7 @@ from runner.present.chart.sentences import fit
 from runner.present.chart.value import COLUMNS
 from runner.present.look import scales, style
 
-LABEL_IN, NOTE_IN = 2.3, 2.1
-"""Room for the words at the left and at the right of the axis."""
-LINE_IN = style.SMALL_PT * style.LINE / 72
+LABEL_IN, NOTE_IN = 2.3, 2.1  # room for the words at the left and at the right of the axis
 ROW_IN, MARK_IN, HEADING_IN = 0.16, 0.16, 0.4
 """Of a row beside its lines of text, of each mark in it, and of a group's heading."""
 TICKS = (
@@ -33,12 +32,9 @@ TICKS = (
     (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
 )
 """From fine to coarse."""
-FEWEST_TICKS, TICK_IN = 3, 0.45
-"""How many ticks there are at least, and how far they must be apart."""
-NARROWEST, WIDEST = 1.06, 20.0
-"""The axis reaches at least so far from 1, and no farther."""
-EDGE = 0.06
-"""Share of the axis that is left free at both ends."""
+FEWEST_TICKS, TICK_IN = 3, 0.45  # how many ticks there are at least, and how far they must be apart
+NARROWEST, WIDEST, EDGE = 1.06, 20.0, 0.06
+"""The axis reaches at least so far from 1, and no farther; a share of it is left free at both ends."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,8 @@ class ForestRow:
     """One row: words at its left and right, and its marks, one below the other.
 
     `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond), `limit` an upright
-    tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not drawn.
+    tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not drawn. The description says `said` in
+    place of the note.
     """
 
     words: str
@@ -69,7 +66,6 @@ class ForestRow:
     limit: float = math.nan
     floor: float = math.nan
     said: str = ""
-    """What the description says in place of the note."""
 
     @property
     def labels(self) -> tuple[list[str], list[str]]:
@@ -81,14 +77,7 @@ class ForestRow:
     @property
     def height_in(self) -> float:
         """How high the row is."""
-        return ROW_IN + max(LINE_IN, MARK_IN * len(self.marks), *(LINE_IN * len(side) for side in self.labels))
-
-    @property
-    def values(self) -> list[float]:
-        """What the axis must show."""
-        marked = [value for mark in self.marks for value in (mark.ratio, mark.low, mark.high)]
-        every = [*marked, self.other, self.limit, self.floor, 1 / self.floor, *(self.band or ())]
-        return [value for value in every if math.isfinite(value) and value > 0]
+        return ROW_IN + max(MARK_IN * len(self.marks), *(style.LINE_IN * max(1, len(side)) for side in self.labels))
 
 
 Groups = Mapping[str, Sequence[ForestRow]]
@@ -111,16 +100,9 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: 
         for name, rows in groups.items()
         for place, row in enumerate(rows)
     ]
-    return Chart(
-        title,
-        pd.DataFrame(points, columns=[*COLUMNS, "other"]),
-        y=Axis(axis, log=True),
-        caption=caption,
-        key=key,
-        noun="group",
-        draw=lambda chart: _sheet(chart, groups),
-        describe=lambda _: fit(head, texts, "row"),
-    )
+    frame = pd.DataFrame(points, columns=[*COLUMNS, "other"])
+    chart = Chart(title, frame, y=Axis(axis, log=True), caption=caption, key=key, noun="group")
+    return replace(chart, draw=lambda chart: _sheet(chart, groups), describe=lambda _: fit(head, texts, "row"))
 
 
 def _sheet(chart: Chart, groups: Groups) -> Figure:
@@ -130,7 +112,9 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         right_in=NOTE_IN, axis_in=0.62,
     )  # fmt: skip
     rows = [row for group in groups.values() for row in group]
-    values = [value for row in rows for value in row.values]
+    found = [value for row in rows for mark in row.marks for value in (mark.ratio, mark.low, mark.high)]
+    found += [value for row in rows for value in (row.other, row.limit, row.floor, 1 / row.floor, *(row.band or ()))]
+    values = [value for value in found if math.isfinite(value) and value > 0]
     low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
     free = (high / low) ** EDGE
     # One unit of the upright axis is an inch, from the top down.
@@ -172,7 +156,9 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
     if math.isfinite(row.other):
         for mark in row.marks:
             ax.plot([row.other, mark.ratio], [middle] * 2, color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
-        _point(ax, row.other, middle, "D", style.INK, 1.3, 3, "other", hollow=True)
+        ax.plot(
+            row.other, middle, ls="", marker="D", ms=7, color=style.INK, mfc="white", mew=1.3, zorder=3, label="other"
+        )
     if math.isfinite(row.limit):
         ax.plot([row.limit] * 2, upright, color=style.INK, lw=1.6, zorder=3, label="limit")
     if math.isfinite(row.floor):
@@ -183,17 +169,11 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
         if math.isfinite(mark.low) and math.isfinite(mark.high):
             ax.plot([mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval")
         if math.isfinite(mark.ratio):
-            _point(ax, mark.ratio, y, mark.marker, mark.color, 1.4, 4, row.words, hollow=mark.hollow)
+            drawn: Any = {"color": mark.color, "mfc": "white" if mark.hollow else mark.color, "marker": mark.marker}
+            ax.plot(mark.ratio, y, ls="", ms=7, mew=1.4, zorder=4, label=row.words, **drawn)
     left_words, right_words = row.labels
     _write(ax, 0.25, middle, left_words)
     _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, right_words)
-
-
-def _point(
-    ax: Axes, x: float, y: float, marker: str, color: str, edge: float, order: float, label: str, *, hollow: bool
-) -> None:
-    face = "white" if hollow else color
-    ax.plot([x], [y], ls="", marker=marker, ms=7, color=color, mfc=face, mew=edge, zorder=order, label=label)
 
 
 def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:

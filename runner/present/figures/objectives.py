@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from runner.limits import Limit
 from runner.planning.search import bracket
 from runner.present.chart import Axis, Chart, Fact, cells, chart, empty, points, tidy
-from runner.present.frames import Tables, limits_of, sealed_trials
+from runner.present.frames import Tables, limits_of
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import DOTS, Identity, identities, pale
 from runner.present.statistics.inference import median_interval
@@ -44,22 +44,19 @@ WHY: dict[str, str] = {
     RANGE_ENDS: "the search ended there",
 }
 """Limit of the step that broke the objective -> why the server may keep more."""
-Range = tuple[float, float]
-
-
-# --- numbers ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What one search showed: the server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown)."""
+    """What one search showed: the server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown).
+
+    `limit` is what limited the step at the lowest rate that broke the objective, `probe_p95_ms` the probe's p95 in it.
+    """
 
     low_rps: float
     high_rps: float
     limit: str
-    """What limited the step at the lowest rate that broke the objective."""
     probe_p95_ms: float
-    """The probe's p95 in that step; NaN where unknown."""
 
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
@@ -81,34 +78,28 @@ def answers(tables: Tables) -> pd.DataFrame:
     (`confidence`, from six searches on), else minimum and maximum with a confidence of NaN. 0 is no rate at all, inf
     is not known, mostly for the reason `why_open`.
     """
-    sealed, servers = sealed_trials(tables.searches()), list(identities(tables.trials))
-    ordered = sealed.assign(rank=sealed["server"].map(servers.index))
-    rows = [_answer(steps) for _, steps in ordered.groupby(["load_order", "rank"], sort=True)]
+    rows = []
+    for cell in cells(tables, tables.searches()):
+        found = [outcome(search) for _, search in cell.trials.groupby("block")]
+        lows, highs = np.array([each.low_rps for each in found]), np.array([each.high_rps for each in found])
+        least, most = median_interval(lows), median_interval(highs)
+        limits = sorted(Counter(each.limit for each in found).items(), key=lambda item: (-item[1], item[0]))
+        row: dict[str, Any] = {
+            "search": cell.panel,
+            "load_order": cell.trials["load_order"].iloc[0],
+            "server": cell.server,
+            "searches": len(found),
+            "kept_rps": float(np.median(lows)),
+            "broken_rps": float(np.median(highs)),
+            "low_rps": least.low if least else float(lows.min()),
+            "high_rps": most.high if most else float(highs.max()),
+            "confidence": least.confidence if least else math.nan,
+            "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
+            "why_open": next((WHY[word] for word, _ in limits if word not in OWN), ""),
+            "probe_p95_ms": spread(each.probe_p95_ms for each in found).median,
+        }
+        rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _answer(steps: pd.DataFrame) -> dict[str, Any]:
-    found = [outcome(search) for _, search in steps.groupby("block")]
-    lows, highs = np.array([each.low_rps for each in found]), np.array([each.high_rps for each in found])
-    sure, first = (median_interval(lows), median_interval(highs)), steps.iloc[0]
-    limits = sorted(Counter(each.limit for each in found).items(), key=lambda item: (-item[1], item[0]))
-    return {
-        "search": str(first["load"]),
-        "load_order": first["load_order"],
-        "server": str(first["server"]),
-        "searches": len(found),
-        "kept_rps": float(np.median(lows)),
-        "broken_rps": float(np.median(highs)),
-        "low_rps": sure[0].low if sure[0] else float(lows.min()),
-        "high_rps": sure[1].high if sure[1] else float(highs.max()),
-        "confidence": sure[0].confidence if sure[0] else math.nan,
-        "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
-        "why_open": next((WHY[word] for word, _ in limits if word not in OWN), ""),
-        "probe_p95_ms": spread(each.probe_p95_ms for each in found).median,
-    }
-
-
-# --- words ------------------------------------------------------------------------------------------------
 
 
 def words(row: Mapping[Any, Any]) -> str:
@@ -155,17 +146,22 @@ def findings(tables: Tables) -> list[str]:
     return found
 
 
-# --- the figure -------------------------------------------------------------------------------------------
-
-
 @chart("rates-objective", notebook="rates", needs=lambda tables: not tables.searches().empty, table="The answer")
 def kept(tables: Tables) -> Chart:
     """Return the highest rate that keeps each objective, with every search's bracket."""
+
+    def said(rows: pd.DataFrame) -> str:
+        median = rows.iloc[0]
+        return f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
+
     title, trials, table = "The highest rate that keeps the objective", tables.searches(), answers(tables)
     if table.empty:
         return empty(title, captions.unsealed(trials, "step of a search"))
     sure = table["confidence"].notna().all()
     bar = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
+    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
+    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
+    searched = [*ends, *trials["rate_rps"].dropna()]
     note = (
         "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
         "more, since the generator or something else than the server was the limit where the objective broke."
@@ -181,8 +177,8 @@ def kept(tables: Tables) -> Chart:
         kind="Dot plot",
         statistic=f"the median of the searches with a bar, {bar}, in brackets, and pale {searches}",
         noun="objective",
-        facts=(Fact("highest rate", lambda rows: float(rows["y"].iloc[0]), text=_said, order="fastest first"),),
-        draw=partial(_draw, limits=_searched(tables, trials)),
+        facts=(Fact("highest rate", lambda rows: float(rows["y"].iloc[0]), text=said, order="fastest first"),),
+        draw=partial(_draw, limits=(min(searched) / 1.15, max(searched) * 1.15)),
     )
 
 
@@ -200,25 +196,10 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield points(cell, "median", [math.nan], kept_rps, low, high, known, **texts)
         for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
             found = outcome(steps)
-            yield points(
-                cell, "search", [place], [math.nan], [found.low_rps], [found.high_rps], words="", interval=""
-            )  # fmt: skip
+            yield points(cell, "search", [place], [math.nan], found.low_rps, found.high_rps, words="", interval="")
 
 
-def _said(rows: pd.DataFrame) -> str:
-    median = rows.iloc[0]
-    return f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
-
-
-def _searched(tables: Tables, trials: pd.DataFrame) -> Range:
-    """Return the range of rates: that which was searched, else that of the steps."""
-    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
-    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
-    found = [*ends, *trials["rate_rps"].dropna()]
-    return min(found) / 1.15, max(found) * 1.15
-
-
-def _draw(chart: Chart, limits: Range) -> Figure:
+def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
     """Draw a row for each server, with every search's bracket behind it."""
     figure, axes = style.canvas(
         chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=0.2 + 0.5 * len(chart.servers),
@@ -228,23 +209,20 @@ def _draw(chart: Chart, limits: Range) -> Figure:
         style.heading(ax, panel)
         servers = chart.of_panel(panel)
         for place, (server, rows) in enumerate(servers.items()):
-            _draw_searches(ax, place, rows[rows["series"] == "search"], chart.looks[server], limits)
-            _draw_answer(ax, place, rows.iloc[0], chart.looks[server], limits)
+            look, searches = chart.looks[server], rows[rows["series"] == "search"]
+            # The brackets of single searches below each other, pale; dotted where they are open at the top.
+            for number, low, high in searches[["x", "low", "high"]].itertuples(index=False):
+                y, dash = place + 0.12 + 0.28 * number / (len(searches) + 1), DOTS if math.isinf(high) else "-"
+                ends = (max(low, limits[0]), min(high, limits[1]))
+                ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
+            _draw_answer(ax, place, rows.iloc[0], look, limits)
         scales.limit(ax, "x", *limits, log=True)
         style.name_rows(ax, list(servers), chart.looks)
         ax.set_xlabel(chart.y.label)
     return figure
 
 
-def _draw_searches(ax: Axes, place: int, rows: pd.DataFrame, look: Identity, limits: Range) -> None:
-    """Draw the brackets of single searches below each other, pale; dotted where they are open at the top."""
-    for number, low, high in zip(rows["x"], rows["low"], rows["high"], strict=True):
-        y = place + 0.12 + 0.28 * number / (len(rows) + 1)
-        ends, dash = (max(low, limits[0]), min(high, limits[1])), DOTS if math.isinf(high) else "-"
-        ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
-
-
-def _draw_answer(ax: Axes, place: int, row: pd.Series, look: Identity, limits: Range) -> None:
+def _draw_answer(ax: Axes, place: int, row: pd.Series, look: Identity, limits: tuple[float, float]) -> None:
     """Draw median and interval; dotted is what is not known, from the median on or, without one, from the left."""
     y, known = place - 0.08, math.isfinite(row["high"])
     low = max(row["low"], limits[0])

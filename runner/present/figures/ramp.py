@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from runner.present.chart import (
-    Axis,
-    Chart,
-    Facet,
-    Fact,
-    ServerLoad,
-    bars,
-    cells,
-    chart,
-    empty,
-    extreme,
-    facets,
-    points,
-    tidy,
-)
+from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, empty, extreme, points, tidy
+from runner.present.chart.drawing import bars, facets
 from runner.present.chart.value import median_points
 from runner.present.figures import seconds
 from runner.present.figures.seconds import kept_rps, offered_steps
@@ -37,10 +24,14 @@ ACROSS = "Across: seconds since the load began and, below them, the requests/s o
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
-Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]
-"""Trials and tables -> points, as of `seconds`."""
-Bound = Callable[[ServerLoad], tuple[Floats, Floats]]
-"""Server and load -> times and values of the dashed line."""
+Values = Callable[[pd.DataFrame, Tables], pd.DataFrame]  # trials and tables -> points, as of `seconds`
+
+
+class Bound(NamedTuple):
+    """A dashed line: what it is, and for a server and load its times and values."""
+
+    name: str
+    line: Callable[[ServerLoad], tuple[Floats, Floats]]
 
 
 def has_database(tables: Tables) -> bool:
@@ -60,12 +51,14 @@ def _answered(tables: Tables, title: str, what: str, *, database: bool) -> Chart
         found = spread(kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
+    def offered(cell: ServerLoad) -> tuple[Floats, Floats]:
+        edges, rates = offered_steps(cell.trials)
+        return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
+
     words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
     y = Axis("answers/s", f"{what} answered per second", "/s")
-    return _ramp(
-        tables, title, y, seconds.answered, words=words, database=database, dashed="the rate offered", bound=_offered,
-        note=kept,
-    )  # fmt: skip
+    bound = Bound("the rate offered", offered)
+    return _ramp(tables, title, y, seconds.answered, words=words, database=database, bound=bound, note=kept)
 
 
 def _p90(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
@@ -82,12 +75,9 @@ def _cpu(tables: Tables, title: str, subject: str, *, database: bool) -> Chart:
     cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
     words = captions.database_place(tables.manifest) if subject == "database" else ""
     y = Axis("CPU, %", f"CPU of {name} in % of a core", " %")
-    return _ramp(
-        tables, title, y, seconds.cpu(subject), words=words, database=database,
-        dashed=f"what {name} may use, {100 * cpus} %" if cpus else "",
-        key=f"Dashed: the CPUs that {name} may use; 100 % is one core busy.",
-        bound=(lambda cell: _level(cell, 100.0 * cpus)) if cpus else None,
-    )  # fmt: skip
+    key = f"Dashed: the CPUs that {name} may use; 100 % is one core busy."
+    bound = Bound(f"what {name} may use, {100 * cpus} %", lambda cell: _level(cell, 100.0 * cpus)) if cpus else None
+    return _ramp(tables, title, y, seconds.cpu(subject), words=words, database=database, key=key, bound=bound)
 
 
 def _memory(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
@@ -104,10 +94,11 @@ def _pool(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
     words = "As the servers themselves say, asked about five times a second; mean of each second's answers."
-    return _ramp(
-        tables, title, Axis("connections", what), seconds.pool, "1 s", words, database=database, note=waited,
-        dashed="the pool's size", bound=lambda cell: _level(cell, float(cell.trials["pool_size"].iloc[0])),
-    )  # fmt: skip
+    y, bound = (
+        Axis("connections", what),
+        Bound("the pool's size", lambda cell: _level(cell, cell.trials["pool_size"].iloc[0])),
+    )
+    return _ramp(tables, title, y, seconds.pool, "1 s", words, database=database, note=waited, bound=bound)
 
 
 def _rows(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
@@ -122,10 +113,9 @@ def _rows(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
         return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
     in_all = captions.rows_equal_answers(sealed_trials(tables.ramps(database=database)))
-    return _ramp(
-        tables, title, Axis("inserts", what), seconds.inserted, words=f"Inserts: answers with 2xx so far. {in_all}",
-        database=database, dashed="what was offered", bound=total, note=rows, said=in_all,
-    )  # fmt: skip
+    words, bound = f"Inserts: answers with 2xx so far. {in_all}", Bound("what was offered", total)
+    y, values = Axis("inserts", what), seconds.inserted
+    return _ramp(tables, title, y, values, words=words, database=database, bound=bound, note=rows, said=in_all)
 
 
 FIGURES = (
@@ -155,14 +145,6 @@ for figure in FIGURES:
     _register(*figure)
 
 
-# --- what they share --------------------------------------------------------------------------------------
-
-
-def _offered(cell: ServerLoad) -> tuple[Floats, Floats]:
-    edges, rates = offered_steps(cell.trials)
-    return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
-
-
 def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
     edges, _ = offered_steps(cell.trials)
     return edges[[0, -1]], np.array([value, value])
@@ -170,10 +152,9 @@ def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
 
 def _ramp(
     tables: Tables, title: str, y: Axis, values: Values, bins: str = "", words: str = "", *, database: bool,
-    dashed: str = "", key: str = "", bound: Bound | None = None, note: Callable[[ServerLoad], str] = lambda _: "",
-    said: str = "",
+    key: str = "", bound: Bound | None = None, note: Callable[[ServerLoad], str] = lambda _: "", said: str = "",
 ) -> Chart:  # fmt: skip
-    """Return `values` over time, in `bins` (empty: as `seconds.bin_width` says), with `bound` as a dashed line.
+    """Return `values` over time, in `bins` (empty: as `seconds.bin_width` says).
 
     `words` are for the caption, `note` stands above a panel, `said` is a sentence for the description.
     """
@@ -187,8 +168,9 @@ def _ramp(
     for cell in shown:
         curve = seconds.median_and_range(found, cell.trials["trial_id"])
         parts.append(points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"]))
-        parts += [points(cell, dashed, *bound(cell))] if bound else []
+        parts += [points(cell, bound.name, *bound.line(cell))] if bound else []
     bins = bins or f"{seconds.bin_width(sealed):g} s"
+    dashed = bound.name if bound else ""
     key = key or (f"Dashed: {dashed}." if dashed else "")
     statistic = "median of the trials while the rate offered rises in steps" + (f"; dashed: {dashed}" if dashed else "")
     return Chart(
@@ -215,9 +197,6 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
     return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
 
 
-# --- closed loops with a database, by the size of the pool of connections -----------------------------------
-
-
 @chart("inserts-by-pool-size", notebook="postgres", needs=has_database, table=TABLE)
 def inserts_by_pool_size(tables: Tables) -> Chart:
     """Return requests/s by pool size; hollow and pale where the server was not the limit in every trial."""
@@ -239,22 +218,17 @@ def p99_by_pool_size(tables: Tables) -> Chart:
 
 
 def pool_sweeps(tables: Tables) -> pd.DataFrame:
-    """Return the closed-loop trials of loads that were run with several pool sizes, with the column `loop`.
-
-    A loop is a load but for its pool size.
-    """
+    """Return the closed-loop trials of loads that ran with several pool sizes; `loop` is a load but for that size."""
     trials = tables.pools()
-    words = [
-        load.removesuffix(f", pool of {size:.0f}")
-        for load, size in zip(trials["load"], trials["pool_size"], strict=True)
-    ]
-    trials = trials.assign(loop=words)
+    trials = trials.assign(loop=trials["load"].str.replace(r", pool of \d+\b", "", regex=True))
     several = trials.groupby("loop")["pool_size"].transform("nunique") > 1
     return trials[several]
 
 
 def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fact: Fact, pale: str) -> Chart:
     trials = pool_sweeps(tables)
+    enough = trials["requests"].map(carried_quantile) >= 0.99
+    trials = trials.assign(latency_p99_ms=trials["latency_p99_ms"].where(enough))
     shown = cells(tables, trials, by="loop")
     if not shown:
         return empty(title, captions.unsealed(trials, "sweep of pool size"))
@@ -265,7 +239,7 @@ def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fa
     )
     return Chart(
         title,
-        tidy(_pool_points(cell, column) for cell in shown),
+        tidy(median_points(cell, column, "pool_size", server_bound) for cell in shown),
         SIZES,
         y,
         identities(tables.trials),
@@ -278,10 +252,3 @@ def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fa
         nothing="No trial has enough requests for a p99.",
         draw=partial(facets, mark=bars),
     )
-
-
-def _pool_points(cell: ServerLoad, column: str) -> pd.DataFrame:
-    """Return a point for each pool size; p99 only where the number of requests carries one."""
-    enough = cell.trials["requests"].map(lambda count: carried_quantile(count) >= 0.99).astype(bool)
-    carried = replace(cell, trials=cell.trials.assign(latency_p99_ms=cell.trials["latency_p99_ms"].where(enough)))
-    return median_points(carried, column, "pool_size", server_bound)

@@ -30,16 +30,17 @@ YARDSTICKS = ("nginx",)
 
 @dataclass(frozen=True)
 class Reported:
-    """A column of the trials whose ratios are given: `more` says whether more of it is better."""
+    """A column of the trials whose ratios are given: `more` says whether more of it is better.
+
+    What is `offered` is compared at offered rates that nobody was at the limit of; `quantile` is that of a time.
+    """
 
     column: str
     noun: str
     group: str
     more: bool = False
     offered: bool = False
-    """Compared at offered rates that nobody was at the limit of."""
     quantile: float = 0.0
-    """Of a response time."""
 
 
 REPORTED = (
@@ -125,13 +126,13 @@ def _row_of(tables: Tables, quantity: Reported, base: pd.DataFrame, other: pd.Da
     samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
     found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
     found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
-    within = bool(base["session"].ne("").all())
-    noise = noise_floor(tables, base["load"].iloc[0], quantity.column, within=within)
+    load, within = str(base["load"].iloc[0]), bool(base["session"].ne("").all())
+    noise = noise_floor(tables, load, quantity.column, within=within)
     ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
     means = [sample.geometric_mean for sample in samples]
     sessions = found.blocks if found and found.blocks else min(len(base), len(other))
     names = (str(side["server"].iloc[0]) for side in (base, other))
-    return quantity.column, str(base["load"].iloc[0]), *names, *means, *ends, sessions, why
+    return quantity.column, load, *names, *means, *ends, sessions, why
 
 
 def _comparable(tables: Tables, quantity: Reported) -> pd.DataFrame:
@@ -156,38 +157,30 @@ def _order(tables: Tables) -> list[str]:
     wide = trials.pivot_table(index="load", columns="server", values=REPORTED[1].column)
     ranks = wide.rank(axis=1).mean()
     named = [name for name in identities(tables.trials) if name not in tables.copies]
-    return sorted(
-        named,
-        key=lambda name: (
-            name in YARDSTICKS, -wide[name].count() if name in wide else 0, ranks.get(name, math.inf)
-        ),
-    )  # fmt: skip
+    loads = wide.count()
+    return sorted(named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf)))
 
 
 def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, found: Ratio) -> tuple[Ratio | None, str]:
-    """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not."""
-    if quantity.more:
-        return _bounded(base, other, found)
-    if quantity.offered:
-        limits = pd.concat([limits_of(base), limits_of(other)])
-        if not limits.eq(Limit.NONE).all():
-            return None, next(limit for limit in Limit if limit in set(limits) - {Limit.NONE}).why_not
-        if carried_quantile(float(min(base["requests"].min(), other["requests"].min()))) < quantity.quantile:
-            return None, "too few requests for the percentile"
-    return found, ""
+    """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not.
 
-
-def _bounded(base: pd.DataFrame, other: pd.DataFrame, found: Ratio) -> tuple[Ratio | None, str]:
-    """Return a ratio of rates: whole where both servers were the limit, one-sided where one of them could do more."""
-    full = [server_bound(side) for side in (base, other)]
-    if all(full):
+    A ratio of rates is whole where both servers were the limit, one-sided where one of them could do more.
+    """
+    limits = {*limits_of(base), *limits_of(other)}
+    if quantity.more and not all(full := [server_bound(side) for side in (base, other)]):
+        if full[1] and did_at_least(base):
+            return replace(found, high=math.inf), ""
+        if full[0] and did_at_least(other):
+            return replace(found, low=0.0), ""
+        limits = limits - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
+    elif quantity.offered:
+        limits = limits - {Limit.NONE}
+        if not limits:
+            few = carried_quantile(float(pd.concat([base, other])["requests"].min())) < quantity.quantile
+            return (None, "too few requests for the percentile") if few else (found, "")
+    else:
         return found, ""
-    if full[1] and did_at_least(base):
-        return replace(found, high=math.inf), ""
-    if full[0] and did_at_least(other):
-        return replace(found, low=0.0), ""
-    others = {*limits_of(base), *limits_of(other)} - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
-    return None, next(limit for limit in Limit if limit in others).why_not
+    return None, next(limit for limit in Limit if limit in limits).why_not
 
 
 def words(row: Mapping[Any, Any]) -> str:
@@ -215,18 +208,17 @@ def table(tables: Tables) -> pd.DataFrame:
 
 def linearity(tables: Tables) -> pd.DataFrame:
     """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server, load and share."""
-    sealed = _comparable(tables, REPORTED[0])
-    rows = []
+    rows, sealed = [], _comparable(tables, REPORTED[0])
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
         for share, part in alike[alike["share"] < 1].groupby("share"):
             per_core = Sample.of(part["rps"] / part["share"], part["block"])
             found = ratio(per_core, Sample.of(whole["rps"], whole["block"]))
             if found and server_bound(part) and server_bound(whole):
-                texts = (f"{float(str(share)):g}", number(part["rps"].median()), number(whole["rps"].median()))
+                cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
+                medians = [number(trials["rps"].median()) for trials in (part, whole)]
                 per_core_words = f"{found.ratio:.2f} [{found.low:.2f}–{found.high:.2f}]"
-                cell = (whole["server"].iloc[0], whole["load"].iloc[0])
-                rows.append((*cell, *texts, per_core_words, str(found.blocks or len(part))))
+                rows.append((*cell, *medians, per_core_words, str(found.blocks or len(part))))
     names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
     return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 

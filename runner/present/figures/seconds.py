@@ -17,17 +17,13 @@ from runner.present.statistics.stats import Floats, histogram_quantile, sliding_
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
-FINE_S = 0.1
-"""Width of the bins of the throughput table."""
-SECOND_S = 1.0
-SHORT_LOAD_S = 20.0
+FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
+"""Width of the bins of the throughput table, of others, and the length of loads from which on they are used."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
 """Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
-KEPT = 0.98
-"""Share of a step's requests that must be answered well within that step for its rate to count as kept."""
-SPARE = 2.0
-"""Requests that a step may lack besides: those under way at its end."""
+KEPT = 0.98  # share of a step's requests that must be answered well within that step for its rate to count as kept
+SPARE = 2.0  # requests that a step may lack besides: those under way at its end
 
 
 def bin_width(trials: pd.DataFrame) -> float:
@@ -121,19 +117,22 @@ def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
 
 def memory(trials: pd.DataFrame, tables: Tables) -> Points:
     """Return the server's resident memory in MiB, the mean of each second's samples."""
-    return _each(trials, _of(tables, "server"), lambda rows: _sampled(rows, rows["rss_bytes"] / 2**20))
+    return _sampled(trials, tables, "rss_bytes", 2.0**20)
 
 
 def pool(trials: pd.DataFrame, tables: Tables) -> Points:
     """Return how many connections of the server's pool were in use, the mean of each second's answers of /stats."""
-    return _each(trials, _of(tables, "server"), lambda rows: _sampled(rows, rows["pool_in_use"]))
+    return _sampled(trials, tables, "pool_in_use")
 
 
-def _sampled(rows: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
-    middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
-    known = middle.ge(0) & values.notna()
-    means = values[known].groupby(np.floor(middle[known])).mean()
-    return pd.DataFrame({"t_s": means.index.to_numpy(dtype=float) + 0.5, "value": means.to_numpy(dtype=float)})
+def _sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> Points:
+    def means(rows: pd.DataFrame) -> pd.DataFrame:
+        middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
+        known = middle.ge(0) & rows[column].notna()
+        found = (rows.loc[known, column] / unit).groupby(np.floor(middle[known])).mean()
+        return pd.DataFrame({"t_s": found.index.to_numpy(dtype=float) + 0.5, "value": found.to_numpy(dtype=float)})
+
+    return _each(trials, _of(tables, "server"), means)
 
 
 def _of(tables: Tables, subject: str) -> pd.DataFrame:
@@ -141,10 +140,7 @@ def _of(tables: Tables, subject: str) -> pd.DataFrame:
 
 
 def _each(
-    trials: pd.DataFrame,
-    table: pd.DataFrame,
-    one: Callable[[pd.DataFrame], pd.DataFrame],
-    width_s: float = SECOND_S,
+    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.DataFrame], width_s: float = SECOND_S
 ) -> Points:
     """Apply `one` to the table's rows of each trial that has any; bins that reach beyond its load are left out."""
     ends = dict(zip(trials["trial_id"], trials["duration_s"], strict=True))
@@ -165,9 +161,6 @@ def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
     by_time = chosen.assign(t_s=chosen["t_s"].astype(float).round(3)).groupby("t_s")["value"]
     found = pd.DataFrame({"median": by_time.median(), "low": by_time.min(), "high": by_time.max()})
     return found.where(2 * by_time.count() >= chosen["trial_id"].nunique())
-
-
-# --- the rate that is offered, and how far it was kept ---------------------------------------------------
 
 
 def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:

@@ -24,8 +24,7 @@ from runner.present.look.style import number
 from runner.present.statistics.inference import median_interval
 from runner.present.statistics.stats import BEYOND, spread
 
-KNEE_OF = "p90"
-"""p99 of a trial with 2,500 requests rests on 25."""
+KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
 FEWEST_RATES = 3
 SERIES = {
     "p50": ("latency_p50_ms", 0.5),
@@ -44,10 +43,7 @@ def swept(tables: Tables) -> pd.DataFrame:
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
     modes = [f", {MODES.get(mode, mode)}" if mode not in ("keepalive", "") else "" for mode in trials["mode"]]
     users = [f", at most {vus:.0f} users" * each for vus, each in zip(trials["vus"], several, strict=True)]
-    return trials.assign(sweep=[f"{a}{b}{c}" for a, b, c in zip(trials["workload"], modes, users, strict=True)])
-
-
-# --- the knee ---------------------------------------------------------------------------------------------
+    return trials.assign(sweep=["".join(words) for words in zip(trials["workload"], modes, users, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,9 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
 
     It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979, Power and
     Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC; Jain 1991, The Art of
-    Computer Systems Performance Analysis, section 3.3). Where the power still rises at the highest rate, there is none.
-    `docs/method.md` compares it with two rivals.
-
-    Rates from the first one on that was not sustained are no candidates: their response times are those of a queue that
-    grows as long as the load lasts.
+    Computer Systems Performance Analysis, section 3.3); none where it still rises at the highest rate. docs/method.md
+    compares it with two rivals. Rates from the first one on that was not sustained are no candidates: their response
+    times are those of a queue that grows as long as the load lasts.
     """
     rates, latency = np.asarray(rates_rps, dtype=float), np.asarray(latency_ms, dtype=float)
     within = np.logical_and.accumulate(np.asarray(sustained, dtype=bool))
@@ -102,8 +96,8 @@ class Sweep:
     def curves(self) -> pd.DataFrame:
         """The points of its curves: series, rate_rps, median, low, high (ms), rising by rate.
 
-        Low and high are the exact 95 % interval of the median from six trials on, else minimum and maximum. A
-        percentile is left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
+        low and high are the median's exact 95 % interval from six trials on, else minimum and maximum. A percentile is
+        left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
         """
         found = []
         for (rate, trials), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
@@ -116,10 +110,9 @@ class Sweep:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """What became of each rate, rising: rate_rps, sustained, offered, letter.
+        """What became of each rate, rising: rate_rps, sustained (in more than half of the trials), offered, letter.
 
-        sustained: in more than half of the trials; offered: the verdict in every trial; letter: of the most frequent
-        other verdict, empty where there is none.
+        offered: the verdict in every trial; letter: of the most frequent other verdict, empty where there is none.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
@@ -146,10 +139,7 @@ class Sweep:
 
     @property
     def limit_beyond_knee(self) -> str:
-        """The limit that trials met first above the knee: at the rate whose letter the figure shows first.
-
-        A knee comes before its limit: one queue has it at half of its capacity, where nobody is busy yet.
-        """
+        """The limit that trials met first above the knee, which comes before: one queue has it at half its capacity."""
         above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != Limit.NONE.verdict)
         return limit_above(self.trials[above] if above.any() else self.trials, self.knee.rate_rps)
 
@@ -176,19 +166,15 @@ def _rate(value: float) -> str:
     return f"{value:,.10g}" if math.isfinite(value) else "–"
 
 
-def _knee_of(block: pd.DataFrame) -> float:
-    """Return the knee of a block of one server and sweep, of the block's trials; NaN where it has none."""
-    column, _ = SERIES[KNEE_OF]
-    rising = block.sort_values("rate_rps").drop_duplicates("rate_rps")
-    return knee(rising["rate_rps"], rising[column], rising["sustained"] == 1).rate_rps
-
-
 def knee_table(tables: Tables) -> pd.DataFrame:
     """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
     rows, unit = [], rate_unit(tables.sweeps()["workload"])
+    column, _ = SERIES[KNEE_OF]
     for cell in cells(tables, swept(tables), by="sweep"):
         found, lowest = Sweep(cell.trials), cell.trials["rate_rps"].min()
-        blocks, last = spread(_knee_of(block) for _, block in cell.trials.groupby("block")), found.sustained_rps
+        last, rising = found.sustained_rps, cell.trials.sort_values("rate_rps").drop_duplicates(["block", "rate_rps"])
+        by_block = [knee(b["rate_rps"], b[column], b["sustained"] == 1) for _, b in rising.groupby("block")]
+        blocks = spread(each.rate_rps for each in by_block)
         comparable = found.outcomes.loc[found.outcomes["offered"].cummin(), "rate_rps"]
         rows.append(
             {
@@ -206,9 +192,6 @@ def knee_table(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# --- the figure -------------------------------------------------------------------------------------------
-
-
 @chart("rates-latency", notebook="rates", needs=lambda tables: not tables.sweeps().empty, table="The answer")
 def latency(tables: Tables) -> Chart:
     """Return response times by offered rate: generator and probe, what became of each rate, and the knee."""
@@ -216,14 +199,22 @@ def latency(tables: Tables) -> Chart:
     found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
     if not found:
         return empty(title, captions.unsealed(trials, "trial at a constant arrival rate"))
-    unit = rate_unit(trials["workload"])
+    unit, each = rate_unit(trials["workload"]), sealed_trials(trials).groupby(["server", "load"]).size().min()
+    words = (
+        f"Points: median of the trials; bars: {'95 % interval of the median' if each >= 6 else 'minimum to maximum'}. "
+        f"A percentile is left out where the trials of a rate have fewer than {BEYOND} requests beyond it together. "
+        "Knee: the greatest rate / p90 (Kleinrock's power); where the generator is the first limit beyond it, the knee "
+        "is the generator's."
+    )
+    if OWN_SCRIPT in set(trials["workload"]):
+        words += " The probe asked for one path alone, not for what the script does."
     return Chart(
         title,
         tidy(part for cell, sweep in found.items() for part in _curves(cell, sweep)),
         Axis(f"{unit} offered (log scale)", f"{unit} offered", "/s", log=True),
         Axis("ms (log scale)", "response time in ms", " ms", log=True),
         identities(tables.trials),
-        captions.caption(tables, trials, _words(trials)),
+        captions.caption(tables, trials, words),
         "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
@@ -241,11 +232,9 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     table = sweep.outcomes.set_index("rate_rps")
 
     def part(series: str, rows: pd.DataFrame) -> pd.DataFrame:
-        then = table.loc[rows["rate_rps"]]
+        then, x = table.loc[rows["rate_rps"]], rows["rate_rps"]
         more = {"sustained": then["sustained"], "letter": then["letter"]}
-        return points(
-            cell, series, rows["rate_rps"], rows["median"], rows["low"], rows["high"], then["offered"], **more
-        )
+        return points(cell, series, x, rows["median"], rows["low"], rows["high"], then["offered"], **more)
 
     curves = dict(list(sweep.curves.groupby("series")))
     rates = pd.DataFrame({"rate_rps": table.index, "median": np.nan, "low": np.nan, "high": np.nan})
@@ -254,22 +243,9 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     return [*(part(series, curves[series]) for series in SERIES if series in curves), part("outcome", rates), knee]
 
 
-def _words(trials: pd.DataFrame) -> str:
-    enough = sealed_trials(trials).groupby(["server", "load"]).size().min() >= 6
-    bars = "95 % interval of the median" if enough else "minimum to maximum"
-    words = (
-        f"Points: median of the trials; bars: {bars}. A percentile is left out where the trials of a rate have fewer "
-        f"than {BEYOND} requests beyond it together. Knee: the greatest rate / p90 (Kleinrock's power); where the "
-        "generator is the first limit beyond it, the knee is the generator's."
-    )
-    if OWN_SCRIPT in set(trials["workload"]):
-        words += " The probe asked for one path alone, not for what the script does."
-    return words
-
-
 def _lowest(rows: pd.DataFrame) -> float:
     """Return p90 at the lowest rate that has it; NaN without any."""
-    return float(next(iter(rows.loc[rows["series"] == KNEE_OF, "y"]), math.nan))
+    return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
 
 
 def _course(rows: pd.DataFrame) -> str:

@@ -11,8 +11,16 @@ import pandas as pd
 from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
-BY_LOAD = "Load by load"
-"""The heading in the report under which a table has the medians of closed loads."""
+BY_LOAD = "Load by load"  # the heading in the report under which a table has the medians of closed loads
+
+
+IDLE = {
+    "polling": "kept awake",
+    "system": "left to sleep as the system is set up",
+    "both": "kept awake and left to sleep, by load",
+}
+"""What a manifest says of idle CPUs -> in words."""
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
@@ -33,25 +41,19 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 
 
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
-    """Return for each load its workload, and what `load_heading` says of it."""
-    by_load = trials.groupby("load", sort=False)
-    return {str(load): (str(alike["workload"].iloc[0]), load_heading(alike, quantity)) for load, alike in by_load}
+    """Return for each load its workload, with its terms where loads differ in them, and what `load_heading` says."""
+    differ, headings = trials["terms"].nunique() > 1, {}
+    for load, alike in trials.groupby("load", sort=False):
+        workload, terms = alike[["workload", "terms"]].iloc[0]
+        name = f"{workload}, {terms}" if differ and terms else str(workload)
+        headings[str(load)] = (name, load_heading(alike, quantity))
+    return headings
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
     """Count the verdicts: `generator-bound 3 of 3`, the most frequent first."""
-    counts = trials["verdict"].value_counts()
-    ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
-    return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in ordered)
-
-
-IDLE = {
-    "polling": "kept awake",
-    "system": "left to sleep as the system is set up",
-    "both": "kept awake and left to sleep, by load",
-}
-"""What a manifest says of idle CPUs -> in words."""
-DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
+    counts = trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in counts.items())
 
 
 def joined(names: Sequence[str]) -> str:
@@ -113,10 +115,8 @@ def database_place(manifest: dict[str, Any]) -> str:
     cpus = place.get("database") or []
     if not cpus:
         return ""
-    words = f"PostgreSQL has {plural(len(cpus), 'CPU')}"
-    if place.get("database_shared"):
-        return f"{words}, which it shares with the load generator: what one of them uses, the other lacks."
-    return f"{words} of its own."
+    shared = ", which it shares with the load generator: what one of them uses, the other lacks"
+    return f"PostgreSQL has {plural(len(cpus), 'CPU')}{shared if place.get('database_shared') else ' of its own'}."
 
 
 def durability(manifest: dict[str, Any]) -> str:
@@ -134,12 +134,12 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
         return ""
-    rows, unequal = known["rows_inserted"], known[known["rows_inserted"] != known["inserts"]]
-    whole = f"{rows.sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
-    if unequal.empty:
+    apart = (known["rows_inserted"] - known["inserts"]).abs()
+    whole = f"{known['rows_inserted'].sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
+    if not apart.any():
         return f"{whole}: in each trial as many as answers with 2xx."
-    most = (unequal["rows_inserted"] - unequal["inserts"]).abs().max()
-    return f"{whole}; in {len(unequal)} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
+    count, most = int((apart > 0).sum()), apart.max()
+    return f"{whole}; in {count} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
 
 
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
@@ -148,15 +148,10 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
     """
     sealed = sealed_trials(trials)
-    stored = sealed["pool_size"].notna().any()
-    parts = [
-        words,
-        f"{trial_counts(trials)}.",
-        f"Verdicts: {verdict_counts(sealed)}.",
-        durability(tables.manifest) if stored else "",
-        f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}.",
-    ]
-    return " ".join(part for part in parts if part)
+    counts = f"{trial_counts(trials)}. Verdicts: {verdict_counts(sealed)}."
+    stored = durability(tables.manifest) if sealed["pool_size"].notna().any() else ""
+    place = f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}."
+    return " ".join(filter(None, [words, counts, stored, place]))
 
 
 def nothing(tables: Tables, tool: str) -> str:

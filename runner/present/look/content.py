@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-NOT_RANKED = "†"
-"""Follows a value that must not be ranked; HTML greys the cell too."""
+NOT_RANKED = "†"  # follows a value that must not be ranked; HTML greys the cell too
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in every trial, or the "
     "rate was set, or the server is there for calibration."
@@ -44,13 +43,14 @@ class Bullets:
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of texts. A `name` is that of its files in a published folder: NAME.md and NAME.csv."""
+    """A table of texts below the heading `title`; `about` is what a screen reader says of one without.
+
+    A `name` is that of its files in a published folder: NAME.md and NAME.csv.
+    """
 
     frame: pd.DataFrame
     title: str = ""
-    """The heading above it."""
     about: str = ""
-    """What a screen reader says of a table without a title."""
     name: str = ""
 
     def __bool__(self) -> bool:
@@ -64,18 +64,19 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the files NAME.svg and NAME.png, and the same with `-dark` behind the name."""
+    """A figure in the files NAME.svg and NAME.png, and the same with `-dark` behind the name.
+
+    `caption` is a paragraph: what it is about, trials, verdicts, engine and machine. Sizes are CSS pixels; the PNG has
+    twice as many. `trial_id` is empty where it is about the run.
+    """
 
     folder: Path
     name: str
     alt: str
     caption: str
-    """What the figure is about, trials, verdicts, engine and machine, as one paragraph."""
     width_px: int
     height_px: int
-    """CSS pixels; the PNG has twice as many."""
     trial_id: str = ""
-    """The trial that it is about; empty where it is about the run."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from runner.present.look.content import NOT_RANKED, Block
 NUMBER = re.compile(rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?")
 """A cell that is a quantity, a range or unknown."""
 LABEL = re.compile(r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")')
-LONG = 20
-"""Characters from which a text is broken into lines of its column."""
+LONG = 20  # characters from which a text is broken into lines of its column
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """What Markdown would take for more than a character."""
 
@@ -52,7 +51,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {"prose": prose, "literal": literal, "table": literal_table, "columns": _columns}
-    found.filters["data_uri"] = _data_uri
+    # In the page itself SVGs would share their identifiers and styles, and have no alternative text.
+    found.filters["data_uri"] = lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
     found.globals["dagger"] = NOT_RANKED
     return found
 
@@ -67,35 +67,22 @@ def literal(text: str) -> str:
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
-def _data_uri(svg: Path) -> str:
-    """Return a picture as an address that holds it, for an `<img>`.
-
-    An SVG in the page itself would share its identifiers and styles with the other drawings, and have no alternative
-    text.
-    """
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode('ascii')}"
-
-
 def page(title: str, body: str, description: str = "") -> str:
     """Return a page that loads nothing and has no script; `title` and `description` are text, `body` is HTML."""
-    template = templates().get_template("page.html")
-    return template.render(title=title, description=description, style=style_sheet(), body=_labels_apart(body))
-
-
-def style_sheet() -> str:
-    """Return the style sheet that all pages share: for a phone, a dark screen and paper too."""
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-
-
-def _labels_apart(body: str) -> str:
-    """Number the tables that have one label: a screen reader lists the regions of a page by theirs."""
     seen: Counter[str] = Counter()
 
     def label(found: re.Match[str]) -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    return LABEL.sub(label, body)
+    # Tables with one label are numbered: a screen reader lists the regions of a page by theirs.
+    template, apart = templates().get_template("page.html"), LABEL.sub(label, body)
+    return template.render(title=title, description=description, style=style_sheet(), body=apart)
+
+
+def style_sheet() -> str:
+    """Return the style sheet that all pages share: for a phone, a dark screen and paper too."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def literal_table(frame: pd.DataFrame) -> str:

@@ -17,22 +17,16 @@ LONG: Any = (0, (5, 1.6))
 DOTS: Any = (0, (1.4, 1.2))
 DASH_DOT: Any = (0, (6, 1.5, 1.4, 1.5))
 DASH_DOTS: Any = (0, (6, 1.5, 1.4, 1.5, 1.4, 1.5))
-DASHES = (SOLID, LONG, DOTS, DASH_DOT, DASH_DOTS)
-MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")
-"""For frameworks without one in `KNOWN`."""
-WHITE, NIGHT = "#FFFFFF", "#15171C"
-"""The papers: of a light page and of a dark one."""
-TEXT_CONTRAST = 4.5
-"""Of text against its paper, at least (WCAG 2.2, 1.4.3)."""
+MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")  # for frameworks without one in `KNOWN`
+WHITE, NIGHT = "#FFFFFF", "#15171C"  # the papers: of a light page and of a dark one
 
 
 @dataclass(frozen=True)
 class Identity:
-    """How one server looks in every figure of a run: hue by language, shape by framework."""
+    """How one server looks in every figure of a run; `dark` is the colour's partner on a dark page."""
 
     color: str
     dark: str
-    """The colour's partner on a dark page."""
     marker: str
     dash: Any
 
@@ -78,15 +72,17 @@ SHADE, SHADE_EDGE = ("#FBE3B3", "#453615"), ("#E9B44C", "#8F6E24")
 
 def contrast(color: str, paper: str) -> float:
     """Return the contrast of two colours, 1 to 21 (WCAG 2.2)."""
-    low, high = sorted(_luminance(np.array(to_rgb(each))) for each in (color, paper))
+    rgb = np.array([to_rgb(each) for each in (color, paper)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(float(each) for each in linear @ np.array([0.2126, 0.7152, 0.0722]))
     return (high + 0.05) / (low + 0.05)
 
 
 def legible(color: str, paper: str = WHITE) -> str:
-    """Darken a colour, or lighten it on a dark paper, until it reads as text there."""
+    """Darken a colour, or lighten it on a dark paper, until it reads as text there: 4.5 (WCAG 2.2, 1.4.3)."""
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
-    while contrast(hex_of(rgb), paper) < TEXT_CONTRAST:
+    while contrast(hex_of(rgb), paper) < 4.5:
         rgb = rgb + 0.06 * (end - rgb)
     return hex_of(rgb)
 
@@ -94,9 +90,8 @@ def legible(color: str, paper: str = WHITE) -> str:
 def pale(color: str, paper: str = WHITE) -> str:
     """Mix a colour with grey that is near the paper: its hue stays recognisable, but it steps back.
 
-    Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11), pale ones 2 : 1. What they show nobody may
-    rank, and its place can be read off the axis; but it must stand out from the grid (1.3) and from the lines of the
-    other servers behind it (1.6 to 1.9).
+    Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11). Pale ones, which nobody may rank, have 2 : 1:
+    more than the grid (1.3) and the lines of the other servers behind them (1.6 to 1.9).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return hex_of(0.45 * np.array(to_rgb(color)) + 0.55 * grey)
@@ -107,17 +102,11 @@ def hex_of(color: Any) -> str:
     return str(to_hex(color))
 
 
-def _luminance(rgb: Any) -> float:
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """Return the look of each server of a run, in the order of all figures: by language, then by name.
 
-    Give it all trials of the run, not those of one figure, so that a server looks the same everywhere. Of several
-    servers with one framework the one that is named like it has its look, else the first. Calibration servers come
-    last, all alike.
+    Give it all trials of the run, so that a server looks the same in all figures. Of several servers with one framework
+    the one that is named like it has its look, else the first. Calibration servers come last, all alike.
     """
     servers = trials.drop_duplicates("server")[["server", "language", "framework", "tier"]].sort_values("server")
     calibrating = servers["tier"] == CALIBRATION
@@ -130,7 +119,7 @@ def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     markers = cycle(MARKERS)
     looks: dict[str, Identity] = {}
     for language, shades in families.items():
-        shapes = zip(cycle(shades), markers, cycle(DASHES))
+        shapes = zip(cycle(shades), markers, cycle((SOLID, LONG, DOTS, DASH_DOT, DASH_DOTS)))
         spare = (Identity(color, dark, marker, dash) for (color, dark), marker, dash in shapes)
         for server, framework in ranked.loc[ranked["language"] == language, ["server", "framework"]].to_numpy():
             known = KNOWN.get((language, framework.lower())) if server in owners else None

@@ -12,10 +12,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from runner.present.look import style
 
-STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-"""Of a decade, from many to few."""
-APART_IN = 0.08
-"""Least room between two labels across."""
+STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # of a decade, from many to few
+APART_IN = 0.08  # least room between two labels across
 
 
 def plain(value: float) -> str:
@@ -39,24 +37,20 @@ def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) ->
 
 
 def log_axis(ax: Axes, axis: str) -> None:
-    """Give a logarithmic axis as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
-
-    Call it when the axis has its final limits.
-    """
+    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room."""
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
+    inch = style.size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
+
+    def fit(ticks: Sequence[float]) -> bool:
+        wide_in = max(style.text_in(plain(tick), style.SMALL_PT) for tick in ticks) + APART_IN
+        need_in = wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72
+        return all(inch * math.log10(b / a) >= need_in for a, b in pairwise(ticks))
+
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     choices = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
     choices += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
     inside = [ticks for each in choices if len(ticks := [tick for tick in each if low <= tick <= high]) > 1]
-    fitting = [ticks for ticks in inside if _fit(ax, axis, ticks, math.log10(high / low))]
-    fix(ax, axis, (fitting or inside[-1:] or [[]])[0])
-
-
-def _fit(ax: Axes, axis: str, ticks: Sequence[float], decades: float) -> bool:
-    length_in = style.size_in(ax)[0 if axis == "x" else 1]
-    wide_in = max(style.text_in(plain(tick), style.SMALL_PT) for tick in ticks) + APART_IN
-    need_in = wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72
-    return all(length_in * math.log10(b / a) / decades >= need_in for a, b in pairwise(ticks))
+    fix(ax, axis, next(filter(fit, inside), inside[-1] if inside else []))
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,11 @@ from runner.store import replacing
 WIDTH_IN = 7.0
 TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
 """On a phone 390 pixels wide a figure shows 12 pt as letters of 9.3 pixels."""
-LINE = 1.3
-"""Line height as a multiple of the font size."""
-INK, SOFT, GREY = "#222222", "#444444", "#767676"
-"""Of text, of captions, and of axes and whatever is not a server's."""
-BEHIND, GRID = "#CFCFCF", "#E6E6E6"
-"""Of the other servers' lines behind a panel's server, and of the grid."""
-
-HINTING = 1.03
-"""How much wider than its outline a line of text may be drawn, since letters start on whole pixels."""
+LINE = 1.3  # line height as a multiple of the font size
+LINE_IN = SMALL_PT * LINE / 72
+INK, SOFT, GREY = "#222222", "#444444", "#767676"  # of text, of captions, and of axes and whatever is not a server's
+BEHIND, GRID = "#CFCFCF", "#E6E6E6"  # of the other servers' lines behind a panel's server, and of the grid
+HINTING = 1.03  # how much wider than its outline a line of text may be drawn, since letters start on whole pixels
 NO_BREAK = "\u00a0"
 UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
 
@@ -79,18 +76,18 @@ def rc() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PanelRow:
-    """One row of panels beside each other; sizes and margins are inches."""
+    """One row of panels beside each other; sizes and margins are inches.
+
+    `heading_in` is the room above them, for what `heading` writes, `axis_in` that below, `gap_in` that between two.
+    """
 
     columns: int = 1
     panel_in: float = 2.6
     heading_in: float = 0.58
-    """Room above the panels, for what `heading` writes."""
     axis_in: float = 0.72
-    """Room below them."""
     left_in: float = 0.95
     right_in: float = 0.2
     gap_in: float = 0.2
-    """Between two panels."""
 
 
 def page(
@@ -107,13 +104,11 @@ def page(
     foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72 + below_in
     height = head_in + sum(row.heading_in + row.panel_in + row.axis_in for row in rows) + foot_in
     figure = Figure(figsize=(WIDTH_IN, height))
-    figure.text(
-        0.1 / WIDTH_IN, 1 - 0.1 / height, "\n".join(heads), size=TITLE_PT, weight="bold", va="top",
-        linespacing=LINE - 0.1,
-    )  # fmt: skip
-    below = 0.18 + len(heads) * TITLE_PT * LINE / 72
-    figure.text(0.1 / WIDTH_IN, 1 - below / height, "\n".join(keys), size=SMALL_PT, va="top")
-    figure.text(0.1 / WIDTH_IN, 0.08 / height, "\n".join(foot), size=SMALL_PT, va="bottom", color=SOFT)
+    left, below = 0.1 / WIDTH_IN, 0.18 + len(heads) * TITLE_PT * LINE / 72
+    bold: Any = {"size": TITLE_PT, "weight": "bold", "va": "top", "linespacing": LINE - 0.1}
+    figure.text(left, 1 - 0.1 / height, "\n".join(heads), **bold)
+    figure.text(left, 1 - below / height, "\n".join(keys), size=SMALL_PT, va="top")
+    figure.text(left, 0.08 / height, "\n".join(foot), size=SMALL_PT, va="bottom", color=SOFT)
     panels, top = [], height - head_in
     for row in rows:
         bottom = top - row.heading_in - row.panel_in
@@ -126,23 +121,13 @@ def page(
 
 
 def canvas(
-    title: str,
-    caption: str,
-    *,
-    key: str = "",
-    rows: int = 1,
-    columns: int = 1,
-    below_in: float = 0.0,
-    **sizes_in: float,
+    title: str, caption: str, *, key: str = "", rows: int = 1, columns: int = 1, below_in: float = 0, **sizes_in: float
 ) -> tuple[Figure, list[Axes]]:
-    """Return a `page` of rows with the same sizes, those of `PanelRow`, and its panels row by row.
-
-    Between two panels is room for the labels of both.
-    """
+    """Return a `page` of rows with the same sizes, those of `PanelRow`, and its panels row by row."""
     row = PanelRow(columns, **sizes_in)
-    row = replace(row, gap_in=row.left_in + row.right_in)
+    row = replace(row, gap_in=row.left_in + row.right_in)  # room for the labels of both
     figure, panels = page(title, caption, [row] * rows, key=key, below_in=below_in)
-    return figure, [ax for row_of_panels in panels for ax in row_of_panels]
+    return figure, list(chain.from_iterable(panels))
 
 
 def heading(
@@ -160,14 +145,6 @@ def heading(
         y += (words.count("\n") + 1) * SMALL_PT * LINE / 72 / height
     if name:
         figure.text(x, y, short(name, 60), size=TEXT_PT, weight="bold", va="bottom", color=color)
-
-
-def no_data(title: str, sentence: str) -> Figure:
-    """Return a small figure that says in one sentence why there is nothing to see."""
-    figure, (ax,) = canvas(title, "", panel_in=0.5, heading_in=0.05, axis_in=0.05)
-    ax.set_axis_off()
-    figure.text(0.1 / WIDTH_IN, 0.35, "\n".join(wrap(sentence, TEXT_PT, 6.8)), size=TEXT_PT, color=SOFT)
-    return figure
 
 
 def short(name: str, longest: int = 16) -> str:
@@ -234,10 +211,8 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
     points = sorted((p for p in points if math.isfinite(p[1])), key=lambda point: point[1])
     heights = spread_out([float(point[1]) for point in points], TEXT_PT * 1.22 / panel_pt)
     for (x, y, name, look), height in zip(points, heights, strict=True):
-        ax.plot(
-            [x, 1.012, 1.035], [y, height, height], transform=ax.transAxes, color=look.color, lw=0.9,
-            clip_on=False, marker="",
-        )  # fmt: skip
+        leader: Any = {"color": look.color, "lw": 0.9, "clip_on": False, "marker": ""}
+        ax.plot([x, 1.012, 1.035], [y, height, height], transform=ax.transAxes, **leader)
         ax.text(1.045, height, short(name), transform=ax.transAxes, color=look.ink, va="center", size=TEXT_PT)
 
 

@@ -19,8 +19,7 @@ from runner.model import LabError
 from runner.present.look import style
 from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, hex_of, legible, pale
 
-MOON = "#E6E8EC"
-"""What ink is on a dark page."""
+MOON = "#E6E8EC"  # what ink is on a dark page
 COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Text: ("color",),
     Line2D: ("color", "markeredgecolor", "markerfacecolor"),
@@ -28,8 +27,7 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Collection: ("edgecolor", "facecolor"),
 }
 """Artist -> its properties that are colours, in the order in which they are set."""
-Partners = dict[str, str]
-"""Colour on white -> its partner on a dark page."""
+Partners = dict[str, str]  # colour on white -> its partner on a dark page
 
 
 def save_both(figure: Figure, folder: Path, name: str, looks: Iterable[Identity]) -> tuple[Path, ...]:
@@ -45,9 +43,8 @@ def save_both(figure: Figure, folder: Path, name: str, looks: Iterable[Identity]
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     """Recolour a drawn figure in place for a dark page.
 
-    Greys, white and black among them, keep their order with ink and paper changed: `night`. A look's colour, its pale
-    shade and its ink become their dark partners, as do the shades behind what is pointed out. LabError for any other
-    colour, with the figure half done.
+    Greys keep their order with ink and paper changed: `night`. A look's colour, its pale shade and its ink become their
+    dark partners, as do the shades behind what is pointed out. LabError for any other colour, the figure half done.
     """
     marks, words = partners(looks)
     with style.rc():
