@@ -1,7 +1,6 @@
 """Statistics against numpy and known values; sentences and tables against hand-made cells."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from runner.present.frames import Tables, read_tables
 from runner.present.look.content import TextTable
 from runner.present.look.markup import html, to_markdown
 from runner.present.look.style import number
-from runner.present.published import published_table
-from runner.present.published.counterparts import read_published
 from runner.present.statistics.stats import Spread, carried_quantile, histogram_quantile, sliding_mean, spread
 from runner.store import RunFolder
 
@@ -257,35 +254,6 @@ def test_rows_for_a_terminal_are_texts(tables: Tables) -> None:
     rows = summary.text_rows(summary.summarize(replace(tables, trials=first)))
     assert rows[0]["server"] == "axum" and rows[0]["verdicts"] == "generator-bound 1 of 1; 1 failed"
     assert all(isinstance(value, str) for row in rows for value in row.values())
-
-
-# --- beside the published numbers -------------------------------------------------------------------------
-
-
-def test_matrix_beside_the_published_one(tables: Tables) -> None:
-    table = published_table.matrix_table(tables, read_published())
-    row = table[(table["mode"] == "keep-alive") & (table["connections"] == "100")].iloc[0]
-    assert row["axum, here"] == "78,000 [76,440–79,560]"
-    assert row["axum, published"] == "206,835" and row["gin, published"] == "214,376"
-    assert row["gin/axum, here"] == "0.940"
-    assert row["gin/axum, published"] == number(214375.67 / 206834.91)
-    assert row["nginx, here"].endswith("†")
-    alone = table[table["connections"] == "1"].iloc[0]
-    assert alone["gin/axum, here"].endswith("†")
-
-
-def test_experiments_beside_the_published_ones(tables: Tables) -> None:
-    table = published_table.experiments_table(tables, read_published())
-    row = table[(table["load"] == "experiments, N = 3000") & (table["metric"] == "requests/s")].iloc[0]
-    assert row["rust (Rust), published"] == "9,254; 9,500"
-    assert row["echo (Go), published"] == "9,115"
-    assert row["gin (Go), here"] == "9,000 [8,820–9,180] †"
-
-
-def test_a_run_without_published_workloads_has_empty_tables(tmp_path: Path) -> None:
-    other = read_tables(RunFolder(synthetic_run.build(tmp_path, k6=(), wrk=False)))
-    assert published_table.matrix_table(other, read_published()).empty
-    assert published_table.experiments_table(other, read_published()).empty
 
 
 def test_markup_escapes() -> None:

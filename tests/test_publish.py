@@ -111,7 +111,7 @@ def test_the_folder_has_each_figure_four_times_each_table_twice_and_nothing_else
 ) -> None:
     bundle, said = published
     found = contents(bundle.folder)
-    tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "published-count", "published-experiments", "claims")
+    tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
     assert set(found) == {
         *(f"figures/{name}{kind}" for name in SHOWN for kind in KINDS),
         *(f"tables/{name}.{kind}" for name in tables for kind in ("md", "csv")),
@@ -145,7 +145,7 @@ def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
 
 def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page: bs4.BeautifulSoup) -> None:
     _, markdown = post
-    assert cells(markdown) == cells(page) and len(cells(page)) == 8
+    assert cells(markdown) == cells(page) and len(cells(page)) == 6
     lists, captions = (
         [
             [[item.get_text() for item in each.find_all("li") or [each]] for each in document.find_all(tag)]

@@ -1,7 +1,6 @@
 """The published numbers beside ours, as rows, as a page and as figures."""
 
 import dataclasses
-import math
 import re
 import shutil
 from collections import Counter
@@ -35,14 +34,14 @@ PUBLISHED_FIGURES = charts("published")
 
 def rows_of(tables: Tables, server: str, mode: str, connections: float) -> list[published_table.Row]:
     """The rows of one published server under one load."""
-    rows = published_table.rows(tables, read_published())
+    rows = published_table.rows(tables)
     return [r for r in rows if (r.number.server, r.number.mode, r.number.connections) == (server, mode, connections)]
 
 
 @pytest.mark.parametrize("run", ["plain", "sample"])
 def test_every_published_number_has_a_row(run: str, request: pytest.FixtureRequest) -> None:
     published = read_published()
-    found = Counter(str(row.number) for row in published_table.rows(request.getfixturevalue(run), published))
+    found = Counter(str(row.number) for row in published_table.rows(request.getfixturevalue(run)))
     asked = {str(number): len(METRICS[number.metric]) for number in numbers(published)}
     assert set(found) == set(asked)
     assert all(count % asked[number] == 0 for number, count in found.items())
@@ -55,34 +54,34 @@ def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
     cell = trials["server"].eq("gin") & trials["mode"].eq("close") & trials["connections"].eq(100)
     rps = trials.loc[cell & trials["tool"].eq("wrk"), "rps"]
     ours = (rps.median(), rps.min(), rps.max())
-    assert (row.n, row.median, row.low, row.high, row.confidence) == pytest.approx((6, *ours, 1 - 2 * 0.5**6))
+    assert dataclasses.astuple(row.ours) == pytest.approx((6, *ours, 1 - 2 * 0.5**6))
     assert row.number.value == 86524.36 and row.ratio == pytest.approx(tuple(value / 86524.36 for value in ours))
     assert row.ranked and "with which wrk opens 96 connections" in row.remarks[0]
     assert published_table.printable([row])["verdicts"].item() == "server-bound 6 of 6"
 
 
 def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain: Tables) -> None:
-    found = published_table.rows(plain, read_published())
+    found = published_table.rows(plain)
     rows = [row for row in found if (row.number.server, row.number.scenario) == ("rust", "experiments-md5")]
     assert [(row.cell.server, row.metric) for row in rows] == [
         (server, f"CPU peak, %, over {window} here") for server in RUST for window in ("1 s", "100 ms")
     ]
     assert set(published_table.printable(rows)["server"]) == {"rust → axum", "rust → actix"}
-    assert [row.median for row in rows[:2]] == pytest.approx([1.2 * 40, 1.3 * 40], rel=0.1)
+    assert [row.ours.median for row in rows[:2]] == pytest.approx([1.2 * 40, 1.3 * 40], rel=0.1)
 
 
 def test_few_trials_have_their_range_by_name(build: Build) -> None:
     (row,) = rows_of(build(trials=3), "gin", "close", 100)
-    assert math.isnan(row.confidence) and row.n == 3
+    assert row.ours.confidence is None and row.ours.n == 3
     printed = published_table.printable([row]).iloc[0]
     assert re.fullmatch(r"[\d,]+ \([\d,]+–[\d,]+\)", printed["here"]) and printed["trials"] == "3"
     assert re.fullmatch(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", printed["here / published"])
 
 
 def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: Tables) -> None:
-    (row,) = [r for r in published_table.rows(plain, read_published()) if r.number.scenario == "static"]
+    (row,) = [r for r in published_table.rows(plain) if r.number.scenario == "static"]
     assert row.cell.server == "gnet" and row.cell.load == "static, keep-alive, 64 connections"
-    assert row.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
+    assert row.ours.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
 
 
 # --- the sample -------------------------------------------------------------------------------------------
@@ -90,20 +89,20 @@ def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: 
 
 def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
     by_scenario: dict[str, list[published_table.Row]] = {}
-    for row in published_table.rows(sample, read_published()):
+    for row in published_table.rows(sample):
         by_scenario.setdefault(row.number.scenario, []).append(row)
-    assert all(row.n >= 6 for row in (*by_scenario["static"], *by_scenario["postgres-insert"]))
+    assert all(row.ours.n >= 6 for row in (*by_scenario["static"], *by_scenario["postgres-insert"]))
     experiments = [row for row in by_scenario["experiments"] if row.cell.server in ("axum", "actix", "echo")]
-    assert experiments and all(row.n >= 6 for row in experiments)
+    assert experiments and all(row.ours.n >= 6 for row in experiments)
     # Under a quota nothing peaks, and with MD5 every load is on a share of a core.
-    assert all(row.n == 0 for row in by_scenario["experiments-md5"] if "CPU" in row.metric)
+    assert all(row.ours.n == 0 for row in by_scenario["experiments-md5"] if "CPU" in row.metric)
     remarks = [remark for row in experiments for remark in row.remarks]  # the sample has the published size
     assert not any("instead of 3,000" in remark or "did not run under this load" in remark for remark in remarks)
     trials = sealed_trials(sample.trials)
     trials = trials[~disturbed(trials)]
-    for row in (row for rows in by_scenario.values() for row in rows if row.n and row.metric == "requests/s"):
+    for row in (row for rows in by_scenario.values() for row in rows if row.ours.n and row.metric == "requests/s"):
         cell = trials[trials["server"].eq(row.cell.server) & trials["load"].eq(row.cell.load)]
-        assert row.median == cell["rps"].median() and row.n == len(cell)
+        assert row.ours.median == cell["rps"].median() and row.ours.n == len(cell)
 
 
 def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tables) -> None:

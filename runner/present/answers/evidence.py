@@ -59,20 +59,18 @@ def probe_saw(case: Case) -> str:
     ours, probes, seconds = float(row["latency_p50_ms"]), float(row["probe_p50_ms"]), row["duration_s"]
     if not math.isfinite(probes):
         return NO_PROBE
-    times = f"{tool}'s median is {number(ours / probes)} times that"
-    if ours < probes:
-        beside = f"{times}, so the probe waited longer than {tool}'s requests."
-    elif ours < TWICE * probes:
-        beside = f"{times}."
-    else:
-        beside = (
-            f"{times}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get an answer from "
-            "this server at that moment."
-        )
-    return (
+    said = (
         f"In the same {seconds:.1f} s another client, the probe, sent the same server {row['probe_requests']:,.0f} of "
         f"the same requests, {number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
-        f"One in two took longer than {number(probes)} ms: {beside}"
+        f"One in two took longer than {number(probes)} ms: {tool}'s median is {number(ours / probes)} times that"
+    )
+    if ours < probes:
+        return f"{said}, so the probe waited longer than {tool}'s requests."
+    if ours < TWICE * probes:
+        return f"{said}."
+    return (
+        f"{said}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get an answer from "
+        "this server at that moment."
     )
 
 
@@ -144,9 +142,8 @@ def law_words(case: Case) -> str:
 def cpu_words(case: Case) -> str:
     """Say how much of its CPUs each side used."""
     used = {side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side) for side in ("server", "generator")}
-    parts = [
-        f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in used.items() if math.isfinite(pct)
-    ]
+    known = {side: pct for side, pct in used.items() if math.isfinite(pct)}
+    parts = [f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in known.items()]
     return f"Over the load {' and '.join(parts)}." if parts else "CPU use beside what was given is not known."
 
 
@@ -189,18 +186,18 @@ def verdict_words(case: Case) -> str:
 LACKED = "the run did not have that much"
 WEIGHED = {
     "server_throttled_pct": (
-        "server held back by its quota", "% of the time", 0.0, "its quota was no limit", "it had used up its quota"
+        "server held back by its quota", " % of the time", 0.0, "its quota was no limit", "it had used up its quota"
     ),
-    "host_steal_pct": ("CPU time that the hypervisor took", "% of a core", 0.0, "none", LACKED),
+    "host_steal_pct": ("CPU time that the hypervisor took", " % of a core", 0.0, "none", LACKED),
     "others_cpu_mean_pct": (
-        "CPU time that other programs took", "% of a core", TICKS_PCT, "less than the kernel's ticks resolve", LACKED
+        "CPU time that other programs took", " % of a core", TICKS_PCT, "less than the kernel's ticks resolve", LACKED
     ),
     "dropped": ("requests not sent in time", "", 0.0, "every request was sent", "the rate was not sustained"),
     "pool_exhausted_pct": (
-        "all connections of the pool in use", "% of the time", 0.0,
+        "all connections of the pool in use", " % of the time", 0.0,
         "no request waited for one", "meanwhile requests waited for one",
     ),
-    "probe_cpu_mean_pct": ("CPU of the probe", "% of a core", 0.0, *2 * ("what asking cost",)),
+    "probe_cpu_mean_pct": ("CPU of the probe", " % of a core", 0.0, *2 * ("what asking cost",)),
 }  # fmt: skip
 """Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other."""
 
@@ -232,5 +229,5 @@ def evidence_table(case: Case) -> pd.DataFrame:
         weighed = float(row[column])
         if math.isfinite(weighed) and (column != "dropped" or row["load_model"] == "open"):
             says = below if weighed == 0 or weighed < limit else beyond
-            found.append((name, f"{number(weighed)} {unit}".strip(), says))
+            found.append((name, number(weighed) + unit, says))
     return pd.DataFrame(found, columns=["evidence", "value", "what it says"])

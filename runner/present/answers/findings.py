@@ -34,9 +34,8 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     sealed = tables.trials[is_sealed(tables.trials)]
     if sealed.empty:
         return (NOTHING,)
-    found = ratios.frame(tables)
-    found = found[~found["server"].isin(YARDSTICKS)]
-    known = found[found["why"] == ""]
+    pairs = ratios.frame(tables)
+    known = pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
     said = [
         _one_load(known, sealed),
         _over_loads(known, RATE.column),
@@ -45,7 +44,11 @@ def sentences(tables: Tables) -> tuple[str, ...]:
         *objectives.findings(tables),
         two_clients(tables),
     ]
-    return tuple(filter(None, said))[:MOST] or (_alone(sealed),)
+    if found := tuple(filter(None, said))[:MOST]:
+        return found
+    row = sealed.sort_values("rps", ascending=False).iloc[0].to_dict()
+    limit = Limit.of(str(row["verdict"]), str(row["verdict_reason"]))
+    return (f"{_place(row)} {row['server']} answers {_rounded(row['rps'])} requests/s ({limit.why_not}).",)
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
@@ -79,26 +82,25 @@ def same_twice(tables: Tables) -> tuple[str, ...]:
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
-    """Say the rates of all servers under the load that most readers know, and their ratios."""
+    """Say the rates of all servers under the load that most readers know, about 100 kept connections, and ratios."""
     rates = known[known["quantity"] == RATE.column]
     if rates.empty:
         return ""
+
+    def strangeness(row: Row) -> tuple[bool, float]:
+        by_wrk = row["tool"] == "wrk"
+        size = row["connections"] if by_wrk else row["vus"]
+        return not by_wrk or row["mode"] != "keepalive", abs(math.log(max(size, 1) / FAMILIAR))
+
     counts = rates.groupby("load", sort=False)["server"].nunique()
     fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates("load")
-    row = min(fullest.to_dict("records"), key=_strangeness)
+    row = min(fullest.to_dict("records"), key=strangeness)
     pairs = rates[rates["load"] == row["load"]].to_dict("records")
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = captions.joined([f"{_times(pair)} {pair['server']}" for pair in pairs])
-    of_load = sealed.loc[sealed["load"] == row["load"], "session"]
-    unit = "session" if of_load.astype(bool).all() else "trial"
+    unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
     return f"{_place(row)} {captions.joined(parts)}: {times} ({captions.plural(pairs[0]['sessions'], unit)})."
-
-
-def _strangeness(row: Row) -> tuple[bool, float]:
-    """Return how far a load is from the one that most readers know: wrk's kept connections, about a hundred."""
-    size = row["connections"] if row["tool"] == "wrk" else row["vus"]
-    return row["tool"] != "wrk" or row["mode"] != "keepalive", abs(math.log(max(size, 1) / FAMILIAR))
 
 
 def _over_loads(known: pd.DataFrame, column: str) -> str:
@@ -117,11 +119,11 @@ def _over_loads(known: pd.DataFrame, column: str) -> str:
     parts = []
     for server, pairs in by_server:
         ends = pairs.loc[[pairs["ratio"].idxmin(), pairs["ratio"].idxmax()]].to_dict("records")
-        times, over = " to ".join(dict.fromkeys(map(ratios.words, ends))), captions.plural(len(pairs), "load")
-        if rate:
-            parts.append(f"{base} did {times} times {server}'s requests/s ({over})")
-        else:
-            parts.append(f"{server} took {times} times {base}'s CPU time per request ({over})")
+        times = " to ".join(dict.fromkeys(map(ratios.words, ends)))
+        said = f"{base} did {times} times {server}'s requests/s"
+        if not rate:
+            said = f"{server} took {times} times {base}'s CPU time per request"
+        parts.append(f"{said} ({captions.plural(len(pairs), 'load')})")
     return f"{'Over all loads ' if loads > 1 else ''}{captions.joined(parts)}."
 
 
@@ -132,18 +134,14 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     if half.empty:
         return ""
     load = max(half["load"].unique(), key=lambda name: float(rates[name]))
-    said = (
-        f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes "
-        f"{_times_in_ms(half[half['load'] == load])}"
-    )
-    tail = most[most["load"] == load]
-    return f"{said}; one in 100 takes longer than {_times_in_ms(tail)}." if len(tail) else f"{said}."
-
-
-def _times_in_ms(rows: pd.DataFrame) -> str:
-    pairs = rows.to_dict("records")
-    values = [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
-    return captions.joined([f"{pairs[0]['base']} {number(pairs[0]['ours'])} ms", *values])
+    said = []
+    for rows in (half[half["load"] == load], most[most["load"] == load]):
+        pairs = rows.to_dict("records")
+        base = [f"{pair['base']} {number(pair['ours'])} ms" for pair in pairs[:1]]
+        values = [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
+        said.append(captions.joined([*base, *values]))
+    tail = f"; one in 100 takes longer than {said[1]}" * bool(load in set(most["load"]))
+    return f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes {said[0]}{tail}."
 
 
 def two_clients(tables: Tables) -> str:
@@ -159,13 +157,6 @@ def two_clients(tables: Tables) -> str:
         f"{case.row['server']}, while a second client saw {number(ours)} ms in the same seconds: {case.tool} times its "
         "own queue."
     )
-
-
-def _alone(sealed: pd.DataFrame) -> str:
-    """Say the rate of a run that has nothing to compare."""
-    row = sealed.sort_values("rps", ascending=False).iloc[0].to_dict()
-    limit = Limit.of(str(row["verdict"]), str(row["verdict_reason"]))
-    return f"{_place(row)} {row['server']} answers {_rounded(row['rps'])} requests/s ({limit.why_not})."
 
 
 def _place(row: Row) -> str:

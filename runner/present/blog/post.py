@@ -115,7 +115,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
             blocks += [Heading(title), *chapter[:1], *beside, *chapter[1:]]
     if left:
         blocks += [Heading("More figures"), *left.values()]
-    found = [block for part in ("loads", "inserts", "rates", "published") for block in parts.OF_A_RUN[part](tables)]
+    found = [block for part in ("loads", "inserts", "rates") for block in parts.OF_A_RUN[part](tables)]
     lists = [block.sentences for block in found if isinstance(block, Bullets) and not block.warn]
     blocks += [
         Heading("Tables"),

@@ -21,9 +21,9 @@ from runner.present.frames import Tables, limits_of, read_tables, sealed_trials,
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.palette import Identity
-from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, median_interval, ratio
+from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, ratio, sure_spread
 from runner.present.statistics.significance import cliffs_delta, difference_p, holm, magnitude
-from runner.present.statistics.stats import carried_quantile, spread
+from runner.present.statistics.stats import Spread, carried_quantile
 from runner.store import RunFolder
 
 VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
@@ -60,42 +60,21 @@ QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Side:
-    """The trials of one cell in one run: their median with its exact 95 % interval, whose coverage is `confidence`.
-
-    None stands for minimum and maximum, where there are too few trials for an interval.
-    """
-
-    n: int
-    median: float
-    low: float
-    high: float
-    confidence: float | None
-
-    @classmethod
-    def of(cls, sample: Sample) -> Side:
-        """Return the side of a sample."""
-        sure, whole = median_interval(sample.values), spread(sample.values)
-        if sure is None:
-            return cls(whole.n, whole.median, whole.low, whole.high, None)
-        return cls(whole.n, whole.median, sure.low, sure.high, sure.confidence)
-
-
-@dataclass(frozen=True)
 class CellComparison:
     """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
 
-    `ratio` is B / A; `p` is Holm's corrected value over all comparisons of the two runs; `detectable` the ratio
-    (> 1) that these trials show with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its
-    usual word; `floor` the largest ratio (>= 1) that noise alone made in either run, of one program under two labels.
+    `a` and `b` are medians with their exact 95 % intervals; `ratio` is B / A; `p` is Holm's corrected value over all
+    comparisons of the two runs; `detectable` the ratio (> 1) that these trials show with 80 % power at Holm's strictest
+    step; `delta` Cliff's of B to A with its usual word; `floor` the largest ratio (>= 1) that noise alone made in
+    either run, of one program under two labels.
     """
 
     load: str
     server: str
     quantity: str
     more_is_better: bool
-    a: Side
-    b: Side
+    a: Spread
+    b: Spread
     ratio: Ratio | None
     detectable: float | None
     p: float | None
@@ -133,11 +112,6 @@ class RunComparison:
     fail_above_pct: float | None
 
     @property
-    def decided(self) -> bool:
-        """Whether at least one comparison had enough trials for a ratio."""
-        return any(each.ratio is not None for each in self.comparisons)
-
-    @property
     def regressions(self) -> tuple[CellComparison, ...]:
         """The comparisons that count as regressions."""
         return tuple(each for each in self.comparisons if each.regression)
@@ -148,17 +122,13 @@ class RunComparison:
         return Counter(each.verdict for each in self.comparisons)
 
 
-def compare_runs(
-    a: RunFolder, b: RunFolder, *, force: bool = False, fail_above_pct: float | None = None
-) -> RunComparison:
+def compare_runs(a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None) -> RunComparison:
     """Compare run B with run A over the cells that both have; failed trials take no part.
 
-    A cell is a server under a load with its size and warm-up. Throughput is compared where the server was the limit in
-    every trial of both runs, response times where the offered rate was kept in all, CPU per request and memory
-    anywhere. The runs have no blocks in common, so ratios are Welch's. Values differ where the ratio's interval
-    excludes 1 and the noise of one program under two labels, and a test agrees after Holm's correction over all
-    comparisons: of comparisons of equal runs at most 5 % name any difference. A regression is worse with its whole
-    interval beyond `fail_above_pct` percent.
+    A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so ratios are Welch's.
+    Values differ where the ratio's interval excludes 1 and the noise of one program under two labels, and a test agrees
+    after Holm's correction over all comparisons: of comparisons of equal runs at most 5 % name any difference. A
+    regression is worse with its whole interval beyond `fail_above_pct` percent.
 
     LabError where the runs were made under different conditions, unless `force`, and without a common cell.
     """
@@ -252,25 +222,25 @@ def _compared(
     sides: Sequence[Tables], samples: Mapping[Followed, Mapping[int, Sample]], fail_above_pct: float | None
 ) -> Iterator[CellComparison]:
     """Yield a comparison for each cell and quantity that both runs have, with p-values corrected over all of them."""
-    asked = [(cell, quantity, pair[1], pair[2]) for (cell, quantity), pair in samples.items() if len(pair) == 2]
-    ratios = [ratio(b, a) for *_, a, b in asked]
-    strictest = ALPHA / max(1, sum(found is not None for found in ratios))
-    pairs = zip(asked, ratios, strict=True)
-    corrected = iter(holm([difference_p(b, a, strictest) for (*_, a, b), found in pairs if found is not None]))
+    asked = [(*key, pair[1], pair[2], ratio(pair[2], pair[1])) for key, pair in samples.items() if len(pair) == 2]
+    known = [(a, b) for *_, a, b, found in asked if found]
+    strictest = ALPHA / max(1, len(known))
+    corrected = iter(holm([difference_p(b, a, strictest) for a, b in known]))
     margin = math.inf if fail_above_pct is None else fail_above_pct / 100
-    for (cell, quantity, a, b), found in zip(asked, ratios, strict=True):
+    for cell, quantity, a, b, found in asked:
         floor = max(noise_floor(side, cell.load, quantity.column) for side in sides)
         p = detectable = None
         verdict, beyond = FEW, False
-        if found is not None:
+        if found:
             p, detectable = float(next(corrected)), found.detectable(strictest)
             worse = (found.ratio < 1) == quantity.more_is_better
             verdict = TIE if is_tie(found, floor) or p > ALPHA else WORSE if worse else BETTER
             beyond = found.high < 1 - margin if quantity.more_is_better else found.low > 1 + margin
         delta = cliffs_delta(b.values, a.values)
         yield CellComparison(
-            cell.load, cell.server, quantity.name, quantity.more_is_better, Side.of(a), Side.of(b), found, detectable,
-            p, delta, magnitude(delta), floor, verdict, regression=verdict == WORSE and beyond,
+            cell.load, cell.server, quantity.name, quantity.more_is_better, sure_spread(a.values),
+            sure_spread(b.values), found, detectable, p, delta, magnitude(delta), floor, verdict,
+            regression=verdict == WORSE and beyond,
         )  # fmt: skip
 
 
@@ -344,8 +314,7 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
 def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     """Return the ratio B / A of each comparison, one row each, grouped by load; `looks` are those of the servers."""
     if not found.comparisons:
-        reason = "No cell of both runs has a quantity that may be compared in both."
-        return empty(TITLE, reason)
+        return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")
     groups: dict[str, list[forest.ForestRow]] = {}
     for row in found.comparisons:
         groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
@@ -357,29 +326,27 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         key += " Dotted: what noise alone made of one program under two labels."
     if found.fail_above_pct is not None:
         key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
-    sizes = sorted({side.n for row in found.comparisons for side in (row.a, row.b)})
-    trials = " to ".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    sizes = [side.n for row in found.comparisons for side in (row.a, row.b)]
+    trials = " to ".join(str(size) for size in dict.fromkeys((min(sizes), max(sizes))))
     counts = ", ".join(f"{verdict} {found.counts[verdict]}" for verdict in VERDICTS if found.counts[verdict])
     caption = (
         f"A: {found.run_a}. B: {found.run_b}. {plural(len(found.comparisons), 'comparison')} of {trials} trials a "
         f"side: {counts}. Intervals are Welch's on logarithms; differences after Holm's correction."
     )
-    said = ", ".join(f"{verdict} {count}" for verdict, count in found.counts.most_common())
     known = sum(row.ratio is not None for row in found.comparisons)
-    head = f"Forest plot of {known} ratios B / A with 95 % intervals on a logarithmic axis: {said}."
+    head = f"Forest plot of {known} ratios B / A with 95 % intervals on a logarithmic axis: {counts}."
     return forest.forest(TITLE, caption, key, groups, "B / A", head)
 
 
 def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> forest.ForestRow:
     words, found = f"{row.server}: {row.quantity}", row.ratio
-    if found is None:
+    if found is None or row.detectable is None:
         return forest.ForestRow(words, row.verdict)
+    tie, margin = row.verdict == TIE, (math.nan if fail_above_pct is None else fail_above_pct) / 100
     note = f"{found.ratio:.3f} [{found.low:.3f}–{found.high:.3f}]\n{row.words}"
-    if row.verdict == TIE and row.detectable:
-        note += f" (detectable: {percent(row.detectable)})"
-    margin = (math.nan if fail_above_pct is None else fail_above_pct) / 100
     return forest.ForestRow(
-        words, note, (forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, row.verdict == TIE),),
-        band=(1 / row.detectable, row.detectable) if row.detectable else None,
-        limit=1 - margin if row.more_is_better else 1 + margin, floor=row.floor if row.floor > 1 else math.nan,
+        words, note + f" (detectable: {percent(row.detectable)})" * tie,
+        (forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, tie),),
+        band=(1 / row.detectable, row.detectable), limit=1 - margin if row.more_is_better else 1 + margin,
+        floor=row.floor if row.floor > 1 else math.nan,
     )  # fmt: skip

@@ -31,43 +31,46 @@ def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame)
     """
     tools = sorted(set(trials["tool"]) | (set(trials["server"]) & {"nginx"}))
     stored = bool(trials["pool_size"].notna().any())
-    return _differences(*(_conditions(manifest, tools, stored) for manifest in (a, b)))
 
+    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+        machine, campaign, place, versions, database = (
+            manifest.get(part) or {} for part in ("machine", "campaign", "placement", "tools", "database")
+        )
+        size = machine.get("memory_bytes")
+        # Under one name, two runs of a user's API may have sent different things.
+        api = campaign.get("own")
+        sent = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
+        placed = ("server", "generator", *["database"] * stored)
+        return {
+            **{key: machine.get(key) for key in KEYS},
+            "memory": f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None,
+            "engine": manifest.get("engine"),
+            "idle CPUs": manifest.get("idle") or "system",
+            **{f"CPUs of the {who}": list(place.get(who) or ()) for who in placed},
+            "samples per second": campaign.get("sample_hz"),
+            "path": sent["path"],
+            "script": [f"{name} {digest[:12]}" for name, digest in sent["files"]],
+            **{tool: versions.get(tool) for tool in tools},
+            **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
+        }
 
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    return tuple(Difference(what, a[what], b[what]) for what in a if a[what] != b[what])
-
-
-def _conditions(manifest: Mapping[str, Any], tools: Sequence[str], stored: bool) -> dict[str, Any]:
-    machine, campaign, place, versions, database = (
-        manifest.get(part) or {} for part in ("machine", "campaign", "placement", "tools", "database")
-    )
-    size = machine.get("memory_bytes")
-    # Under one name, two runs of a user's API may have sent different things.
-    api = campaign.get("own")
-    sent = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
-    return {
-        **{key: machine.get(key) for key in KEYS},
-        "memory": f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None,
-        "engine": manifest.get("engine"),
-        "idle CPUs": manifest.get("idle") or "system",
-        **{f"CPUs of the {who}": list(place.get(who) or ()) for who in ("server", "generator", *["database"] * stored)},
-        "samples per second": campaign.get("sample_hz"),
-        "path": sent["path"],
-        "script": [f"{name} {digest[:12]}" for name, digest in sent["files"]],
-        **{tool: versions.get(tool) for tool in tools},
-        **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
-    }
+    return _differences(facts(a), facts(b))
 
 
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return what was changed on purpose, or may have been: the lab's commit and the servers' variables."""
-    return _differences(*({"commit": _commit(each), "variables of the servers": _variables(each)} for each in (a, b)))
+
+    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+        git = manifest.get("git") or {}
+        dirty = " with uncommitted changes" * bool(git.get("dirty"))
+        commit = f"{str(git.get('commit') or 'unknown')[:12]}{dirty}"
+        return {"commit": commit, "variables of the servers": _variables(manifest)}
+
+    return _differences(facts(a), facts(b))
 
 
-def _commit(manifest: Mapping[str, Any]) -> str:
-    git = manifest.get("git") or {}
-    return f"{str(git.get('commit') or 'unknown')[:12]}{' with uncommitted changes' if git.get('dirty') else ''}"
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    return tuple(Difference(what, a[what], b[what]) for what in a if a[what] != b[what])
 
 
 def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[str]:
@@ -78,15 +81,12 @@ def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[s
 def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[str]) -> tuple[str, ...]:
     """Return the servers that ran with one binary (image, where none is known) and the same variables in both."""
 
-    def binary(manifest: Mapping[str, Any], server: str) -> Any:
-        return (manifest.get("artifacts") or {}).get(server) or (manifest.get("images") or {}).get(server)
+    def facts(manifest: Mapping[str, Any], server: str) -> tuple[Any, ...]:
+        binary = (manifest.get("artifacts") or {}).get(server) or (manifest.get("images") or {}).get(server)
+        return binary, _variables(manifest, server)
 
-    return tuple(
-        server
-        for server in servers
-        if binary(a, server) is not None
-        and (binary(a, server), _variables(a, server)) == (binary(b, server), _variables(b, server))
-    )
+    alike = {server: facts(a, server) for server in servers if facts(a, server) == facts(b, server)}
+    return tuple(server for server, (binary, _) in alike.items() if binary is not None)
 
 
 def word(value: Any) -> str:

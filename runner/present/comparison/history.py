@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from runner.model import LabError
 from runner.present.chart import Axis, Chart, Shared, bars, empty, extreme
 from runner.present.chart.value import COLUMNS
-from runner.present.comparison.compare import ComparedQuantity, Side, SizedCell, cells_of, samples_of
+from runner.present.comparison.compare import cells_of, samples_of
 from runner.present.comparison.conditions import conditions
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities
-from runner.present.statistics.inference import ALPHA, Sample
-from runner.present.statistics.stats import Floats
+from runner.present.statistics.inference import ALPHA, sure_spread
+from runner.present.statistics.stats import Floats, Spread
 from runner.store import RunFolder
 
 TITLE = "The same loads over many runs"
@@ -51,7 +51,7 @@ class Course:
     load: str
     server: str
     quantity: str
-    sides: Mapping[int, Side]
+    sides: Mapping[int, Spread]
     changes: tuple[Change, ...]
 
     @property
@@ -97,21 +97,19 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
-    courses = tuple(_course(*key, samples, alpha) for key, samples in followed.items())
+    courses = []
+    for (cell, quantity), samples in followed.items():
+        numbers, logs = list(samples), np.log([sample.geometric_mean for sample in samples.values()])
+        places = list(changes(logs, alpha))
+        shifts = np.diff([part.mean() for part in np.split(logs, [place for place, _ in places])])
+        known = tuple(
+            Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more_is_better)
+            for (place, p), shift in zip(places, shifts, strict=True)
+        )
+        sides = {number: sure_spread(sample.values) for number, sample in samples.items()}
+        courses.append(Course(cell.load, cell.server, quantity.name, sides, known))
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
-    return History(names, days, tuple(tables), courses, fail_above_pct)
-
-
-def _course(cell: SizedCell, quantity: ComparedQuantity, samples: Mapping[int, Sample], alpha: float) -> Course:
-    numbers = list(samples)
-    logs = np.array([np.log(sample.geometric_mean) for sample in samples.values()])
-    found = list(changes(logs, alpha))
-    means = [part.mean() for part in np.split(logs, [place for place, _ in found])]
-    known = tuple(
-        Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more_is_better)
-        for (place, p), shift in zip(found, np.diff(means), strict=True)
-    )
-    return Course(cell.load, cell.server, quantity.name, {n: Side.of(each) for n, each in samples.items()}, known)
+    return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
 
 
 # --- where a value changed --------------------------------------------------------------------------------
@@ -175,17 +173,14 @@ def findings(found: History) -> list[str]:
 
 def table(found: History) -> pd.DataFrame:
     """Return a row for each course: its median in every run as text, and its changes."""
+    numbers = range(1, len(found.runs) + 1)
     rows = [
         {"load": course.load, "server": course.server, "quantity": course.quantity}
-        | {str(n): style.number(course.sides[n].median) if n in course.sides else "–" for n in _numbers(found)}
+        | {str(n): style.number(course.sides[n].median) if n in course.sides else "–" for n in numbers}
         | {"changes": "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)}
         for course in found.courses
     ]
     return pd.DataFrame(rows)
-
-
-def _numbers(found: History) -> range:
-    return range(1, len(found.runs) + 1)
 
 
 def timeline(found: History) -> Chart:
@@ -204,7 +199,7 @@ def timeline(found: History) -> Chart:
         for number, side in course.sides.items()
     ]  # fmt: skip
     shown = f"{len(panels)} of {len(every)} loads and quantities, those with changes first. "
-    runs = "; ".join(f"{number}: {day}" for number, day in zip(_numbers(found), found.days, strict=True))
+    runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
         TITLE,
         pd.DataFrame(rows, columns=[*COLUMNS, "changed"]),

@@ -123,22 +123,6 @@ def verdicts(tables: Tables) -> Iterator[Block]:
 # --- a run beside what was published ----------------------------------------------------------------------
 
 
-def published(tables: Tables) -> Iterator[Block]:
-    """Yield our numbers beside the published ones, where the run has any of those workloads."""
-    known, beside = read_published(), "Beside the published numbers"
-    count = f"{beside}: GET /count with wrk, requests/s, median [minimum–maximum]"
-    experiments = f"{beside}: POST /experiments with k6, median of the trials"
-    sheets = (
-        TextTable(published_table.matrix_table(tables, known), count, name="published-count"),
-        TextTable(published_table.experiments_table(tables, known), experiments, name="published-experiments"),
-    )
-    if not any(sheets):
-        yield Paragraph("This run has no workload that was published.")
-        return
-    yield from _with_dagger(*sheets)
-    yield Paragraph(ELSEWHERE, "note")
-
-
 def claims_of(tables: Tables) -> Iterator[Block]:
     """Yield how the published claims came out, and each that this run could judge; nothing without such loads."""
     if not repeats(tables, FEWEST):
@@ -162,8 +146,8 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
     """Yield how many claims hold, do not hold, and are not decided, which, and why."""
-    judged, rows = judge_all(tables), published_table.rows(tables, read_published())
-    found, every = {row.number for row in rows if row.n}, {row.number for row in rows}
+    judged, rows = judge_all(tables), published_table.rows(tables)
+    found, every = {row.number for row in rows if row.ours.n}, {row.number for row in rows}
     yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
     yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
     for outcome in outcomes.OUTCOMES:
@@ -185,13 +169,7 @@ def numbers(tables: Tables) -> Iterator[Block]:
     """Yield every published number beside ours, one table per source and scenario."""
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
-    groups: dict[tuple[str, ...], list[published_table.Row]] = {}
-    for row in published_table.rows(tables, read_published()):
-        groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
-    for alike in groups.values():
-        yield TextTable(published_table.printable(alike), published_table.heading(alike))
-        if remark := published_table.remark_of_all(alike):
-            yield Paragraph(remark)
+    yield from published_table.sheets(tables)
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
@@ -274,7 +252,6 @@ OF_A_RUN: dict[str, Part] = {
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,
     "rates": rates,
-    "published": published,
     "claims answer": claims_answer,
     "claims": claim_by_claim,
     "numbers": numbers,

@@ -110,10 +110,9 @@ class Claim:
     @property
     def range_words(self) -> str:
         """The range in words: `above 1`, `below 0.75`, `0.95 to 1.05`; empty where the claim is about no ratio."""
-        low, high = self.at_least > 0, math.isfinite(self.at_most)
-        if low and high:
-            return f"{self.at_least:g} to {self.at_most:g}"
-        return f"above {self.at_least:g}" if low else f"below {self.at_most:g}" if high else ""
+        if self.at_most == math.inf:
+            return f"above {self.at_least:g}" if self.at_least else ""
+        return f"{self.at_least:g} to {self.at_most:g}" if self.at_least else f"below {self.at_most:g}"
 
     def nearest_border(self, ratio: float) -> float:
         """Return the end of the range that is nearest to a ratio."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -143,12 +143,11 @@ class Counterpart:
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
-    """Return a server's trials among those of one load; `sought` names the load where there are none."""
+    """Return a server's trials among those of one load, undisturbed; `sought` names the load where there are none."""
     load = str(trials["load"].iloc[0]) if len(trials) else sought
-    trials = trials[~disturbed(trials)]
-    return Counterpart(
-        server, load, trials[trials["server"] == server], tuple(sorted(set(trials["server"]) - {server}))
-    )
+    trials = trials[~trials["disturbed"]]
+    others = tuple(sorted(set(trials["server"]) - {server}))
+    return Counterpart(server, load, trials[trials["server"] == server], others)
 
 
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
@@ -167,14 +166,16 @@ def closed(tables: Tables, scenario: str) -> pd.DataFrame:
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a published scenario at offered rates, failed ones too, without steps of a search."""
-    chosen = _chosen(tables, OPEN.get(scenario, ()), "open")
-    return chosen[chosen["objective"] == ""]
+    return _chosen(tables, OPEN.get(scenario, ()), "open")
 
 
+@lru_cache(maxsize=16)
 def _chosen(tables: Tables, workloads: tuple[str, ...], load_model: str) -> pd.DataFrame:
+    """Return the trials of some workloads with a column `disturbed`, as `ratios.disturbed` has it; to be read only."""
     trials = tables.trials
     known = trials["workload"].isin(workloads) & trials["load_model"].eq(load_model) & trials["tier"].ne(CALIBRATION)
-    return trials[known].sort_values(["load_order", "trial_order"])
+    chosen = trials[known & ((load_model == "closed") | trials["objective"].eq(""))]
+    return chosen.assign(disturbed=disturbed(chosen)).sort_values(["load_order", "trial_order"])
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
@@ -236,7 +237,11 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     return cell(chosen[chosen["share"] == chosen["share"].max()], server, f"{sought}, {number.connections:,.0f}")
 
 
+def published_trials(tables: Tables) -> pd.DataFrame:
+    """Return the trials, failed ones too, of all loads that a source published."""
+    return pd.concat([*(closed(tables, each) for each in CLOSED), *(offered(tables, each) for each in OPEN)])
+
+
 def repeats(tables: Tables, trials: int = 1) -> bool:
     """Return whether a run has a cell with so many sealed trials under a load that a source published."""
-    known = pd.concat([*(closed(tables, each) for each in CLOSED), *(offered(tables, each) for each in OPEN)])
-    return bool((sealed_trials(known).groupby(["load", "server"]).size() >= trials).any())
+    return bool((sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any())

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from itertools import product
-
-import pandas as pd
 
 from runner.present.chart import Chart, chart, empty
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
 from runner.present.published import counterparts
-from runner.present.published.counterparts import CLOSED, METRICS, OPEN, Number, closed, numbers, repeats, standing_in
+from runner.present.published.counterparts import METRICS, Number, closed, numbers, repeats, standing_in
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
 from runner.present.statistics.inference import FEWEST, ratio
@@ -30,43 +27,13 @@ LOOKS = {
 """Outcome -> colour, marker, and whether it is hollow."""
 
 
-def _trials(tables: Tables, workloads: Iterable[tuple[str, ...]]) -> pd.DataFrame:
-    return tables.trials[tables.trials["workload"].isin([name for names in workloads for name in names])]
-
-
 # --- published ratios beside ours: machines differ, ratios compare ----------------------------------------
 
 
-@chart("published-ratios", notebook="published", needs=lambda tables: repeats(tables, 1))
+@chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
     """Return each published ratio of a Go and a Rust server, and ours with its interval, one row each."""
     groups: dict[str, list[forest.ForestRow]] = {}
-    for load, row in _ratios(tables):
-        groups.setdefault(load, []).append(row)
-    if not any(row.marks for rows in groups.values() for row in rows):
-        reason = "This run has no load and pair of servers that a source compares."
-        return empty(BESIDE, reason)
-    trials = _trials(tables, CLOSED.values())
-    words = (
-        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five trials a side on. "
-        "The published numbers have no interval."
-    )
-    key = (
-        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, since a server was not the "
-        "limit in every trial."
-    )
-    caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
-    marks = [row.marks for rows in groups.values() for row in rows]
-    known = [mark for each in marks for mark in each]
-    head = (
-        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust server, {len(known)} of "
-        f"them with ours beside it, {sum(not mark.hollow for mark in known)} of which are the servers' own."
-    )
-    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
-
-
-def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
-    """Yield load and row of each ratio that a source has of a Go and of a Rust server under the same load."""
     keys = ["source", "scenario", "mode", "connections", "metric"]
     for _, rows in counterparts.read_published().groupby(keys, sort=False, dropna=False):
         sides = [numbers(rows[rows["language"] == language]) for language in ("Go", "Rust")]
@@ -75,7 +42,27 @@ def _ratios(tables: Tables) -> Iterator[tuple[str, forest.ForestRow]]:
         (go, *_), (rust, *_) = sides
         names = [standing_in(number.server, closed(tables, number.scenario)) for number in (go, rust)]
         for one, other, (words, column) in product(names[0], names[1], METRICS[go.metric].items()):
-            yield _ratio(tables, {one: go, other: rust}, words, column)
+            load, row = _ratio(tables, {one: go, other: rust}, words, column)
+            groups.setdefault(load, []).append(row)
+    marks = [row.marks for rows in groups.values() for row in rows]
+    known = [mark for each in marks for mark in each]
+    if not known:
+        return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
+    words = (
+        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five trials a side on. "
+        "The published numbers have no interval."
+    )
+    key = (
+        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, since a server was not the "
+        "limit in every trial."
+    )
+    head = (
+        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust server, {len(known)} of "
+        f"them with ours beside it, {sum(not mark.hollow for mark in known)} of which are the servers' own."
+    )
+    trials = counterparts.published_trials(tables)
+    caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
+    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
 
 
 def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str) -> tuple[str, forest.ForestRow]:
@@ -125,7 +112,7 @@ def claimed_and_measured(tables: Tables) -> Chart:
         "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
         "Cross: it does not. Hollow: too close to the border. Hollow and grey: the ratio is not the servers'."
     )
-    caption = captions.caption(tables, _trials(tables, (*CLOSED.values(), *OPEN.values())), words)
+    caption = captions.caption(tables, counterparts.published_trials(tables), words)
     counts = Counter(part.outcome for each in judged for part in each.found.parts if part.ratio is not None)
     said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
     head = f"Forest plot of {counts.total()} ratios with intervals, each over the range that was claimed: {said}."
@@ -133,14 +120,13 @@ def claimed_and_measured(tables: Tables) -> Chart:
 
 
 def _claim(judged: Judged) -> forest.ForestRow:
-    marks = []
+    marks, claim = [], judged.claim
     for part in judged.found.parts:
         if part.ratio is not None:
             color, marker, hollow = LOOKS[part.outcome]
             marks.append(forest.Mark(part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow))
-    claim = judged.claim
-    compared = f"{marks[0].ratio:.2f}" if len(marks) == 1 else captions.plural(len(marks), "comparison")
-    note = f"claimed {claim.range_words}\n{compared}"
-    found = sorted(mark.ratio for mark in marks)
-    said = f"claimed {claim.range_words}, {found[0]:.2f} to {found[-1]:.2f}" if len(marks) > 1 else ""
-    return forest.ForestRow(claim.short, note, tuple(marks), band=(claim.at_least, claim.at_most), said=said)
+    claimed, found = f"claimed {claim.range_words}", sorted(mark.ratio for mark in marks)
+    compared = f"{found[0]:.2f}" if len(found) == 1 else captions.plural(len(found), "comparison")
+    said = f"{claimed}, {found[0]:.2f} to {found[-1]:.2f}" if len(found) > 1 else ""
+    band = claim.at_least, claim.at_most
+    return forest.ForestRow(claim.short, f"{claimed}\n{compared}", tuple(marks), band=band, said=said)

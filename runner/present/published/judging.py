@@ -72,38 +72,36 @@ class Judged:
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part, self.claim) for part in parts)
             return f"at least {times:,.0f} times as many sessions" if times < MANY else "no number of sessions"
-        whys = [part.why for part in parts] or [self.found.why]
-        return ", or ".join(dict.fromkeys(map(_remedy, whys))) if self.found.outcome == ABSENT else ""
+        if self.found.outcome != ABSENT:
+            return ""
+        found = []
+        for why in [part.why for part in parts] or [self.found.why]:
+            limit = _limit(why)
+            found.append(limit.remedy if limit else "more sessions" if why == TOO_FEW else SUCH_A_LOAD)
+        return ", or ".join(dict.fromkeys(found))
 
     @property
     def plain(self) -> dict[str, Any]:
-        """All of it as plain values, for programs."""
+        """All of it as plain values, for programs; None is an open end of a range."""
+
+        def end(value: float) -> float | None:
+            return value if 0 < value < math.inf else None
+
         keys, ends = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails"), ("ratio", "low", "high")
         return {
             **{key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")},
-            **{key: _end(getattr(self.claim, key)) for key in ("at_least", "at_most")},
+            **{key: end(getattr(self.claim, key)) for key in ("at_least", "at_most")},
             **{"outcome": self.found.outcome, "why": self.found.why, "remedy": self.remedy},
             "comparisons": [
-                {key: getattr(part, key) for key in keys} | {end: _end(getattr(part.ratio, end, 0.0)) for end in ends}
+                {key: getattr(part, key) for key in keys} | {key: end(getattr(part.ratio, key, 0.0)) for key in ends}
                 for part in self.found.parts
             ],
         }
 
 
-def _end(value: float) -> float | None:
-    """Return an end of a range, None where that side is open."""
-    return value if 0 < value < math.inf else None
-
-
 def _limit(why: str) -> Limit | None:
     """Return the limit that a reason begins with."""
     return next((limit for limit in Limit if why.startswith(limit.why_not)), None)
-
-
-def _remedy(why: str) -> str:
-    """Return what takes away a reason for which a comparison could not be made."""
-    limit = _limit(why)
-    return limit.remedy if limit else "more sessions" if why == TOO_FEW else SUCH_A_LOAD
 
 
 def sessions_needed(part: ClaimPart, claim: Claim) -> float:
@@ -174,33 +172,20 @@ def combined(
         whole[place] = replace(parts[place], outcome=outcome, why=why)
     outcome = _foremost([part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS)))
     decisive = [part for part in whole if part.outcome == outcome]
-    why = _whys(decisive, len(whole))
-    if outcome == CLOSE and math.isfinite(reach := max(_reach(part, claim) for part in decisive)):
-        why += f": within ±{number(100 * reach)} % of it"
+    counts, total = Counter(part.why for part in decisive).most_common(), len(whole)
+    share = {total: "both" if total == 2 else f"all {total}"}
+    why = "; ".join(f"{why} ({share.get(count, f'{count} of {total}')} comparisons)" for why, count in counts)
+    why = why if total > 1 else whole[0].why
+    if outcome == CLOSE:
+        ends = [(part.ratio, claim.nearest_border(part.ratio.ratio)) for part in decisive if part.ratio]
+        reach = max(max(found.high / end, end / found.low if found.low else math.inf) for found, end in ends) - 1
+        why += f": within ±{number(100 * reach)} % of it" if math.isfinite(reach) else ""
     return Outcome(outcome, why, tuple(whole), seen)
-
-
-def _reach(part: ClaimPart, claim: Claim) -> float:
-    """Return how far an interval reaches from the border that is nearest to the ratio; 0.1 is 10 %."""
-    found = part.ratio
-    assert found is not None
-    border = claim.nearest_border(found.ratio)
-    return max(found.high / border, border / found.low if found.low else math.inf) - 1
 
 
 def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
     """Return the outcome that decides: `first` where one has it, `last` where all have."""
     return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
-
-
-def _whys(decisive: Sequence[ClaimPart], total: int) -> str:
-    """Join the reasons of the parts that decide, each with its number of parts where there are several."""
-    counts = Counter(part.why for part in decisive)
-    if total == 1:
-        return next(iter(counts))
-    every = "both" if total == 2 else f"all {total}"
-    each = {why: f"{count} of {total}" if count < total else every for why, count in counts.most_common()}
-    return "; ".join(f"{why} ({share} comparisons)" for why, share in each.items())
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
@@ -226,7 +211,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 
 
 class LoadTrials(NamedTuple):
-    """What a load is called in short, its trials on all terms, and what is said where there are none."""
+    """A load's short name, its trials on all terms, and what is said where there are none."""
 
     label: str
     trials: pd.DataFrame
@@ -250,15 +235,12 @@ def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[st
     found = []
     for load, other in zip(loads, others, strict=True):
         rows, rest = _by_terms(load.trials), _by_terms(other.trials)
-        # Chosen by what limited the trials, never by a value.
-        candidates = [
-            _part(
-                tables, claim, asked, load.label, cell(rows[terms], servers[0], load.sought),
-                cell(rest.get(terms, other.trials), servers[-1], other.sought),
-            )
-            for terms in [terms for terms in rows if terms in rest] or list(rows)[:1]
-        ]  # fmt: skip
-        found.append(min(candidates, key=lambda part: part.standing))
+        candidates = []
+        for terms in [terms for terms in rows if terms in rest] or list(rows)[:1]:
+            a = cell(rows[terms], servers[0], load.sought)
+            b = cell(rest.get(terms, other.trials), servers[-1], other.sought)
+            candidates.append(_part(tables, claim, asked, load.label, a, b))
+        found.append(min(candidates, key=lambda part: part.standing))  # by what limited the trials, never by a value
     # A claim about offered rates is about those that serve: which a run offers is not for the claim to say.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
@@ -302,8 +284,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     words = words.replace("{servers}", servers).replace("{noun}", quantity.noun).replace("{load}", load)
     samples = quantity.sample(tables, a, name), QUANTITIES[other].sample(tables, b, other)
     counts = [sample.n for sample in samples]
-    absence = a.absence or b.absence or ("" if min(counts) else "this run did not record it")
-    if absence:
+    if absence := a.absence or b.absence or ("" if min(counts) else "this run did not record it"):
         return ClaimPart(words, cells, why=absence)
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
@@ -315,21 +296,20 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     whys = sorted((each.why for each in obstacles.values()), key=lambda why: [*Limit, None].index(_limit(why)))
     found, floor = ratio(*samples, confidence=1 - level(tables.manifest)), 1.0
     if name == other and quantity.points is None:
-        within = [bool(each.sealed["session"].ne("").all()) for each in cells]
-        pairs = zip(cells, within, strict=True)
-        floor = max(noise_floor(tables, each.load, name, within=sessions) for each, sessions in pairs)
-    found = found and replace(found, low=found.low / floor, high=found.high * floor)
+        within = {each.load: bool(each.sealed["session"].ne("").all()) for each in cells}
+        floor = max(noise_floor(tables, where, name, within=sessions) for where, sessions in within.items())
     part = ClaimPart(
-        words, cells, f"{medians} (medians of {trials})", found,
-        why=whys[0] if whys else "",
+        words, cells, f"{medians} (medians of {trials})",
+        found and replace(found, low=found.low / floor, high=found.high * floor), why=whys[0] if whys else "",
         numbers="; ".join(f"{name}: {each.numbers}" for name, each in obstacles.items()),
         standing=(False, sum(1 if each.is_floor else 2 for each in obstacles.values()), found is None),
     )  # fmt: skip
-    if found is None or not part.serves:
+    if part.ratio is None or not part.serves:
         return replace(part, why=part.why or TOO_FEW)
     if obstacles:  # one of two servers did at least what it did
-        found = replace(found, high=math.inf) if names[0] in obstacles else replace(found, low=0.0)
-    return tested(replace(part, ratio=found, outcome=CLOSE), claim, floor)
+        first = names[0] in obstacles
+        part = replace(part, ratio=replace(part.ratio, high=math.inf) if first else replace(part.ratio, low=0.0))
+    return tested(replace(part, outcome=CLOSE), claim, floor)
 
 
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
@@ -339,16 +319,10 @@ def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     """
     found, tests = part.ratio, []
     assert found is not None
-
-    def below(border: float) -> float:
-        return 1.0 if found.high == math.inf else found.p_below(border / floor)
-
-    def above(border: float) -> float:
-        return 1.0 if found.low == 0 else found.p_above(border * floor)
-
-    if claim.at_least > 0:
-        tests.append((above(claim.at_least), below(claim.at_least)))
-    if claim.at_most < math.inf:
-        tests.append((below(claim.at_most), above(claim.at_most)))
+    for border, within_above in ((claim.at_least, True), (claim.at_most, False)):
+        if 0 < border < math.inf:
+            above = 1.0 if found.low == 0 else found.p_above(border * floor)
+            below = 1.0 if found.high == math.inf else found.p_below(border / floor)
+            tests.append((above, below) if within_above else (below, above))
     holds, fails = zip(*tests, strict=True)
     return replace(part, p_holds=max(holds), p_fails=len(fails) * min(fails))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -58,16 +59,12 @@ def unlimited(tables: Tables, cell: Counterpart) -> Obstacle | None:
     return None if limits_of(cell.sealed).eq(Limit.NONE).all() else _obstacle(tables, cell, Limit.NONE)
 
 
-def response_time(quantile: float) -> Rule:
-    """Return the rule of a percentile: enough requests beyond it; a closed loop at its limit, an open one below it."""
-
-    def rule(tables: Tables, cell: Counterpart) -> Obstacle | None:
-        fewest = float(cell.sealed["requests"].min())
-        if carried_quantile(fewest) < quantile:
-            return Obstacle("too few requests for the percentile", f"{fewest:,.0f} in the shortest trial")
-        return (unlimited if cell.sealed["load_model"].eq("open").all() else at_its_limit)(tables, cell)
-
-    return rule
+def response_time(tables: Tables, cell: Counterpart, quantile: float) -> Obstacle | None:
+    """Allow percentiles with enough requests beyond them, of a closed loop at its limit or an open one below it."""
+    fewest = float(cell.sealed["requests"].min())
+    if carried_quantile(fewest) < quantile:
+        return Obstacle("too few requests for the percentile", f"{fewest:,.0f} in the shortest trial")
+    return (unlimited if cell.sealed["load_model"].eq("open").all() else at_its_limit)(tables, cell)
 
 
 def beyond_a_server(tables: Tables, cell: Counterpart) -> Obstacle | None:
@@ -165,7 +162,7 @@ def _unsteadiness(points: pd.DataFrame) -> float:
 P90 = seconds.latency(0.9)
 QUANTITIES = {
     "rps": Quantity("requests/s", at_its_limit),
-    **{f"latency_p{q}_ms": Quantity(f"p{q}", response_time(q / 100)) for q in (50, 90, 95, 99)},
+    **{f"latency_p{q}_ms": Quantity(f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)},
     "server_cpu_ms_per_request": Quantity("CPU ms/request", anywhere),
     "server_cpu_mean_pct": Quantity("CPU", unlimited),
     **{column: Quantity(f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()},

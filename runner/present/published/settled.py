@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pandas as pd
-
 from runner.model import LabError
 from runner.present.figures import ratios
 from runner.present.frames import Tables, is_sealed
@@ -38,12 +36,22 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["session"].ne("")]
     names = dict(zip(trials["load"], (name.partition("-")[2] for name in trials["session"]), strict=True))
     found = ratios.frame(tables)
-    undecided = _undecided(tables) if width is None else set()
+    undecided = {
+        each.load
+        for judged in (judging.judge_all(tables) if width is None else ())
+        if judged.found.outcome in (CLOSE, ABSENT)
+        for part in judged.found.parts
+        if part.outcome == CLOSE or part.why == judging.TOO_FEW
+        for each in part.cells
+    }
     done, widest = set(), 0.0
     for load, pairs in found[found["load"].isin(names)].groupby("load"):
         known = pairs[pairs["why"] == ""]
         apart = len(known) > 0 and bool(((known["low"] > 1) | (known["high"] < 1)).all())
-        reach = math.inf if (pairs["why"] == ratios.FEW).any() else _reach(known)
+        whole = known[(known["low"] > 0) & (known["high"] < math.inf)]
+        reach = float(((whole["high"] / whole["low"]) ** 0.5 - 1).max())  # the widest half-width, 0.05 for 5 %
+        if math.isnan(reach) or (pairs["why"] == ratios.FEW).any():
+            reach = math.inf
         if reach <= width if width is not None else apart and load not in undecided:
             done.add(str(load))
         elif math.isfinite(reach):
@@ -51,21 +59,3 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
     rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
     what = "decided" if width is None else f"within ±{100 * width:g} %"
     return ({names[load] for load in done}, f"{len(done)} of {len(names)} loads are {what}{rest}")
-
-
-def _reach(known: pd.DataFrame) -> float:
-    """Return the largest half-width of intervals, 0.05 for 5 %; infinite without any that has two ends."""
-    whole = known[(known["low"] > 0) & (known["high"] < math.inf)]
-    return float(((whole["high"] / whole["low"]) ** 0.5 - 1).max()) if len(whole) else math.inf
-
-
-def _undecided(tables: Tables) -> set[str]:
-    """Return the loads of comparisons that are too close, or have too few trials, of claims that are not decided."""
-    return {
-        each.load
-        for judged in judging.judge_all(tables)
-        if judged.found.outcome in (CLOSE, ABSENT)
-        for part in judged.found.parts
-        if part.outcome == CLOSE or part.why == judging.TOO_FEW
-        for each in part.cells
-    }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,7 +19,6 @@ from runner.present.published.quantities import QUANTITIES
 from runner.present.statistics.inference import FEWEST, ratio
 from runner.present.statistics.stats import spread
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 GNET_AND_AXUM = ("gnet", "axum")
 BUSY = 90.0
 """% of its CPUs from which on the database counts as full, as in its verdict."""
@@ -61,31 +58,31 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
         return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
     used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
-    seen = [
+    place = database_place(tables.manifest)
+    seen = (
         f"What limited {plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
         f"CPU of PostgreSQL, median: {number(used.median)} % of what it was given, at most {number(used.high)} %.",
-        database_place(tables.manifest),
-    ]
-    return replace(_database_limit(sealed, used.high), seen=tuple(filter(None, seen)))
-
-
-def _database_limit(sealed: pd.DataFrame, highest_pct: float) -> Outcome:
+        *([place] if place else []),
+    )
     limits = limits_of(sealed)
     cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
     often = cells.mean()[cells.size() >= FEWEST]
+    missing = [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]
+    count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if often.empty:
-        return Outcome(ABSENT, f"not enough trials: no cell has {FEWEST}")
-    if often.max() > MOSTLY:
+        found, why = ABSENT, f"not enough trials: no cell has {FEWEST}"
+    elif often.max() > MOSTLY:
         load, server = often.index[int(often.to_numpy().argmax())]
         share = f"{100 * often.max():.0f} %"
-        return Outcome(FAILS, f"the database was the limit in {share} of the trials of {server} under {load}")
-    if missing := [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]:
-        return Outcome(ABSENT, f"this run has no inserts of {joined(missing)}")
-    count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
-    if count or not highest_pct < BUSY:
+        found, why = FAILS, f"the database was the limit in {share} of the trials of {server} under {load}"
+    elif missing:
+        found, why = ABSENT, f"this run has no inserts of {joined(missing)}"
+    elif count or not used.high < BUSY:
         where = f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
-        return Outcome(ABSENT, f"{where}, and its CPU use reached {number(highest_pct)} %")
-    return Outcome(HOLDS, "the database was the limit in no trial, and its CPU was never full")
+        found, why = ABSENT, f"{where}, and its CPU use reached {number(used.high)} %"
+    else:
+        found, why = HOLDS, "the database was the limit in no trial, and its CPU was never full"
+    return Outcome(found, why, seen=seen)
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
@@ -145,16 +142,16 @@ def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
             yield f"CPU peaks under {known[0].load}, in % of a core: {said}{room}."
 
 
-def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
-    medians = {window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()}
-    return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
-
-
 def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say how far the peaks of Echo's CPU stand above its mean, to compare with."""
     echo = cell(users(tables, "experiments"), "echo", "")
     if (mean := spread(echo.sealed["server_cpu_mean_pct"]).median) > 0:
         yield f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."
+
+
+def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
+    medians = {window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()}
+    return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
 
 
 def md5_price(_tables: Tables, cells: Cells) -> Iterator[str]:
@@ -175,7 +172,8 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say how axum's first second stands to its later ones on the same ramps."""
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
-        axum = cell(tables.trials[tables.trials["load"] == gnet.load], "axum", gnet.load)
+        trials = offered(tables, "postgres-insert")
+        axum = cell(trials[trials["load"] == gnet.load], "axum", gnet.load)
         if found := ratio(*(QUANTITIES[name].sample(tables, axum, name) for name in names)):
             yield f"The same of axum: {times(found)} ({gnet.load})."
 
@@ -210,14 +208,12 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
         yield f"Server and generator have CPUs {whose} here ({counts}); in the source they shared all."
 
 
-def _by_name(*functions: Function) -> dict[str, Function]:
-    return {function.__name__: function for function in functions}
-
-
-JUDGES = _by_name(no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race)
+_JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
+JUDGES = {judge.__name__: judge for judge in _JUDGES}
 """`judge` of an entry -> the function that judges it."""
-NOTES = _by_name(
+_NOTES = (
     *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers, price_of_connecting),
     shared_cpus,
 )
+NOTES = {note.__name__: note for note in _NOTES}
 """Name in an entry's `also` -> the function that says what else was seen."""

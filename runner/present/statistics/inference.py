@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
-from runner.present.statistics.stats import BEYOND, Floats, carried_quantile, histogram_quantile
+from runner.present.statistics.stats import BEYOND, Floats, Spread, carried_quantile, histogram_quantile, spread
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
@@ -70,6 +70,12 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interv
         return None
     j = int(wide_enough[-1])
     return Interval(float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
+
+
+def sure_spread(values: ArrayLike) -> Spread:
+    """Return the median with its exact 95 % interval; of too few with minimum and maximum, and no confidence."""
+    whole, sure = spread(np.asarray(values, dtype=np.float64)), median_interval(values)
+    return replace(whole, low=sure.low, high=sure.high, confidence=sure.confidence) if sure else whole
 
 
 @dataclass(frozen=True, eq=False)

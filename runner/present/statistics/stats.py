@@ -20,12 +20,16 @@ The count beyond a percentile is binomial: with 100 its relative standard error 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and range of the trials of one cell; all NaN where `n` is 0."""
+    """Median and range of the trials of one cell; all NaN where `n` is 0.
+
+    With a `confidence`, low and high are the ends of an interval that covers the median with it.
+    """
 
     n: int
     median: float
     low: float
     high: float
+    confidence: float | None = None
 
 
 def spread(values: Iterable[float]) -> Spread:
