@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from synthetic_run import NINE, Maker, histogram, latencies, manifest, quantiles, write
+from synthetic_run import NINE, Maker, cpu, histogram, latencies, manifest, said, times, write
 
 EIGHT = {name: facts for name, facts in NINE.items() if name != "nginx"}
 THREE = {name: EIGHT[name] for name in ("axum", "gin", "echo")}
@@ -27,12 +27,10 @@ KEPT = ("offered", "5000 requests/s were sustained: server used 60 % of its CPUs
 
 
 def capacity(server: str) -> float:
-    """Inserts/s that a server answers at most."""
     return CAPACITY_RPS.get(server, 5400.0)
 
 
 def offered(second: int) -> float:
-    """The rate offered in a second of the ramp."""
     return FIRST_RPS + (LAST_RPS - FIRST_RPS) / (STEPS - 1) * int(second / STEP_S)
 
 
@@ -52,13 +50,11 @@ def median_ms(server: str, second: int, block: int) -> float:
 
 
 def in_use(server: str, second: int) -> int:
-    """Connections of the pool in use in a second."""
     return min(POOL, answered(server, second) // 100) if keeps(server, second) else POOL
 
 
 @cache
 def one_second(median: float, count: int) -> pd.DataFrame:
-    """The histogram of one second's latencies."""
     return histogram(latencies(median, count), "", np.zeros(count, int))
 
 
@@ -67,7 +63,7 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
     seconds = range(int(STEPS * STEP_S))
     counts = [answered(server, second) for second in seconds]
     kept = keeps(server, seconds[-1])
-    verdict, reason = KEPT if kept else GENERATOR_FULL if server == "echo" else SERVER_FULL
+    verdict = KEPT if kept else GENERATOR_FULL if server == "echo" else SERVER_FULL
     workload = "devices-insert-ramp" if database else "static-ramp"
     stored: dict[str, Any] = {
         "pool_size": POOL, "inserts": sum(counts), "rows_inserted": sum(counts), "database_sessions": POOL,
@@ -75,43 +71,35 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
         "pool_in_use_max": max(in_use(server, second) for second in seconds), "pool_waiting_max": 0 if kept else 450,
         "pool_exhausted_pct": 100 * float(np.mean([in_use(server, second) >= POOL for second in seconds])),
     }  # fmt: skip
-    cpu = [100 * count / capacity(server) * 0.95 for count in counts]
+    used = [100 * count / capacity(server) * 0.95 for count in counts]
+    price = 950 / capacity(server) * (0.98 + 0.01 * block)
     row = maker.trial(
         server, f"{workload}-r500-5000", block, workload=workload, tool="k6", load_model="open", vus=500,
         first_rate_rps=FIRST_RPS, rate_rps=LAST_RPS, steps=STEPS, step_s=STEP_S, requests=sum(counts),
         dropped=round(sum(offered(s) for s in seconds)) - sum(counts), duration_s=STEPS * STEP_S,
-        rps=sum(counts) / (STEPS * STEP_S), **quantiles(2.0), latency_mean_ms=3.0, latency_max_ms=90.0,
-        server_cpu_mean_pct=float(np.mean(cpu)), server_cpu_peak_1s_pct=max(cpu), server_cpu_peak_100ms_pct=max(cpu),
-        server_cpu_ms_per_request=950 / capacity(server) * (0.98 + 0.01 * block),
-        **{"verdict": verdict, "verdict_reason": reason} | (stored if database else {}) | values,
+        rps=sum(counts) / (STEPS * STEP_S), **times(2.0, 3.0, 90.0), **cpu(np.mean(used), max(used), max(used), price),
+        **said(verdict) | (stored if database else {}) | values,
     )  # fmt: skip
-    _add_seconds(maker, row["trial_id"], server, block, counts, cpu, database)
-
-
-def _add_seconds(
-    maker: Maker, trial_id: str, server: str, block: int, counts: list[int], cpu: list[float], database: bool
-) -> None:
+    trial_id = row["trial_id"]
     starts = np.round(np.arange(0, len(counts), 0.1), 1)
     tenths = np.repeat(np.array(counts) // 10, 10)
     maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": tenths, "failed": 0}))
-    parts = []
     for second, count in enumerate(counts):
-        parts.append(one_second(median_ms(server, second, block), count).assign(trial_id=trial_id, second=second))
-    maker.latency.append(pd.concat(parts, ignore_index=True))
+        rows = one_second(median_ms(server, second, block), count).assign(trial_id=trial_id, second=second)
+        maker.latency.append(rows)
     ends = np.round(np.arange(0, len(counts), 0.05) + 0.05, 2)
     second_of = np.minimum((ends - 0.025).astype(int), len(counts) - 1)
-    levels = {"server": np.array(cpu)[second_of], "generator": np.full(ends.size, 50.0)}
+    levels = {"server": np.array(used)[second_of], "generator": np.full(ends.size, 50.0)}
     if database:
         levels["database"] = 0.012 * np.array(counts)[second_of]
     for subject, level in levels.items():
         frame = pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": subject, "cpu_pct": level,
                               "rss_bytes": (20 + second_of) * 2**20, "threads": 4, "throttled_ms": None})  # fmt: skip
         if subject == "server" and database:
-            used = np.array([in_use(server, second) for second in range(len(counts))], dtype=float)[second_of]
+            in_seconds = np.array([in_use(server, second) for second in seconds], dtype=float)[second_of]
             polled = np.arange(ends.size) % 4 == 0
-            frame["pool_size"] = np.where(polled, POOL, np.nan)
-            frame["pool_in_use"] = np.where(polled, used, np.nan)
-            frame["pool_waiting"] = np.where(polled, 0.0, np.nan)
+            for column, value in (("size", POOL), ("in_use", in_seconds), ("waiting", 0.0)):
+                frame[f"pool_{column}"] = np.where(polled, value, np.nan)
         maker.resources.append(frame)
 
 
@@ -123,30 +111,26 @@ def pool_rate(server: str, pool: int, block: int) -> float:
 def add_closed(maker: Maker, server: str, block: int, pool: int, tool: str) -> None:
     """One trial of the closed loop: the pool limits it at 4, the generator echo and gnet, the server the rest."""
     rate = pool_rate(server, pool, block)
-    verdict, reason = POOL_FULL if pool == 4 else GENERATOR_FULL if server in {"echo", "gnet"} else SERVER_FULL
-    wrk = tool == "wrk"
+    verdict = POOL_FULL if pool == 4 else GENERATOR_FULL if server in {"echo", "gnet"} else SERVER_FULL
+    wrk, mean = tool == "wrk", 97.0 if verdict == SERVER_FULL else 40.0
     load = {"connections": 512, "threads": 1} if wrk else {"vus": 500, "iterations": round(rate * WRK_S)}
     maker.trial(
         server, f"devices-insert{'' if wrk else '-k6'}-pool{pool}", block, tool=tool,
         workload="devices-insert" if wrk else "devices-insert-k6", **load, pool_size=pool, requests=round(rate * WRK_S),
         inserts=round(rate * WRK_S), rows_inserted=round(rate * WRK_S) + (2 if wrk else 0), duration_s=WRK_S, rps=rate,
-        **quantiles(512_000 / rate), latency_mean_ms=512_000 / rate, latency_max_ms=900.0, dropped=None if wrk else 0,
-        server_cpu_mean_pct=97.0 if verdict == "server-bound" else 40.0, server_cpu_peak_1s_pct=98.0,
-        server_cpu_peak_100ms_pct=99.0, server_cpu_ms_per_request=950 / capacity(server) * (0.98 + 0.01 * block),
+        **times(512_000 / rate, 512_000 / rate, 900.0), dropped=None if wrk else 0,
+        **cpu(mean, 98.0, 99.0, 950 / capacity(server) * (0.98 + 0.01 * block)), **said(verdict),
         database_cpu_mean_pct=55.0, database_cpu_ms_per_request=0.13, database_sessions=pool, pool_in_use_max=pool,
-        pool_waiting_max=512 - pool, pool_exhausted_pct=98.0 if pool == 4 else 20.0, verdict=verdict,
-        verdict_reason=reason,
+        pool_waiting_max=512 - pool, pool_exhausted_pct=98.0 if pool == 4 else 20.0,
     )  # fmt: skip
 
 
 def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
-    """One trial of GET /devices with wrk."""
     rate = 8 * capacity(server) * (0.98 + 0.01 * block)
     maker.trial(
         server, "static-c64", block, workload="static", tool="wrk", connections=64, threads=1, duration_s=WRK_S,
-        requests=round(rate * WRK_S), rps=rate, **quantiles(64_000 / rate), latency_mean_ms=64_000 / rate,
-        latency_max_ms=90.0, server_cpu_mean_pct=97.0, server_cpu_peak_1s_pct=98.0, server_cpu_peak_100ms_pct=99.0,
-        server_cpu_ms_per_request=970 / rate, verdict=SERVER_FULL[0], verdict_reason=SERVER_FULL[1], **values,
+        requests=round(rate * WRK_S), rps=rate, **times(64_000 / rate, 64_000 / rate, 90.0),
+        **cpu(97.0, 98.0, 99.0, 970 / rate), **said(SERVER_FULL), **values,
     )  # fmt: skip
 
 

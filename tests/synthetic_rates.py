@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from synthetic_run import NINE, SIGMA, Maker, add_k6, latencies, manifest, quantiles, write
+from synthetic_run import NINE, SIGMA, Maker, add_k6, cpu, latencies, manifest, quantiles, write
 
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
@@ -26,7 +26,6 @@ CALIBRATION = {"reference": ("Rust", "hyper", 20.0, 200.0)}
 
 
 def capacity(server: str) -> float:
-    """Requests/s that server or generator reach at most."""
     return CAPACITY_RPS.get(server, 20_000.0)
 
 
@@ -49,19 +48,17 @@ def judged(server: str, rate_rps: float) -> dict[str, Any]:
 
 
 def add_rate(maker: Maker, server: str, block: int, rate_rps: float, cell: str, **values: Any) -> dict[str, Any]:
-    """One trial at a constant arrival rate."""
-    kept = rate_rps < 0.98 * capacity(server)
-    scale = factor(block)
-    named = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-    ms = {f"latency_{name}_ms": 1500.0 if not kept else scale * quantile_ms(server, rate_rps, q)
-          for name, q in named.items()}  # fmt: skip
+    kept, scale = rate_rps < 0.98 * capacity(server), factor(block)
+    ms = {
+        f"latency_p{percent}_ms": scale * quantile_ms(server, rate_rps, percent / 100) if kept else 1500.0
+        for percent in (50, 90, 95, 99)
+    }
     requests = round(rate_rps * STEP_S * (1.0 if kept else 0.9))
     row = {
         "workload": "rates", "tool": "k6", "load_model": "open", "vus": 400, "first_rate_rps": rate_rps,
         "rate_rps": rate_rps, "steps": 1, "step_s": STEP_S, "requests": requests, "sustained": kept,
         "dropped": round(rate_rps * STEP_S) - requests, "duration_s": STEP_S, "rps": requests / STEP_S, **ms,
-        "latency_mean_ms": 2.0, "latency_max_ms": 1600.0, "latency_p999_ms": 1550.0, "server_cpu_mean_pct": 50.0,
-        "server_cpu_peak_1s_pct": 55.0, "server_cpu_peak_100ms_pct": 60.0, "server_cpu_ms_per_request": 0.1,
+        "latency_mean_ms": 2.0, "latency_max_ms": 1600.0, "latency_p999_ms": 1550.0, **cpu(50.0, 55.0, 60.0, 0.1),
         **probed(PROBE_MS * scale), **judged(server, rate_rps),
     }  # fmt: skip
     return maker.trial(server, cell, block, **row | values)
@@ -70,32 +67,20 @@ def add_rate(maker: Maker, server: str, block: int, rate_rps: float, cell: str, 
 def probed(median_ms: float, requests: int = 400) -> dict[str, Any]:
     """What a trial's row says of its probe: log-normal times."""
     law = quantiles(median_ms)
-    return {
-        "probe_requests": requests, "probe_failed": 0, "probe_cpu_mean_pct": 0.9,
-        **{f"probe_{name}_ms": law[f"latency_{name}_ms"] for name in ("p50", "p95", "p99")},
-    }  # fmt: skip
+    ms = {f"probe_{name}_ms": law[f"latency_{name}_ms"] for name in ("p50", "p95", "p99")}
+    return {"probe_requests": requests, "probe_failed": 0, "probe_cpu_mean_pct": 0.9, **ms}
 
 
-def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> list[tuple[float, bool]]:
-    """The steps of one search, bisecting on a logarithmic scale around `limit_rps`; they are returned."""
+def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
+    """The steps of one search, bisecting on a logarithmic scale around `limit_rps`."""
     low, high = LOW_RPS, HIGH_RPS
-    steps = []
+    busy = {"verdict": "generator-bound" if server == LIMITED_BY_K6 else "server-bound", "verdict_reason": "busy"}
     for bisection in range(1, BISECTIONS + 1):
         rate = float(round(np.sqrt(low * high)))
         kept = rate <= limit_rps
         low, high = (rate, high) if kept else (low, rate)
-        verdict = {} if kept else broken(server)
-        add_rate(
-            maker, server, block, rate, f"rates-p99le10ms-s{bisection}", objective=OBJECTIVE, bisection=bisection,
-            sustained=True, objective_kept=kept, **verdict,
-        )  # fmt: skip
-        steps.append((rate, kept))
-    return steps
-
-
-def broken(server: str) -> dict[str, Any]:
-    """The verdict of a step that broke the objective."""
-    return {"verdict": "generator-bound" if server == LIMITED_BY_K6 else "server-bound", "verdict_reason": "busy"}
+        step = {"objective": OBJECTIVE, "bisection": bisection, "sustained": True, "objective_kept": kept}
+        add_rate(maker, server, block, rate, f"rates-p99le10ms-s{bisection}", **step, **({} if kept else busy))
 
 
 def limit(server: str, block: int) -> float:
@@ -111,17 +96,15 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
     maker.servers = {**maker.servers, server: (*maker.servers[server][:2], CPU_MS[server] * 900, MEDIAN_MS)}
     add_k6(maker, server, "experiments", block, FACTOR[server])
     row = maker.trials[-1]
+    count = round(row["duration_s"] * PROBE_RPS)
     row |= {
         "vus": USERS, "iteration_mean_ms": row["latency_mean_ms"], "in_flight_mean": USERS - 4.0,
-        "host_steal_pct": 0.4, "server_throttled_pct": 0.0,
-        **probed(probe_ms(server), round(row["duration_s"] * PROBE_RPS)),
+        "host_steal_pct": 0.4, "server_throttled_pct": 0.0, **probed(probe_ms(server), count),
     }  # fmt: skip
-    count = round(row["duration_s"] * PROBE_RPS)
-    t_s = (np.arange(count) + 0.5) / PROBE_RPS
     ms = maker.rng.permutation(latencies(probe_ms(server), count))
-    before = pd.DataFrame({"t_s": [-0.5], "latency_ms": [900.0]})  # of the time before the load: not to be counted
-    samples = pd.concat([before, pd.DataFrame({"t_s": t_s, "latency_ms": ms})], ignore_index=True)
-    samples = samples.assign(service_ms=samples["latency_ms"], status=200, ok=True)
+    # The first is of the time before the load: not to be counted.
+    found = {"t_s": [-0.5, *((np.arange(count) + 0.5) / PROBE_RPS)], "latency_ms": [900.0, *ms]}
+    samples = pd.DataFrame({**found, "service_ms": found["latency_ms"], "status": 200, "ok": True})
     (folder / "tables" / "probe").mkdir(parents=True, exist_ok=True)
     samples.to_parquet(folder / "tables" / "probe" / f"{row['trial_id']}.parquet")
 

@@ -21,6 +21,7 @@ DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
 SIGMA = 0.55
 """Shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)."""
 BURST_AT_S, BURST_S = 5.0, 1.0
+GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")
 
 THREE = {
     "axum": ("Rust", "axum", 45.0, 250.0),
@@ -62,9 +63,8 @@ class Maker:
             "sampler_cpu_mean_pct": 1.0, "wrk_reported_p50_ms": None, "wrk_reported_p99_ms": None,
             "probe_p50_ms": None, "probe_p95_ms": None, "probe_p99_ms": None,
         }  # fmt: skip
-        row |= values
-        self.trials.append(row)
-        return row
+        self.trials.append(row | values)
+        return self.trials[-1]
 
 
 NAMED = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -74,6 +74,19 @@ FACTORS = {f"latency_{name}_ms": float(lognorm(SIGMA).ppf(q)) for name, q in NAM
 def quantiles(median_ms: float) -> dict[str, float]:
     """The exact quantiles of the latencies that `histogram` holds."""
     return {name: median_ms * factor for name, factor in FACTORS.items()}
+
+
+def times(median_ms: float, mean_ms: float, max_ms: float) -> dict[str, float]:
+    return {**quantiles(median_ms), "latency_mean_ms": mean_ms, "latency_max_ms": max_ms}
+
+
+def cpu(mean_pct: float, peak_1s_pct: float, peak_100ms_pct: float, ms_per_request: float) -> dict[str, float]:
+    peaks = {"server_cpu_peak_1s_pct": peak_1s_pct, "server_cpu_peak_100ms_pct": peak_100ms_pct}
+    return {"server_cpu_mean_pct": mean_pct, **peaks, "server_cpu_ms_per_request": ms_per_request}
+
+
+def said(verdict: tuple[str, str]) -> dict[str, str]:
+    return dict(zip(("verdict", "verdict_reason"), verdict, strict=True))
 
 
 @cache
@@ -92,25 +105,20 @@ def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)
     frame = pd.DataFrame({"trial_id": trial_id, "second": keys // 100_000, "bucket": keys % 100_000, "count": counts})
-    frame["second"] = frame["second"].astype("Int64")
-    if second is None:
-        frame["second"] = pd.NA
+    frame["second"] = pd.NA if second is None else frame["second"].astype("Int64")
     return frame.assign(lower_ms=1.01 ** frame["bucket"] / 1000, upper_ms=1.01 ** (frame["bucket"] + 1) / 1000)
 
 
 def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: float) -> None:
-    _, _, cpu, median = maker.servers[server]
+    _, _, used, median = maker.servers[server]
     rate, duration = RATE_RPS[workload] * trial_factor, DURATION_S[workload]
     requests, median = round(rate * duration), median / trial_factor
     md5 = 1.1 if workload.endswith("md5") else 1.0
-    mean_pct = cpu * md5 * trial_factor
+    mean_pct = used * md5 * trial_factor
     row = maker.trial(
         server, f"{workload}-vus3000", block, workload=workload, tool="k6", vus=3000, iterations=requests,
-        requests=requests, duration_s=duration, rps=rate, latency_mean_ms=median * np.exp(SIGMA**2 / 2),
-        **quantiles(median), latency_max_ms=median * 9, server_cpu_mean_pct=mean_pct,
-        server_cpu_peak_1s_pct=mean_pct * 1.3, server_cpu_peak_100ms_pct=mean_pct * 1.3,
-        server_cpu_ms_per_request=mean_pct * 10 / rate, verdict="generator-bound",
-        verdict_reason="the generator used 99 % of its core",
+        requests=requests, duration_s=duration, rps=rate, **times(median, median * np.exp(SIGMA**2 / 2), median * 9),
+        **cpu(mean_pct, mean_pct * 1.3, mean_pct * 1.3, mean_pct * 10 / rate), **said(GENERATOR_FULL),
     )  # fmt: skip
     trial_id = row["trial_id"]
     values = latencies(median, requests)
@@ -119,9 +127,9 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
     maker.latency.append(histogram(values, trial_id, second))
     starts = np.round(np.arange(0, duration, 0.1), 1)
     # A slow wave of 5 % with a whole number of periods: it leaves the mean rate as it is.
-    times = np.append(starts, duration)
-    wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * times / duration))
-    counts = np.diff(np.floor((times + wave) * rate)).astype(int)
+    edges = np.append(starts, duration)
+    wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * edges / duration))
+    counts = np.diff(np.floor((edges + wave) * rate)).astype(int)
     maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": counts, "failed": 0}))
     add_resources(maker, trial_id, duration, mean_pct)
 
@@ -149,19 +157,15 @@ def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -
 
 def add_wrk(maker: Maker, server: str, mode: str, connections: int, block: int) -> None:
     rate = wrk_rate(server, list(maker.servers).index(server), mode, connections, block)
-    bound = connections > 1
-    law = quantiles(connections / rate * 1000 / np.exp(SIGMA**2 / 2))
-    verdict, reason = ("server-bound", "the server used 99 % of its core")
-    if not bound or server == "nginx":
-        verdict, reason = ("generator-bound", "the generator used 99 % of its core")
+    bound, mean = connections > 1, connections / rate * 1000
+    median, used = mean / np.exp(SIGMA**2 / 2), 99.0 if bound else 60.0
+    verdict = GENERATOR_FULL if not bound or server == "nginx" else ("server-bound", "the server used 99 % of its core")
     row = maker.trial(
         server, f"wrk-matrix-c{connections}-{mode}", block, workload="wrk-matrix", tool="wrk", mode=mode,
-        connections=connections, threads=1, requests=round(rate * 3), duration_s=3.0, rps=rate, **law,
-        latency_mean_ms=connections / rate * 1000, latency_max_ms=law["latency_p999_ms"] * 2,
-        server_cpu_mean_pct=99.0 if bound else 60.0, server_cpu_peak_1s_pct=100.0, server_cpu_peak_100ms_pct=101.0,
-        server_cpu_ms_per_request=(990 if bound else 600) / rate, verdict=verdict, verdict_reason=reason,
+        connections=connections, threads=1, requests=round(rate * 3), duration_s=3.0, rps=rate, **said(verdict),
+        **times(median, mean, 2 * quantiles(median)["latency_p999_ms"]), **cpu(used, 100.0, 101.0, 10 * used / rate),
     )  # fmt: skip
-    maker.latency.append(histogram(latencies(law["latency_p50_ms"], 20_000), row["trial_id"], None))
+    maker.latency.append(histogram(latencies(median, 20_000), row["trial_id"], None))
     add_resources(maker, row["trial_id"], 3.0, 90.0)
 
 
@@ -218,7 +222,7 @@ def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest(engine) | facts))
-    sample = Maker(THREE, maker.rng)
+    sample = Maker(THREE, maker.rng)  # every run has the columns of both
     add_k6(sample, "axum", "experiments", 1, 1.0)
     add_wrk(sample, "axum", "close", 1, 1)
     columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})

@@ -19,10 +19,7 @@ from runner.store import RunFolder
 def mixed(request, tmp_path_factory):
     """A run whose k6 trials, half of them, found some connections closed."""
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "closed":
-        synthetic_run.build(folder)
-    else:
-        synthetic_rates.build(folder, closed=False)
+    synthetic_run.build(folder) if request.param == "closed" else synthetic_rates.build(folder, closed=False)
     path = folder / "tables" / "trials.parquet"
     trials = pd.read_parquet(path)
     trials.loc[trials["tool"].eq("k6") & (trials["block"] % 2 == 0), "mode"] = "mixed"

@@ -23,7 +23,6 @@ from runner.present.notebook.pages import open_report
 from runner.present.statistics.stats import window_means
 from runner.store import RunFolder
 
-ROOT = Path(__file__).parents[1]
 FIGURES, MINE = charts("report"), charts("postgres")
 SECONDS = int(known.STEPS * known.STEP_S)
 RAMP_LOAD = "devices-insert-ramp, 500 to 5,000 requests/s offered, pool of 50"
@@ -53,11 +52,8 @@ def panel(figure: Figure, server: str) -> int:
 
 
 def with_verdict(tables: Tables, verdict: str, reason: str) -> Tables:
-    stored = tables.trials["pool_size"].notna()
-    trials = tables.trials.assign(
-        verdict=tables.trials["verdict"].mask(stored, verdict),
-        verdict_reason=tables.trials["verdict_reason"].mask(stored, reason),
-    )
+    trials = tables.trials.copy()
+    trials.loc[trials["pool_size"].notna(), ["verdict", "verdict_reason"]] = verdict, reason
     return replace(tables, trials=trials)
 
 
@@ -70,12 +66,11 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
         ((at, offered),) = lines(figure, panel(figure, server), "bound")
         assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
     assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(figure)
-    kept = {
-        server: kept_rps(trials, three.throughput) for server, trials in three.ramps(database=True).groupby("server")
-    }
+    ramps = three.ramps(database=True)
+    kept = {server: kept_rps(trials, three.throughput) for server, trials in ramps.groupby("server")}
     assert kept == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
     none = three.throughput.assign(failed=three.throughput["requests"])
-    assert kept_rps(three.ramps(database=True).head(1), none) == [0.0]
+    assert kept_rps(ramps.head(1), none) == [0.0]
     static = picture("static-answered", three)
     assert lines(static, panel(static, "gin"), "gin")[0][1][-1] == 4200
     assert "PostgreSQL" not in words(static) and "9 trials" in words(static)
@@ -97,20 +92,12 @@ def test_p90_of_each_second_with_its_range(three: Tables) -> None:
 
 def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
     server = [100 * known.answered("gin", s) / known.capacity("gin") * 0.95 for s in range(SECONDS)]
+    stored = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
+    in_use = [known.in_use("gin", s) for s in range(SECONDS)]
     for name, values, bound, said in (
         ("inserts-server-cpu", server, 100, ""),
-        (
-            "inserts-database-cpu",
-            [0.012 * known.answered("gin", s) for s in range(SECONDS)],
-            100,
-            "shares with the load",
-        ),
-        (
-            "inserts-pool-in-use",
-            [known.in_use("gin", s) for s in range(SECONDS)],
-            known.POOL,
-            "server; up to 450 waited",
-        ),
+        ("inserts-database-cpu", stored, 100, "shares with the load"),
+        ("inserts-pool-in-use", in_use, known.POOL, "server; up to 450 waited"),
         ("inserts-server-memory", [20 + s for s in range(SECONDS)], None, ""),
     ):
         figure = picture(name, three)
@@ -283,8 +270,8 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
         assert inserts.findings(tables) and not inserts.printable(tables).empty
 
 
-def test_old_runs_have_nulls_where_columns_are_missing(tmp_path: Path) -> None:
-    old = read_tables(RunFolder(synthetic_run.build(tmp_path, trials=1)))
+def test_old_runs_have_nulls_where_columns_are_missing() -> None:
+    old = tables_of("three")
     assert old.trials["pool_size"].isna().all() and old.resources["pool_in_use"].isna().all()
     assert not old.has_database and old.ramps(database=False).empty
 

@@ -108,12 +108,9 @@ def test_the_words_about_two_clients_have_the_tables_numbers(stored: pd.DataFram
     assert list(table["probe, ms"]) == [number(row[f"probe_{name}_ms"]) for name in table.index]
 
 
-def test_a_percentile_that_the_trial_does_not_carry_is_not_said(case: Case) -> None:
+def test_neither_a_percentile_without_enough_requests_is_said_nor_that_a_slow_probe_was_spared(case: Case) -> None:
     few = with_row(case, requests=2000.0)
     assert "one in 20" in evidence.generator_said(few) and "one in 100" not in evidence.generator_said(few)
-
-
-def test_a_probe_that_waited_longer_is_not_said_to_be_spared(case: Case) -> None:
     slow = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] * 2))
     assert "0.500 times that, so the probe waited longer than k6's requests" in slow and "not needed" not in slow
     alike = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] / 1.5))

@@ -69,16 +69,13 @@ def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ranged(
-    ax: Axes, x: float, y: float, row: Mapping[Any, Any], look: Identity, label: str, *, reach: str = "yerr",
-    ms: float = 6.5,
-) -> None:  # fmt: skip
-    """Draw a row's point at (x, y) with its low to high, upright or (`xerr`) across; hollow and pale if not solid."""
+    ax: Axes, x: float, y: float, row: Mapping[Any, Any], look: Identity, label: str, *, across: bool = False
+) -> None:
+    """Draw a row's point at (x, y) with its low to high, upright or across; hollow and pale if not solid."""
     color = look.color if row["solid"] else pale(look.color)
-    ends: Any = {reach: [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
-    ax.errorbar(
-        [x], [y], color=color, capsize=3, lw=1.3, marker=look.marker, ms=ms, label=label, zorder=3,
-        markerfacecolor=color if row["solid"] else "white", **ends,
-    )  # fmt: skip
+    ends: Any = {"xerr" if across else "yerr": [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
+    mark: Any = {"marker": look.marker, "ms": 7 if across else 6.5, "mfc": color if row["solid"] else "white"}
+    ax.errorbar([x], [y], color=color, capsize=3, lw=1.3, label=label, zorder=3, **mark, **ends)
 
 
 def beside(ax: Axes, x: float, y: float, words: str, away_pt: float = 8) -> None:
@@ -155,17 +152,15 @@ def sheet(
         for facet in shown
     ]
     _, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns,
-        heading_in=0.36 + max(len(lines) for lines in words) * style.LINE_IN,
-        panel_in=panel_in[columns - 1], left_in=left_in, right_in=right_in[columns - 1], below_in=below_in,
-        axis_in=axis_in + 0.18 * any(facet.ticks for facet in shown),
+        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns, left_in=left_in,
+        heading_in=0.36 + max(map(len, words)) * style.LINE_IN, panel_in=panel_in[columns - 1], below_in=below_in,
+        right_in=right_in[columns - 1], axis_in=axis_in + 0.18 * any(facet.ticks for facet in shown),
     )  # fmt: skip
     for ax in axes[len(shown) :]:
         ax.remove()
     found = dict(zip(shown, axes, strict=False))
     for (facet, ax), lines in zip(found.items(), words, strict=True):
-        name = style.short(facet.server, 24)
-        style.heading(ax, name, "\n".join(lines), left_in - 0.1, chart.looks[facet.server].ink)
+        style.heading(ax, style.short(facet.server, 24), "\n".join(lines), left_in - 0.1, chart.looks[facet.server].ink)
     # In the lowest panel of each column, once for all above.
     for ax in {round(ax.get_position().x0, 3): ax for ax in found.values()}.values():
         ax.set_xlabel(chart.x.label)
@@ -325,7 +320,7 @@ def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines,
                 look, sure = chart.looks[server], point["solid"]
                 color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
                 ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
-                ranged(ax, point["y"], number, point, look, server, reach="xerr", ms=7)
+                ranged(ax, point["y"], number, point, look, server, across=True)
                 beside(ax, point["high"], number, style.number(point["y"]))
         scales.limit(ax, "x", 0, top * 1.42 or 1)
         style.name_rows(ax, list(curves), chart.looks)

@@ -142,9 +142,7 @@ def cpu(case: Case) -> Chart:
             curves[side] = _curve(case, side, name, usage["t_s"], usage["cpu_pct"], given=case.given(side))
     if not curves:
         return empty(title, "The CPU of this trial was not sampled for long enough.")
-    caption = (
-        f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
-    )
+    said = f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
     headings = {}
     for side in curves:
         used, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
@@ -157,7 +155,7 @@ def cpu(case: Case) -> Chart:
         Axis(SECONDS, SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         {called[side]: looks[called[side]] if side == "server" else PROBE_LOOK for side in curves},
-        captions.caption(case.tables, case.frame, caption),
+        captions.caption(case.tables, case.frame, said),
         headings=headings,
         noun="side",
         draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),

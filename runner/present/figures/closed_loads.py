@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -39,20 +40,19 @@ COLUMNS = {
     FINE_PEAK: "server_cpu_peak_100ms_pct",
 }
 """Series of the bars -> its column of the trials."""
+UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 CONNECTIONS = Axis("connections (log scale)", "connections", log=True)
 
 
 def _by_load(
     tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
-    quantity: str, **more: Any,
+    quantity: str, nothing: str,
 ) -> Chart:  # fmt: skip
     """Return the chart of k6's closed loads; the heading of each says how it was driven and what `quantity` means."""
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
-    if frame.empty:
-        return empty(title, more["nothing"])
     caption, headings = captions.caption(tables, tables.of("k6"), words), captions.load_headings(trials, quantity)
-    return Chart(title, frame, x, y, identities(tables.trials), caption, headings=headings, **more)
+    return Chart(title, frame, x, y, identities(tables.trials), caption, headings=headings, nothing=nothing)
 
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
@@ -67,11 +67,10 @@ def spectrum(tables: Tables) -> Chart:
         band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
     words = f"{band_words} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
     x = Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True)
-    return _by_load(
-        tables, trials, "Latency by percentile", frame, x, MS, words, "response time",
-        statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
-        facts=_percentile_facts(frame), nothing=nothing, draw=Shared(2.9, finish=_spectrum_axes),
-    )  # fmt: skip
+    base = _by_load(tables, trials, "Latency by percentile", frame, x, MS, words, "response time", nothing)
+    statistic = f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}."
+    draw = Shared(2.9, finish=_spectrum_axes)
+    return replace(base, statistic=statistic, facts=_percentile_facts(frame), draw=draw)
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
@@ -140,12 +139,11 @@ def density(tables: Tables) -> Chart:
     fact = Fact(
         "median", lambda rows: float(rows["median"].max()), " ms", ends_of="x", rising=True, order="shortest first"
     )
-    return _by_load(
-        tables, trials, "Latency: how the requests spread", tidy(ridges_of), MS, y, words, "response time",
-        kind="Ridge plot", statistic="each with its median marked; in brackets where it begins and ends. "
-        f"Verdicts: {captions.verdict_counts(trials)}.",
-        facts=(fact,), nothing="The latency table has no requests of this run's k6 trials.", draw=_draw_density,
-    )  # fmt: skip
+    title, nothing = "Latency: how the requests spread", "The latency table has no requests of this run's k6 trials."
+    base = _by_load(tables, trials, title, tidy(ridges_of), MS, y, words, "response time", nothing)
+    verdicts = captions.verdict_counts(trials)
+    statistic = f"each with its median marked; in brackets where it begins and ends. Verdicts: {verdicts}."
+    return replace(base, kind="Ridge plot", statistic=statistic, facts=(fact,), draw=_draw_density)
 
 
 def _draw_density(chart: Chart) -> Figure:
@@ -191,13 +189,14 @@ def requests_over_time(tables: Tables) -> Chart:
         middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
         curves.append(points(cell, "median", found.index, middle, low, high, server_bound(cell.trials)))
     x, y = Axis(SECONDS, SECONDS), Axis("requests/s", "requests per second", "/s")
-    return _by_load(
-        tables, trials, "Requests per second over time", tidy(curves), x, y, words, "throughput",
+    title, nothing = "Requests per second over time", "The throughput table has no requests of this load."
+    return replace(
+        _by_load(tables, trials, title, tidy(curves), x, y, words, "throughput", nothing),
         statistic="median of the trials; typical: over time, in brackets from lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
         facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
-        nothing="The throughput table has no requests of this load.", draw=Shared(left_in=1.12),
-    )  # fmt: skip
+        draw=Shared(left_in=1.12),
+    )
 
 
 @chart("cpu-over-time", notebook="report")
@@ -222,13 +221,15 @@ def over_time(tables: Tables) -> Chart:
         Fact("generator's typical use", _median_of("subject", "generator"), " %"),
     )
     x, y = Axis(SECONDS, "seconds", " s"), Axis("CPU, %", "CPU in % of a core", " %")
-    return _by_load(
-        tables, trials, "CPU over time", tidy(curves), x, y, f"Lines: every trial, {BINS}.", "CPU", key=key,
+    words = f"Lines: every trial, {BINS}."
+    return replace(
+        _by_load(tables, trials, "CPU over time", tidy(curves), x, y, words, "CPU", UNSAMPLED),
+        key=key,
         statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
         "median over time",
-        facts=facts, nothing="The CPU of this run's k6 trials was not sampled.",
+        facts=facts,
         draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
-    )  # fmt: skip
+    )
 
 
 def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float) -> list[pd.DataFrame]:
@@ -294,13 +295,13 @@ def peaks(tables: Tables) -> Chart:
         Fact("peak", _median_of("series", PEAK), " %"),
         Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
     )
-    return _by_load(
-        tables, trials, "CPU: the peak, and the price of a request", tidy(bars), Axis(""), y,
-        "Bars: median of the trials; whiskers: minimum to maximum.", "CPU",
-        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
-        kind="Pairs of bar charts", facts=facts, nothing="The CPU of this run's k6 trials was not sampled.",
-        draw=_draw_peaks,
-    )  # fmt: skip
+    title, words = (
+        "CPU: the peak, and the price of a request",
+        "Bars: median of the trials; whiskers: minimum to maximum.",
+    )
+    base = _by_load(tables, trials, title, tidy(bars), Axis(""), y, words, "CPU", UNSAMPLED)
+    key = "Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median)."
+    return replace(base, key=key, kind="Pairs of bar charts", facts=facts, draw=_draw_peaks)
 
 
 def _draw_peaks(chart: Chart) -> Figure:
@@ -313,19 +314,17 @@ def _draw_peaks(chart: Chart) -> Figure:
         _draw_bars(pair[0], rows, PEAK, chart, FINE_PEAK)
         _draw_bars(pair[1], rows, PRICE, chart)
         pair[1].set_yticklabels([])
-        pair[0].set_xlabel("CPU peak, % of a core")
-        pair[1].set_xlabel("CPU ms per request")
-    for column in (0, 1):
-        widest = max(pair[column].get_xlim()[1] for pair in axes)
-        for pair in axes:
-            pair[column].set_xlim(0, widest)
-            scales.even_axis(pair[column], "x")
+    for column, label in zip(zip(*axes, strict=True), ("CPU peak, % of a core", "CPU ms per request"), strict=True):
+        widest = max(ax.get_xlim()[1] for ax in column)
+        for ax in column:
+            scales.limit(ax, "x", 0, widest)
+            ax.set_xlabel(label)
     return figure
 
 
 def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
     """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond its mark."""
-    longest, shown = 0.0, chart.servers
+    shown, ends = chart.servers, [0.0]
     for place, server in enumerate(shown):
         value, low, high = rows[["y", "low", "high"]].astype(float).reindex([(series, server)]).iloc[0]
         if math.isnan(value):
@@ -337,10 +336,9 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
         mark = float(rows["y"].get((marks, server), math.nan))
         if math.isfinite(mark):
             ax.plot([mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms")
-        far = float(np.nanmax([high, mark]))
-        beside(ax, far, place, style.number(value), 5)
-        longest = max(longest, far)
-    ax.set_xlim(0, longest * 1.42 or 1)
+        ends.append(float(np.nanmax([high, mark])))
+        beside(ax, ends[-1], place, style.number(value), 5)
+    ax.set_xlim(0, max(ends) * 1.42 or 1)
     style.name_rows(ax, shown, chart.looks)
 
 

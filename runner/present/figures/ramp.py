@@ -94,10 +94,8 @@ def _pool(tables: Tables, title: str, what: str, *, database: bool) -> Chart:
         return f"up to {most:,.0f} waited" if most > 0 else ""
 
     words = "As the servers themselves say, asked about five times a second; mean of each second's answers."
-    y, bound = (
-        Axis("connections", what),
-        Bound("the pool's size", lambda cell: _level(cell, cell.trials["pool_size"].iloc[0])),
-    )
+    y = Axis("connections", what)
+    bound = Bound("the pool's size", lambda cell: _level(cell, cell.trials["pool_size"].iloc[0]))
     return _ramp(tables, title, y, seconds.pool, "1 s", words, database=database, note=waited, bound=bound)
 
 

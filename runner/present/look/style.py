@@ -36,32 +36,21 @@ NO_BREAK = "\u00a0"
 UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
 
 RC: Any = {
+    **dict.fromkeys(("font.size", "axes.labelsize"), TEXT_PT),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), SMALL_PT),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), WHITE),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow", "path.simplify"), True),
     "font.family": "DejaVu Sans",
-    "font.size": TEXT_PT,
-    "axes.labelsize": TEXT_PT,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "xtick.labelsize": SMALL_PT,
-    "ytick.labelsize": SMALL_PT,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "text.color": INK,
     "text.parse_math": False,  # a dollar in somebody's name is a dollar
     "lines.linewidth": 1.8,
-    "figure.facecolor": WHITE,
-    "axes.facecolor": WHITE,
     "figure.dpi": 100,
     "svg.hashsalt": "lab",
     "svg.fonttype": "path",
-    "path.simplify": True,
 }
 
 
