@@ -55,17 +55,10 @@ def markdown() -> str:
     """Return all tables for docs/data.md."""
     parts = []
     for table, row in ROWS.items():
+        head = f"### {table}\n\nOne row per {row}.\n\n| column | type | unit | meaning |\n|---|---|---|---|"
         lines = [
-            f"### {table}",
-            "",
-            f"One row per {row}.",
-            "",
-            "| column | type | unit | meaning |",
-            "|---|---|---|---|",
-        ]
-        lines += [
             f"| `{each.name}`{'*' if each.optional else ''} | {each.type} | {each.unit} | {each.meaning} |"
             for each in columns(table)
         ]
-        parts.append("\n".join(lines))
+        parts.append("\n".join([head, *lines]))
     return "\n\n".join(parts)

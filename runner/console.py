@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import rich.console
@@ -59,12 +58,11 @@ class Console:
             self.note(f"… and {len(sentences) - most} more: see the trial.json files.")
 
 
-class TrialProgress:
+class TrialProgress(Progress):
     """Live progress on a terminal; one line per trial elsewhere."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._progress = Progress(
+        super().__init__(
             TextColumn("trial {task.completed:.0f} of {task.total:.0f}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[what]}"),
@@ -74,28 +72,18 @@ class TrialProgress:
             refresh_per_second=2,
             disable=not console.err.is_terminal,
         )
-        self._task = self._progress.add_task("", total=0, what="", left="", visible=False)
-        self._clock = TimeLeft(())
-        self._total = 0
-        self._what = ""
-
-    def __enter__(self) -> TrialProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+        self._note = console.note
+        self._task = self.add_task("", total=0, what="", left="", visible=False)
+        self._clock, self._total, self._what = TimeLeft(()), 0, ""
 
     def say(self, text: str) -> None:
         """Print a line above the progress."""
-        self._console.note(text)
+        self._note(text)
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count."""
         self._clock, self._total = TimeLeft(trials), len(trials)
-        self._update(total=len(trials), visible=True)
+        self._show(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
         """Show which trial runs."""
@@ -104,22 +92,22 @@ class TrialProgress:
 
     def step(self, text: str) -> None:
         """Show what the trial is doing."""
-        self._update(what=escape(f"{self._what} {text}".strip()))
+        self._show(what=escape(f"{self._what} {text}".strip()))
 
     def end(self, trial: Trial, record: dict[str, Any]) -> None:
         """Count the trial, and say what came out where no live display does."""
         self._clock.end([trial])
-        self._update(advance=1)
-        if self._progress.disable or record["status"] != "sealed":
-            self._console.note(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
+        self._show(advance=1)
+        if self.disable or record["status"] != "sealed":
+            self.say(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
         """Count trials that are not needed any more."""
         self._clock.skip(trials)
-        self._update(advance=len(trials))
+        self._show(advance=len(trials))
 
-    def _update(self, **changes: Any) -> None:
-        self._progress.update(self._task, left=self._left(), **changes)
+    def _show(self, **changes: Any) -> None:
+        self.update(self._task, left=self._left(), **changes)
 
     def _left(self) -> str:
         seconds = int(self._clock.takes_s())

@@ -58,17 +58,15 @@ def parse_head(text: bytes) -> Head:
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     status, connection = int(matched[2]), headers.get("connection", "").lower()
     chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
-    length = None if chunked else _length(headers.get("content-length"))
+    said, length = headers.get("content-length"), None
+    if said is not None and not chunked:
+        if not (said.isascii() and said.isdigit()):
+            raise ValueError(f"the Content-Length is {said!r}")
+        length = int(said)
     if status < 200 or status in _NO_BODY:
         chunked, length = False, 0
     kept = "keep-alive" in connection if matched[1] == "0" else "close" not in connection
     return Head(status, headers, kept and (chunked or length is not None), length, chunked)
-
-
-def _length(text: str | None) -> int | None:
-    if text is not None and not (text.isascii() and text.isdigit()):
-        raise ValueError(f"the Content-Length is {text!r}")
-    return None if text is None else int(text)
 
 
 class ResponseReader:
@@ -122,13 +120,11 @@ class ResponseReader:
     def _body(self, head: Head) -> bytes | None:
         if head.chunked:
             return self._joined_chunks()
-        if head.length is None:
-            return self._cut(len(self.pending)) if self._ended else None
-        return self._cut(head.length) if len(self.pending) >= head.length else None
-
-    def _cut(self, size: int) -> bytes:
-        part, self.pending = self.pending[:size], self.pending[size:]
-        return part
+        if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):
+            return None
+        size = len(self.pending) if head.length is None else head.length
+        body, self.pending = self.pending[:size], self.pending[size:]
+        return body
 
     def _joined_chunks(self) -> bytes | None:
         """Return the body once the last chunk, of size 0, and the fields and the blank line behind it have come."""
@@ -137,20 +133,15 @@ class ResponseReader:
             if not _CHUNK_SIZE.fullmatch(digits):
                 raise ValueError(f"the size of a chunk is {digits[:80]!r}")
             begin, size = end + 2, int(digits, 16)
-            if size == 0:
-                return self._after_chunks(self.pending.find(_END, end))
-            if len(self.pending) < begin + size + 2:
+            if size == 0 and (last := self.pending.find(_END, end)) >= 0:
+                body = b"".join(self._chunks)
+                self.pending, self._chunks, self._at = self.pending[last + len(_END) :], [], 0
+                return body
+            if size == 0 or len(self.pending) < begin + size + 2:
                 return None
             self._chunks.append(self.pending[begin : begin + size])
             self._at = begin + size + 2
         return None
-
-    def _after_chunks(self, end: int) -> bytes | None:
-        if end < 0:
-            return None
-        body = b"".join(self._chunks)
-        self.pending, self._chunks, self._at = self.pending[end + len(_END) :], [], 0
-        return body
 
 
 def read_response(

@@ -127,30 +127,10 @@ class Between:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """What a further generator did of a load: wall times by its host's clock, monotonic ones by the runner's."""
+class Generated:
+    """What one generator did of a load; `load_*` enclose its process.
 
-    number: int
-    """Of the generator, from 2."""
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-
-    def behind_ns(self, first: LoadFacts) -> int:
-        """Return what this generator's wall clock lacks to be the first generator's."""
-        mono = self.load_started_mono_ns - first.load_started_mono_ns
-        return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadFacts:
-    """Facts of one load: of a whole trial, or of one slice of it.
-
-    Wall times are nanoseconds since the epoch, monotonic ones CLOCK_MONOTONIC; `load_*` enclose the generator process.
+    Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC by the runner's.
     """
 
     argv: tuple[str, ...]
@@ -160,11 +140,30 @@ class LoadFacts:
     load_started_mono_ns: int
     load_ended_wall_ns: int
     load_ended_mono_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Generated):
+    """What a further generator did of a load."""
+
+    number: int
+    """Of the generator, from 2."""
+
+    def behind_ns(self, first: Generated) -> int:
+        """Return what this generator's wall clock lacks to be the first generator's."""
+        mono = self.load_started_mono_ns - first.load_started_mono_ns
+        return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFacts(Generated):
+    """Facts of one load, of a whole trial or of one slice of it, with what its first generator did."""
+
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
     parts: tuple[Part, ...] = ()
-    """The load's parts by further generators; all else that names a generator is of the first."""
+    """The load's parts by further generators."""
     between: Between | None = None
     """None where all are on one machine."""
 

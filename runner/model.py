@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
@@ -292,18 +292,15 @@ class Share:
             return cell
         if cell.tool == "vegeta":
             raise LabError("vegeta runs on one generator only: name one in the hosts file.")
-        if (cell.connections or cell.vus or 0) < self.count:
+        if cell.sockets < self.count:
             raise LabError(f"{cell.cell_id} has fewer connections than there are generators ({self.count}).")
-        rates = [None if rate is None else rate / self.count for rate in (cell.first_rate_rps, cell.rate_rps)]
-        users = self._part(cell.vus)
-        iterations = cell.iterations
-        if iterations is not None and users and cell.vus:
-            iterations = round(iterations * users / cell.vus)
-        divided = replace(cell, connections=self._part(cell.connections), vus=users, iterations=iterations)
-        return replace(divided, first_rate_rps=rates[0], rate_rps=rates[1])
-
-    def _part(self, whole: int | None) -> int | None:
-        return None if whole is None else whole // self.count + (self.number <= whole % self.count)
+        part: dict[str, Any] = {name: getattr(cell, name) for name in ("connections", "vus")}
+        part = {name: n and n // self.count + (self.number <= n % self.count) for name, n in part.items()}
+        if cell.iterations is not None and part["vus"] and cell.vus:
+            part["iterations"] = round(cell.iterations * part["vus"] / cell.vus)
+        for name in ("first_rate_rps", "rate_rps"):
+            part[name] = getattr(cell, name) and getattr(cell, name) / self.count
+        return replace(cell, **part)
 
 
 @dataclass(frozen=True)
@@ -410,15 +407,14 @@ class Campaign:
         """
         if factor <= 0:
             raise LabError(f"--scale must be greater than 0, not {factor:g}.")
-        return replace(self, loads=tuple(_scaled_load(load, factor) for load in self.loads))
-
-
-def _scaled_load(load: Load, factor: float) -> Load:
-    iterations = load.iterations and max(max(load.vus, default=1) * (load.slices or 1), round(load.iterations * factor))
-    duration = load.duration_s and max(0.2, load.duration_s * factor)
-    step = load.step_s and max(0.2, load.step_s * factor)
-    slice_s = load.slice_s and max(0.2, load.slice_s * factor)
-    return replace(load, iterations=iterations, duration_s=duration, step_s=step, slice_s=slice_s)
+        loads = []
+        for load in self.loads:
+            given = {name: getattr(load, name) for name in ("duration_s", "step_s", "slice_s")}
+            lengths = {name: length and max(0.2, length * factor) for name, length in given.items()}
+            least = max(load.vus, default=1) * (load.slices or 1)
+            iterations = load.iterations and max(least, round(load.iterations * factor))
+            loads.append(replace(load, iterations=iterations, **lengths))
+        return replace(self, loads=tuple(loads))
 
 
 @dataclass(frozen=True)

@@ -12,31 +12,6 @@ FORBIDDEN = {
     "digest": {"docker", "psutil", "matplotlib", "seaborn"},
     "present": {"docker", "psutil"},
 }
-
-
-def imported(path):
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-def modules(folder):
-    return sorted(folder.rglob("*.py"))
-
-
-@pytest.mark.parametrize("wing", WINGS)
-def test_wings_never_import_each_other_nor_what_stands_above_them(wing):
-    others = {f"runner.{other}" for other in {*WINGS, "cli", "commands", "running", "audit", "console"} - {wing}}
-    for path in modules(PACKAGE / wing):
-        for name in imported(path):
-            assert not any(name == other or name.startswith(f"{other}.") for other in others), f"{path} imports {name}"
-
-
 BASE = {"frames": (), "case": ("frames",)}
 """The modules of `present` that every room may look into, each with those that it may look into itself."""
 ROOMS = {
@@ -52,73 +27,78 @@ ROOMS = {
     "blog": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "notebook"),
 }
 """The rooms of `present`, each with those that it may look into."""
+ALLOWED = {
+    "planning": ("model", "store", "planning"),
+    "contract": ("model", "http_response", "contract"),
+    "store": ("model",),
+    **dict.fromkeys(("model", "limits", "measurement", "http_response", "columns", "fingerprint"), ()),
+}
+"""Rooms and modules that may look at few others of ours."""
+
+
+def imported(path):
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def modules(name="."):
+    """The module of that name, or all of a folder."""
+    return sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / f"{name}.py"]
+
+
+def seen(path, inside="runner"):
+    """What a module imports of `inside`: the names of the rooms and modules there."""
+    return {name.removeprefix(f"{inside}.").split(".")[0] for name in imported(path) if name.startswith(f"{inside}.")}
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_wings_import_neither_each_other_nor_what_stands_above_them_nor_foreign_tools(wing):
+    for path in modules(wing):
+        assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {wing}, path
+        assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN[wing], path
 
 
 def test_the_rooms_of_present_are_known():
     assert {path.name for path in (PACKAGE / "present").iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [*ROOMS, *BASE])
 def test_rooms_look_one_way(room):
-    allowed = {room, *ROOMS[room], *BASE}
-    for path in modules(PACKAGE / "present" / room):
-        for name in imported(path):
-            if name.startswith("runner.present."):
-                assert name.split(".")[2] in allowed, f"{path} imports {name}"
+    allowed = BASE[room] if room in BASE else {room, *ROOMS[room], *BASE}
+    for path in modules(f"present/{room}"):
+        assert seen(path, "runner.present") <= set(allowed), path
 
 
-@pytest.mark.parametrize("module", BASE)
-def test_what_all_rooms_look_into_looks_into_none(module):
-    found = imported(PACKAGE / "present" / f"{module}.py")
-    ours = {name.split(".")[2] for name in found if name.startswith("runner.present.")}
-    assert ours <= set(BASE[module]), ours
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_stands_below_looks_at_little(name):
+    for path in modules(name):
+        assert seen(path) <= set(ALLOWED[name]), path
 
 
-@pytest.mark.parametrize("wing", WINGS)
-def test_wings_stay_free_of_foreign_tools(wing):
-    for path in modules(PACKAGE / wing):
-        assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN[wing], path
+def test_measure_alone_looks_at_the_contract_and_responses_are_read_in_one_module():
+    for path in modules():
+        if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(PACKAGE / "measure"):
+            assert "contract" not in seen(path), path
+        if path != PACKAGE / "audit" / "fetching.py":  # which reads no server's response
+            assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
 
 
-def test_planning_looks_at_the_model_and_the_store_only():
-    for path in modules(PACKAGE / "planning"):
-        ours = {name for name in imported(path) if name.startswith("runner.")}
-        assert all(name.startswith(("runner.model", "runner.store", "runner.planning")) for name in ours), path
-
-
-def test_the_contract_looks_at_the_model_and_the_reader_of_responses_only_and_measure_alone_at_it():
-    for path in modules(PACKAGE):
-        names = {name for name in imported(path) if name.startswith("runner.")}
-        if path.is_relative_to(PACKAGE / "contract"):
-            allowed = ("runner.contract", "runner.model", "runner.http_response")
-            assert all(name.startswith(allowed) for name in names), path
-        elif not path.is_relative_to(PACKAGE / "measure"):
-            assert not any(name.startswith("runner.contract") for name in names), path
-
-
-def test_responses_are_read_in_one_module():
-    for path in set(modules(PACKAGE)) - {PACKAGE / "audit" / "fetching.py"}:  # which reads no server's response
-        assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
-
-
-def test_the_model_imports_nothing_of_ours_and_the_store_only_the_model():
-    for module in ("model.py", "limits.py", "measurement.py", "http_response.py", "columns.py", "fingerprint.py"):
-        assert not [name for name in imported(PACKAGE / module) if name.startswith("runner")]
-    ours = {name for name in imported(PACKAGE / "store.py") if name.startswith("runner.")}
-    assert ours and all(name.startswith("runner.model") for name in ours)
-
-
-def test_only_the_store_and_the_catalog_know_where_things_lie():
-    """No other module spells the name of a folder of data/."""
-    for path in modules(PACKAGE):
-        if path.name != "store.py":
+def test_only_the_store_and_the_commands_know_where_runs_lie():
+    for path in modules():
+        if path.name != "store.py" and path.parent.name != "commands":
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
-                    assert "data/runs" not in node.value or path.parent.name == "commands", f"{path}: {node.value!r}"
+                    assert "data/runs" not in node.value, f"{path}: {node.value!r}"
 
 
 def test_no_module_is_longer_than_a_head_and_no_function_than_a_screen():
-    for path in modules(PACKAGE):
+    for path in modules():
         text = path.read_text()
         assert len(text.splitlines()) <= 500, path
         for node in ast.walk(ast.parse(text)):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import Html, JsonFlag, emit, records
+from runner.commands.options import Html, JsonFlag, emit, records, write_page
 from runner.console import Console
 from runner.model import LabError
 
@@ -68,14 +68,10 @@ def audit(
         for law in laws():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
-    if html is not None:
-        from runner.present.look.captions import plural
-        from runner.present.notebook.notebooks import build_page
-
-        given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
-        given["files"] = ",".join(str(Path(name).resolve()) for name in files)
-        build_page("audit", given, Path(html), plural(len(files), "audited table"))
-        console.note(f"Page:    {html}")
+    given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
+    given["files"] = ",".join(str(Path(name).resolve()) for name in files)
+    title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
+    write_page("audit", given, None if html is None else Path(html), title, console)
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
     if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,23 +55,22 @@ def run(
 
     console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
     rates, urls = tuple(rate or ()), tuple(url or ())
-    asked = Asked(
-        urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close
-    )
-    if fleet is not None and (asked.given or engine == "process"):
+    api = Asked(urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close)
+    if fleet is not None and (api.given or engine == "process"):
         raise LabError(
             "--hosts goes with a campaign, whose servers run as containers: leave it out for an API of your own."
         )
-    _one_of(campaign, resume, asked.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
+    _one_of(campaign, resume, api.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
     with TrialProgress(console) as progress:
         if resume is not None:
             begun = find_run(resume)
             stopping = _stopping(budget, _begun_until(begun, until))
             outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=fleet)
         else:
-            planned = plan_user_api(asked, repeats, seed) if asked.given else None
+            planned = plan_user_api(api, repeats, seed) if api.given else None
             chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server, repeats, scale)
-            chosen = with_rates(with_idle(chosen, idle), None if rates_of is None else _capacity(rates_of, chosen))
+            chosen = with_idle(chosen, idle)
+            chosen = with_rates(chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None)
             more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": fleet}
             outcome = run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, **more)
     _finish(console, outcome, json_)
@@ -78,17 +78,12 @@ def run(
         raise typer.Exit(1)
 
 
-def _capacity(name: str, campaign: Campaign) -> Callable[[Workload], float]:
-    """Return what says what the slowest server of a campaign can do, by an earlier run."""
+def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
+    """Return what the slowest server of a campaign can do, by an earlier run."""
     from runner.digest.ceilings import capacity
 
-    run = find_run(name)
-
-    def capacity_of(workload: Workload) -> float:
-        loads = [load for load in campaign.loads if load.workload == workload.name]
-        return capacity(run, [name for load in loads for name in load.servers or campaign.servers], workload)
-
-    return capacity_of
+    loads = [load for load in campaign.loads if load.workload == workload.name]
+    return capacity(run, [name for load in loads for name in load.servers or campaign.servers], workload)
 
 
 def _stopping(budget: str | None, until: str | None) -> Stopping:

@@ -61,6 +61,15 @@ def page_path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
+def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str, console: Console) -> None:
+    """Write the page of a notebook, with its parameters, where one was asked for."""
+    if page is not None:
+        from runner.present.notebook.notebooks import build_page
+
+        build_page(notebook, given, page, title)
+        console.note(f"Page:    {page}")
+
+
 def hosts_of(path: str | None) -> Any:
     """Return what a hosts file says; None without one."""
     from runner.planning.hosts import read_hosts

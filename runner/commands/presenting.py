@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, page_path, records
+from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, page_path, records, write_page
 from runner.console import Console
 from runner.model import LabError
 from runner.store import find_run, short_name
@@ -76,13 +76,9 @@ def compare(
             console.rows(load, texts)
         for sentence in notes(found):
             console.note(sentence)
-    if page is not None:
-        from runner.present.notebook.notebooks import build_page
-
-        a, b = map(short_name, folders)
-        given = {"run_a": a, "run_b": b, "force": force, "fail_above": fail_above}
-        build_page("compare", given, page, f"{found.run_a} and {found.run_b}")
-        console.note(f"Page:    {page}")
+    a, b = map(short_name, folders)
+    given = {"run_a": a, "run_b": b, "force": force, "fail_above": fail_above}
+    write_page("compare", given, page, f"{found.run_a} and {found.run_b}", console)
     if found.regressions:
         console.error(
             f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by more than {fail_above:g} %."
@@ -113,12 +109,8 @@ def history(
         console.rows("medians by run", records(table(found)))
         for sentence in findings(found):
             console.note(sentence)
-    if page is not None:
-        from runner.present.notebook.notebooks import build_page
-
-        given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
-        build_page("history", given, page, f"{len(folders)} runs")
-        console.note(f"Page:    {page}")
+    given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
+    write_page("history", given, page, f"{len(folders)} runs", console)
     if fail_above is not None and found.regressions:
         console.error(f"{len(found.regressions)} last changes are for the worse by more than {fail_above:g} %.")
         raise typer.Exit(1)
@@ -153,33 +145,26 @@ def export(
     hgrm: Annotated[str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")] = "",
 ) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
+    from runner.digest.histogram import to_hgrm
     from runner.digest.tables import shrink
+    from runner.present.frames import read_tables, sealed_trials
     from runner.store import export_compact
 
     console = Console()
     if hgrm:
-        text = _hgrm(run, hgrm, console)
+        folder = opened(run, console)
+        tables = read_tables(folder)
+        rows = tables.latency[tables.latency["trial_id"] == hgrm]
+        if hgrm not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
+            raise LabError(f"{folder.run_id} has no sealed trial {hgrm!r} with response times.")
         try:
             with Path(out).open("x", encoding="utf-8") as file:
-                file.write(text)
+                file.write(to_hgrm(rows["upper_ms"], rows["count"]))
         except FileExistsError:
             raise LabError(f"{out} is there already: name a new file.") from None
     else:
         export_compact(find_run(run), Path(out), shrink)
     console.note(f"Exported to {out}")
-
-
-def _hgrm(run: str, trial_id: str, console: Console) -> str:
-    """Return the histogram of a sealed trial as text; LabError where there is none."""
-    from runner.digest.histogram import to_hgrm
-    from runner.present.frames import read_tables, sealed_trials
-
-    folder = opened(run, console)
-    tables = read_tables(folder)
-    rows = tables.latency[tables.latency["trial_id"] == trial_id]
-    if trial_id not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
-        raise LabError(f"{folder.run_id} has no sealed trial {trial_id!r} with response times.")
-    return to_hgrm(rows["upper_ms"], rows["count"])
 
 
 def publish(
