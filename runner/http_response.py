@@ -36,13 +36,10 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Response:
-    """One response; header names are in lower case. `kept` says whether the server keeps the connection."""
+class Response(Head):
+    """One response."""
 
-    status: int
-    headers: Mapping[str, str]
     body: bytes
-    kept: bool
 
 
 @lru_cache(16)
@@ -104,14 +101,14 @@ class ResponseReader:
             if head.status >= 200:
                 self._head = head
             elif interim:
-                return Response(head.status, head.headers, b"", head.kept)
+                return Response(**vars(head), body=b"")
         head = self._head
         body = b"" if head_only else self._body(head)
         if body is None:
             self._require_open()
             return None
         self._head = None
-        return Response(head.status, head.headers, body, head.kept)
+        return Response(**vars(head), body=body)
 
     def _require_open(self) -> None:
         if self._ended:
