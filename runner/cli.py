@@ -32,8 +32,13 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on stderr and an exit code, never a traceback."""
-    _in_utf8()
+    """Run the command line; an error is one sentence on stderr and an exit code, never a traceback.
+
+    It begins anew in Python's UTF-8 mode where the locale is another: paths with other letters could not be opened.
+    """
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"  # for the instruments and kernels, too
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a letter shows its number
@@ -51,13 +56,6 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last resort: a sentence, and the rest where a developer finds it
         Console().error(f"Unexpected error ({type(error).__name__}: {error}); {_kept(error)}.")
         sys.exit(1)
-
-
-def _in_utf8() -> None:
-    """Begin anew in Python's UTF-8 mode where the locale is another: paths with other letters could not be opened."""
-    if sys.getfilesystemencoding() != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"  # for the instruments and kernels, too
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
 
 
 def _kept(error: Exception) -> str:

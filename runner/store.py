@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from runner.model import SCHEMA, LabError, State
 
@@ -257,7 +257,10 @@ class RunFolder:
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
         with self.journal.open("ab+") as handle:
-            handle.truncate(_whole_lines(handle))
+            handle.seek(max(0, handle.seek(0, os.SEEK_END) - 1))
+            if handle.read(1) not in (b"", b"\n"):
+                handle.seek(0)
+                handle.truncate(handle.read().rfind(b"\n") + 1)
             handle.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
             handle.flush()
             os.fsync(handle.fileno())
@@ -342,19 +345,6 @@ def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
         return _as_json(record, indent)
     except ValueError as error:
         raise LabError(f"The record of {record['trial_id']} has a value that no trial has ({error}).", 1) from None
-
-
-def _whole_lines(handle: BinaryIO) -> int:
-    """Return where the last whole line of a file ends."""
-    end = handle.seek(0, os.SEEK_END)
-    while end:
-        begin = max(0, end - 65_536)
-        handle.seek(begin)
-        newline = handle.read(end - begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
 
 
 def new_run(campaign: str) -> RunFolder:

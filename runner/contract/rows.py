@@ -75,6 +75,8 @@ class Exchange:
     """With one of these as the first answer's status all is well, whatever follows."""
     may_be_silent: bool = False
     """Whether the server may close without any answer."""
+    may_continue: bool = False
+    """Whether a 100 may stand before the first answer."""
 
     def __call__(self, target: Target) -> Result:
         """Make the exchange over a new connection."""
@@ -90,6 +92,8 @@ class Exchange:
             answers, closed = connection.read_to_the_end()
         else:
             answers = [connection.read() for _ in expected[:1]]
+            if self.may_continue and answers[0].status == 100:
+                answers = [connection.read()]
             while len(answers) < len(expected) and answers[0].status not in self.excused:
                 answers.append(connection.read())
         sent = f"sent {shorten(self.send.data)!r}"

@@ -23,7 +23,7 @@ from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
-from runner.running.preparing import Prepared
+from runner.running.preparing import DATABASE, Prepared
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ def _measure_unit(
     workload = campaign_workload(prepared.campaign, cell.workload, run.scripts)
     members = []
     for trial in unit:
-        if error := prepared.error_for(trial.cell, workload):
+        needed = (trial.cell.server, DATABASE) if workload.database else (trial.cell.server,)
+        if error := next(filter(None, map(prepared.errors.get, needed)), None):
             fates[trial.trial_id].error = error
         else:
             ready = prepared.servers[trial.cell.server]

@@ -30,7 +30,7 @@ from runner.measure.session import Ready
 from runner.measure.sites import Sites
 from runner.measure.tools import Tool, build, find_tool, need_tool
 from runner.measurement import Placement
-from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabError, Server, Trial, Workload
+from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabError, Server, Trial
 from runner.planning.catalog import campaign_workload, changed, inputs_of
 from runner.planning.plan import by_session
 from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
@@ -54,10 +54,6 @@ class Prepared:
     """By server's name, or DATABASE."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that the campaign is made from, as they were then."""
-
-    def error_for(self, cell: Cell, workload: Workload) -> str | None:
-        """Return why a cell cannot be measured."""
-        return self.errors.get(cell.server) or (self.errors.get(DATABASE) if workload.database else None)
 
     def require_unchanged(self) -> None:
         """Raise CannotGoOnError where a file, or a binary that is run as it lies there, is another one by now."""

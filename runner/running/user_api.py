@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from runner.measure import attached
 from runner.measure.engine import require_answer
@@ -116,19 +116,6 @@ def _at_url(asked: Asked, url: str) -> UserApi:
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
             raise LabError(f"{name} is for a server that the lab starts: give it without --url.")
-    parts = _parse(url)
-    host, port = str(parts.hostname), parts.port or 80
-    address = _permitted(host, port, asked.owned_host)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if asked.probe_path is not None and not asked.script:
-        raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
-    api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
-    found = attached.find(api)
-    require_answer("your server", attached.target(api, found), api.probe_path)
-    return replace(api, process=found.identity)
-
-
-def _parse(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -143,7 +130,15 @@ def _parse(url: str) -> SplitResult:
         raise LabError(f"{url!r} is no address of an HTTP server: write one such as http://127.0.0.1:9000/.")
     if parts.username is not None or parts.fragment:
         raise LabError("A URL with a user, a password or a fragment is not supported: they would stand in the report.")
-    return parts
+    host, port = parts.hostname, port or 80
+    address = _permitted(host, port, asked.owned_host)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if asked.probe_path is not None and not asked.script:
+        raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
+    api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
+    found = attached.find(api)
+    require_answer("your server", attached.target(api, found), api.probe_path)
+    return replace(api, process=found.identity)
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
