@@ -98,8 +98,16 @@ class TrialProgress(Progress):
         """Count the trial, and say what came out where no live display does."""
         self._clock.end([trial])
         self._show(advance=1)
-        if self.disable or record["status"] != "sealed":
-            self.say(f"[{trial.order}/{self._total}] {_line(trial, record)}; {self._left()}")
+        if record["status"] != "sealed":
+            said = f"{record['status'].upper()}: {record['error']}"
+        elif self.disable:
+            times = {name: record["metrics"].get(f"latency_{name}_ms") for name in ("p50", "p99")}
+            known = [f"{name} {number(value)} ms" for name, value in times.items() if value is not None]
+            said = ", ".join((f"{record['metrics']['rps']:,.0f} requests/s", *known, record["verdict"]))
+        else:
+            return
+        place = f"[{trial.order}/{self._total}] {trial.cell.server} {trial.cell.load_id}"
+        self.say(f"{place}: {said}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
         """Count trials that are not needed any more."""
@@ -112,14 +120,3 @@ class TrialProgress(Progress):
     def _left(self) -> str:
         seconds = int(self._clock.takes_s())
         return f"about {seconds // 60}:{seconds % 60:02d} left"
-
-
-def _line(trial: Trial, record: dict[str, Any]) -> str:
-    name = f"{trial.cell.server} {trial.cell.load_id}"
-    if record["status"] != "sealed":
-        return f"{name}: {record['status'].upper()}: {record['error']}"
-    metrics = record["metrics"]
-    said = [f"{metrics['rps']:,.0f} requests/s"]
-    times = {each: metrics.get(f"latency_{each}_ms") for each in ("p50", "p99")}
-    said += [f"{each} {number(value)} ms" for each, value in times.items() if value is not None]
-    return f"{name}: {', '.join([*said, record['verdict']])}"

@@ -189,30 +189,25 @@ class Cell:
     @property
     def load_id(self) -> str:
         """The load without the server, as used in file names: `experiments-vus3000`."""
-        parts = [self.workload]
+        size = None if self.vus is None else f"vus{self.vus}"
         if self.objective is not None:
             objective = self.objective.replace("<=", "le").replace(".", "_")
-            parts += [re.sub(r"[^a-z0-9_]+", "", objective), f"s{self.bisection}"]
+            size = f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
         elif self.rate_rps is not None and self.first_rate_rps is not None:
             ramp = self.steps is not None and self.steps > 1
-            parts.append(f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}")
-        elif self.vus is not None:
-            parts.append(f"vus{self.vus}")
-        if self.connections is not None:
-            parts.append(f"c{self.connections}")
-        if self.connections is not None or self.mode == "close":
-            parts.append(self.mode)
-        if self.pool_size is not None:
-            parts.append(f"pool{self.pool_size}")
-        if self.share < 1:
-            parts.append(f"share{self.share:g}".replace(".", "_"))
-        if self.database_share < 1:
-            parts.append(f"dbshare{self.database_share:g}".replace(".", "_"))
-        if self.idle == "system":
-            parts.append("idle")
-        if self.slices is not None:
-            parts.append(f"x{self.slices}")
-        return "-".join(parts)
+            size = f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}"
+        parts = (
+            self.workload,
+            size,
+            None if self.connections is None else f"c{self.connections}",
+            None if self.connections is None and self.mode == "keepalive" else self.mode,
+            None if self.pool_size is None else f"pool{self.pool_size}",
+            None if self.share == 1 else f"share{self.share:g}".replace(".", "_"),
+            None if self.database_share == 1 else f"dbshare{self.database_share:g}".replace(".", "_"),
+            None if self.idle == "polling" else "idle",
+            None if self.slices is None else f"x{self.slices}",
+        )
+        return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
         """Return the load of one slice, counted from 1; the cell itself where it has no slices.

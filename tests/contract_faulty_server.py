@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid1, uuid4
@@ -41,15 +42,14 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.table: list[tuple[Any, ...]] = []
-        self.lock = threading.Lock()
+        self.numbers = count(1)
         self.up = threading.Event()
         self.up.set()
         self.alive, self.deaths = True, 0
         self.pause, self.resume = self.up.clear, self.up.set
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:
-        with self.lock:
-            return [row for row in self.table if row[3] == firmware]
+        return [row for row in list(self.table) if row[3] == firmware]
 
     def count(self, firmware: str) -> int:
         return len(self.rows(firmware))
@@ -61,10 +61,9 @@ class MemoryDatabase:
         self.deaths += 1
 
     def add(self, *row: Any) -> int:
-        with self.lock:
-            number = len(self.table) + 1
-            self.table.append((number, *row))
-            return number
+        number = next(self.numbers)
+        self.table.append((number, *row))
+        return number
 
 
 class Pool:

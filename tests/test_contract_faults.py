@@ -235,16 +235,8 @@ def run_section(section: str, fault: str) -> tuple[dict[str, str], int]:
 def run_whole() -> list[Check]:
     database = MemoryDatabase()
     with faulty_server("", database) as server:
-        return check_contract(
-            "127.0.0.1",
-            server.port,
-            server_record(),
-            NONCE,
-            resident_bytes=lambda: 1,
-            open_files=lambda: 1,
-            database=database,
-            pool_size=POOL_SIZE,
-        )
+        given = {"resident_bytes": lambda: 1, "open_files": lambda: 1, "database": database, "pool_size": POOL_SIZE}
+        return check_contract("127.0.0.1", server.port, server_record(), NONCE, **given)
 
 
 @pytest.fixture(scope="module", autouse=True)
