@@ -7,7 +7,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -109,21 +109,18 @@ class Pool:
             self.free.release()
 
     def insert(self, mac: str, firmware: str) -> dict[str, Any]:
-        with self.connection():
-            self.wait_for_the_database(mac, firmware)
-            return self.store(mac, firmware)
-
-    def wait_for_the_database(self, mac: str, firmware: str) -> None:
         fault, database = self.fault, self.database
-        if not database.up.wait(6.0 if fault == "patient for 6 s" else PATIENCE_S):
-            self.broken = True
-            if fault == "inserts again by itself":
-                threading.Thread(target=self.insert_later, args=(mac, firmware), daemon=True).start()
-            raise RefusedError(500 if fault == "500 when the database hangs" else 503, SILENT)
-        if (fault == "never recovers" and self.broken) or (fault == "never back" and database.deaths):
-            raise RefusedError(503, SILENT)
-        if not database.alive:
-            raise RefusedError(500 if fault == "500 when the database dies" else 503, "the database is gone")
+        with self.connection():
+            if not database.up.wait(6.0 if fault == "patient for 6 s" else PATIENCE_S):
+                self.broken = True
+                if fault == "inserts again by itself":
+                    threading.Thread(target=self.insert_later, args=(mac, firmware), daemon=True).start()
+                raise RefusedError(500 if fault == "500 when the database hangs" else 503, SILENT)
+            if (fault == "never recovers" and self.broken) or (fault == "never back" and database.deaths):
+                raise RefusedError(503, SILENT)
+            if not database.alive:
+                raise RefusedError(500 if fault == "500 when the database dies" else 503, "the database is gone")
+            return self.store(mac, firmware)
 
     def insert_later(self, mac: str, firmware: str) -> None:
         self.database.up.wait()
@@ -168,15 +165,12 @@ class FaultyServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, fault: str = "", database: MemoryDatabase | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.port: int = self.server_address[1]
         self.fault = fault
         self.pool = Pool(database, fault) if database else None
         self.takes_inserts = database is not None or "without a database" in fault
         self.requests = self.connections = self.lost = self.leaked_bytes = self.leaked_files = 0
         self.lock, self.turn = threading.Lock(), threading.Lock()
-
-    @property
-    def port(self) -> int:
-        return self.server_address[1]
 
     def get_request(self) -> tuple[socket.socket, Any]:
         accepted = super().get_request()
@@ -361,14 +355,9 @@ class Handler(socketserver.BaseRequestHandler):
         with self.turn_where("a slow reader blocks all"):
             self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
-    @contextmanager
-    def turn_where(self, fault: str) -> Iterator[None]:
+    def turn_where(self, fault: str) -> AbstractContextManager[Any]:
         """One after the other, where the server has this fault."""
-        if self.fault != fault:
-            yield
-            return
-        with self.server.turn:
-            yield
+        return self.server.turn if self.fault == fault else nullcontext()
 
 
 def server_record(implements: tuple[str, ...] = ALL) -> Server:
