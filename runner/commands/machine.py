@@ -101,11 +101,8 @@ def check(
             if inspection.error:
                 console.error(inspection.error)
             console.note(inspection.summary)
-            for word, checks in (
-                ("broken", inspection.failed(known=False)),
-                ("known deviation", inspection.failed(known=True)),
-            ):
-                if checks:
+            for known, word in ((False, "broken"), (True, "known deviation")):
+                if checks := inspection.failed(known=known):
                     console.table(inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks])
     if not all(inspection.ok for inspection in inspections):
         raise typer.Exit(1)
