@@ -115,16 +115,13 @@ class ResponseReader:
             raise ConnectionResetError(f"closed after {self.pending[:120]!r}, before the end of a response")
 
     def _body(self, head: Head) -> bytes | None:
-        if head.chunked:
-            return self._joined_chunks()
-        if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):
-            return None
-        size = len(self.pending) if head.length is None else head.length
-        body, self.pending = self.pending[:size], self.pending[size:]
-        return body
-
-    def _joined_chunks(self) -> bytes | None:
-        """Return the body once the last chunk, of size 0, and the fields and the blank line behind it have come."""
+        """Return the body once all of it has come; of chunks also the fields and the blank line behind the last one."""
+        if not head.chunked:
+            if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):
+                return None
+            size = len(self.pending) if head.length is None else head.length
+            body, self.pending = self.pending[:size], self.pending[size:]
+            return body
         while (end := self.pending.find(b"\r\n", self._at)) >= 0:
             digits = self.pending[self._at : end].partition(b";")[0].strip()
             if not _CHUNK_SIZE.fullmatch(digits):

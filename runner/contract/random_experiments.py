@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
 from random import Random
 from typing import Any
 
@@ -64,17 +64,17 @@ def _try_bodies(path: str, accepts: Accepts, seed: int, bodies: Iterator[bytes],
 
 def samples(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` valid bodies of at most 64 KiB; the same seed yields the same."""
-    random = Random(seed)  # noqa: S311
-    return islice((body for _ in count() if len(body := _sample(random)) <= MAX_BODY_BYTES), size)
-
-
-def _sample(random: Random) -> bytes:
-    variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
-    longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
-    name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
-    numbers = map(_Number, _percents(random, variants))
-    parts = [{"name": _text(random, random.randint(1, longest)), PERCENT: each} for each in numbers]
-    return _written(random, {"name": name, "variants": parts}).encode()
+    random, made = Random(seed), 0  # noqa: S311
+    while made < size:
+        variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
+        longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
+        name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
+        numbers = map(_Number, _percents(random, variants))
+        parts = [{"name": _text(random, random.randint(1, longest)), PERCENT: each} for each in numbers]
+        body = _written(random, {"name": name, "variants": parts}).encode()
+        if len(body) <= MAX_BODY_BYTES:
+            made += 1
+            yield body
 
 
 def _character(random: Random) -> str:
@@ -184,24 +184,22 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
-    return (_mutated(random, random.choice(short)) for _ in range(size))
-
-
-def _mutated(random: Random, body: bytes) -> bytes:
-    for _ in range(random.choice((1, 1, 1, 2, 3))):
-        at = random.randrange(len(body))
-        end = min(len(body), at + random.choice((1, 1, 2, 8)))
-        made = (
-            body[:at] + body[end:],
-            body[:end] + body[at:],
-            body[:at] + random.choice(PIECES) + body[at:],
-            body[:at] + random.choice(PIECES) + body[end:],
-            body[:at] + bytes((random.randrange(256),)) + body[at + 1 :],
-            body[:at] + random.choice(HARMLESS) + body[at + 1 :],
-            body[:at] + random.choice(HARMLESS) + body[at:],
-        )
-        body = random.choice(made) or b"x"
-    return body
+    for _ in range(size):
+        body = random.choice(short)
+        for _ in range(random.choice((1, 1, 1, 2, 3))):
+            at = random.randrange(len(body))
+            end = min(len(body), at + random.choice((1, 1, 2, 8)))
+            changed = (
+                body[:at] + body[end:],
+                body[:end] + body[at:],
+                body[:at] + random.choice(PIECES) + body[at:],
+                body[:at] + random.choice(PIECES) + body[end:],
+                body[:at] + bytes((random.randrange(256),)) + body[at + 1 :],
+                body[:at] + random.choice(HARMLESS) + body[at + 1 :],
+                body[:at] + random.choice(HARMLESS) + body[at:],
+            )
+            body = random.choice(changed) or b"x"
+        yield body
 
 
 class _OpenError(Exception):

@@ -210,19 +210,16 @@ def _unfinished(
     for unit in by_session(planned):
         names = [[name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        if not any(_is_done(run, states, unit, attempt, most_attempts) for attempt in range(1, begun + 1)):
+        for attempt in range(1, begun + 1):  # one that ended for all of them, and was not to be followed by another
+            tried = [next_attempt(trial, attempt).trial_id for trial in unit]
+            ended = all(states.get(name) in ("sealed", "failed") for name in tried)
+            if ended and (
+                attempt >= most_attempts or not any(read_json(run.record(name))["disturbed"] for name in tried)
+            ):
+                break
+        else:
             left += [next_attempt(trial, begun + 1) for trial in unit]
     return left
-
-
-def _is_done(
-    run: RunFolder, states: Mapping[str, State], unit: Sequence[Trial], attempt: int, most_attempts: int
-) -> bool:
-    """Return whether an attempt came to its end for all trials of a session, and was not to be followed by another."""
-    names = [next_attempt(trial, attempt).trial_id for trial in unit]
-    if not all(states.get(name) in ("sealed", "failed") for name in names):
-        return False
-    return attempt >= most_attempts or not any(read_json(run.record(name))["disturbed"] for name in names)
 
 
 def _break_up(run: RunFolder, trials: Sequence[Trial], states: Mapping[str, State]) -> None:
