@@ -213,9 +213,8 @@ def _unfinished(
         for attempt in range(1, begun + 1):  # one that ended for all of them, and was not to be followed by another
             tried = [next_attempt(trial, attempt).trial_id for trial in unit]
             ended = all(states.get(name) in ("sealed", "failed") for name in tried)
-            if ended and (
-                attempt >= most_attempts or not any(read_json(run.record(name))["disturbed"] for name in tried)
-            ):
+            records = (read_json(run.record(name)) for name in tried)
+            if ended and (attempt >= most_attempts or not any(record["disturbed"] for record in records)):
                 break
         else:
             left += [next_attempt(trial, begun + 1) for trial in unit]
