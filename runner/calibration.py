@@ -1,19 +1,37 @@
-"""How fast the load generators are on this machine: the ceilings that `bench calibrate` found, and their file."""
+"""The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine that is."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
-from runner.fingerprint import fingerprint
 from runner.limits import Limit
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 
+FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
+"""Facts of a manifest's `machine` that a number depends on, beside the memory."""
+DIGITS = 12
 FEWEST = 3
 """Trials that a ceiling needs before a verdict leans on it."""
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """Return 12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
+
+    `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB more or less for
+    itself at each boot. A fact that an older manifest lacks is unknown (null), as is one that a machine does not
+    report: two machines count as one only where all facts are equal.
+    """
+    memory = facts.get("memory_bytes")
+    memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
+    known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)

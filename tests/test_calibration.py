@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import real_lab
 
-from runner.calibration import Calibration, Ceiling, load_calibration, save_calibration
+from runner.calibration import Calibration, Ceiling, fingerprint, load_calibration, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import SCHEMAS
-from runner.fingerprint import fingerprint
 from runner.measure import doctor
 from runner.measure.tools import find_tool
 from runner.model import Cell, LabError

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from runner.fingerprint import fingerprint
+from runner.calibration import fingerprint
 
 FACTS = {
     "cpu_model": "Example CPU",

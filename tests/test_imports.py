@@ -31,7 +31,7 @@ ALLOWED = {
     "planning": ("model", "store", "planning"),
     "contract": ("model", "http_response", "contract"),
     "store": ("model",),
-    **dict.fromkeys(("model", "limits", "measurement", "http_response", "columns", "fingerprint"), ()),
+    **dict.fromkeys(("model", "limits", "measurement", "http_response", "columns"), ()),
 }
 """Rooms and modules that may look at few others of ours."""
 

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from runner.calibration import Calibration, Ceiling
-from runner.fingerprint import fingerprint
+from runner.calibration import Calibration, Ceiling, fingerprint
 from runner.limits import Limit
 from runner.model import LabError, Workload
 from runner.store import RunFolder

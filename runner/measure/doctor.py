@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from runner.calibration import load_calibration
-from runner.fingerprint import fingerprint
+from runner.calibration import fingerprint, load_calibration
 from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus

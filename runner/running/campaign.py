@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from runner.calibration import Calibration, save_calibration
+from runner.calibration import Calibration, fingerprint, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_parts, rebuild, verify_sealed
-from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.counters import connections_of
 from runner.measure.engine import EngineChoice

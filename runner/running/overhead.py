@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from runner.calibration import fingerprint
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
-from runner.fingerprint import fingerprint
 from runner.measure import machine
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab

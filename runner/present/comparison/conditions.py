@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.fingerprint import KEYS
+from runner.calibration import FACTS
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Difference:
 def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame) -> tuple[Difference, ...]:
     """Return what differs between two runs' manifests and changes the numbers of `trials`.
 
-    The machine (as `runner.fingerprint` has it), the engine, the CPUs of server, generator and database, how
+    The machine (as `fingerprint` has it), the engine, the CPUs of server, generator and database, how
     often is sampled, and the versions of the tools and of the database that these trials used.
     """
     tools = sorted(set(trials["tool"]) | (set(trials["server"]) & {"nginx"}))
@@ -42,7 +42,7 @@ def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame)
         sent = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
         placed = ("server", "generator", *["database"] * stored)
         return {
-            **{key: machine.get(key) for key in KEYS},
+            **{key: machine.get(key) for key in FACTS},
             "memory": f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None,
             "engine": manifest.get("engine"),
             "idle CPUs": manifest.get("idle") or "system",
