@@ -9,9 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from measured import measured
-from typer.testing import CliRunner
 
-from runner.cli import app
 from runner.console import TrialProgress
 from runner.digest.trial import Digest
 from runner.limits import Limit, Verdict
@@ -202,17 +200,3 @@ def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypat
     assert (
         said[-1] == f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
     )
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (["--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
-        (["--until", "5"], "--until is `decided`, or the half-width of the intervals such as `5%`, not '5'."),
-        (["--until", "0%"], "--until is `decided`, or the half-width of the intervals such as `5%`, not '0%'."),
-    ],
-)
-def test_what_cannot_be_read_is_refused_before_anything_is_measured(given, sentence):
-    with pytest.raises(LabError) as refused:
-        CliRunner().invoke(app, ["run", "quick", *given], catch_exceptions=False)
-    assert str(refused.value) == sentence

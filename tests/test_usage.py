@@ -5,6 +5,7 @@ import subprocess
 import fake_lab
 from fake_lab import BENCH
 
+UNTIL = "--until is `decided`, or the half-width of the intervals such as `5%`"
 WRONG = [
     (["run"], "Which campaign?"),
     (["run", "nonsense"], "There is no campaign 'nonsense'"),
@@ -12,6 +13,9 @@ WRONG = [
     (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
     (["run", "quick", "--scale", "-1"], "--scale must be greater than 0"),
     (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
+    (["run", "fakes.toml", "--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
+    (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
+    (["run", "fakes.toml", "--until", "0%"], f"{UNTIL}, not '0%'."),
     (["report", "nothing"], "There is no run 'nothing'"),
     (["report"], "There is no run yet"),
     (["check", "nobody"], "There is no server 'nobody'"),

@@ -201,13 +201,10 @@ def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: R
     files: list[int | None] = []
 
     def rounds(target: Target) -> Result:
-        limit = ((open_files() if open_files else None) or 0) + SPARE_FILES
         for _ in range(ROUNDS):
             _junk(server, target)
-            deadline = time.monotonic() + SETTLE_S
-            while open_files and (open_files() or 0) > limit and time.monotonic() < deadline:
-                time.sleep(0.1)
-            files.append(open_files() if open_files else None)
+            limit = files[0] + SPARE_FILES if files and files[0] is not None else None
+            files.append(_settled(open_files, limit) if open_files else None)
             memory.append(resident_bytes() if resident_bytes else None)
         answer = target.fetch(HEALTH)
         sent = f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} malformed ones"
@@ -252,6 +249,17 @@ def _junk(server: Server, target: Target) -> None:
     for _, data in MALFORMED:
         with target.connect() as connection:
             connection.send(raw(data))
+
+
+def _settled(reading: Reading, limit: int | None) -> int | None:
+    """Return the reading once it is at most `limit`, or after SETTLE_S; without a limit, once it falls no more."""
+    deadline, now = time.monotonic() + SETTLE_S, reading()
+    while now is not None and time.monotonic() < deadline and (limit is None or now > limit):
+        time.sleep(0.1)
+        before, now = now, reading()
+        if limit is None and now is not None and now >= before:
+            break
+    return now
 
 
 def _judge(what: str, values: list[int | None], spare: int, share: float, _target: Target) -> Result:
