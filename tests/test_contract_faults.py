@@ -320,23 +320,13 @@ def test_a_seed_repeats_the_random_bodies() -> None:
 # --- the check before every trial -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path", ["GET /count", "POST /experiments", "POST /experiments/md5", "GET /devices", "POST /devices"]
-)
-def test_quick_check_passes(path: str) -> None:
-    database = MemoryDatabase()
-    with faulty_server("", database) as server:
-        began = time.monotonic()
-        checks = quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split(), "tag")
-        assert time.monotonic() - began < 0.5
-    assert failed(checks) == {}
-    assert len(checks) == 2
-    assert database.count("tag") == (path == "POST /devices")
+LOADED = ("GET /count", "POST /experiments", "POST /experiments/md5", "GET /devices", "POST /devices")
 
 
 @pytest.mark.parametrize(
     ("fault", "path", "names"),
     [
+        *(("", path, []) for path in LOADED),
         ("wrong nonce", "GET /count", ["health"]),
         ("count is text", "GET /count", ["count: shape"]),
         ("500 for bad JSON", "POST /experiments", []),
@@ -346,10 +336,14 @@ def test_quick_check_passes(path: str) -> None:
         ("id is text", "POST /devices", ["devices-insert: answer"]),
     ],
 )
-def test_quick_check_looks_at_what_is_loaded(fault: str, path: str, names: list[str]) -> None:
-    with faulty_server(fault, MemoryDatabase()) as server:
-        checks = quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())
-    assert list(failed(checks)) == names
+def test_quick_check_looks_at_the_health_and_what_is_loaded(fault: str, path: str, names: list[str]) -> None:
+    database = MemoryDatabase()
+    with faulty_server(fault, database) as server:
+        began = time.monotonic()
+        checks = quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split(), "tag")
+        assert time.monotonic() - began < 0.5
+    assert (list(failed(checks)), len(checks)) == (names, 2)
+    assert database.count("tag") == (path == "POST /devices")
 
 
 @pytest.mark.parametrize("path", ["GET /typo", "DELETE /devices"])
