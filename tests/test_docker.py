@@ -66,9 +66,8 @@ def started(root, name):
 @contextmanager
 def served(root):
     """PostgreSQL in a container, and the engine."""
-    with open_lab("docker") as opened:
-        with serving(opened.engine, (0,), root / "database.log") as database:
-            yield database, opened.engine
+    with open_lab("docker") as opened, serving(opened.engine, (0,), root / "database.log") as database:
+        yield database, opened.engine
 
 
 @pytest.fixture
