@@ -50,12 +50,12 @@ class Console:
         """Print an error as one sentence."""
         self.err.print(f"[red]Error:[/] {escape(text)}")
 
-    def errors(self, sentences: Sequence[str], most: int = 10) -> None:
-        """Print the first `most` errors, and how many there are beyond."""
-        for sentence in sentences[:most]:
+    def errors(self, sentences: Sequence[str]) -> None:
+        """Print the first ten errors, and how many there are beyond."""
+        for sentence in sentences[:10]:
             self.error(sentence)
-        if len(sentences) > most:
-            self.note(f"… and {len(sentences) - most} more: see the trial.json files.")
+        if len(sentences) > 10:
+            self.note(f"… and {len(sentences) - 10} more: see the trial.json files.")
 
 
 class TrialProgress(Progress):

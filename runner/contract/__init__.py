@@ -19,9 +19,6 @@ from runner.contract.random_experiments import random_rows
 from runner.contract.rows import Rows, check_rows
 from runner.model import Check, LabError, Server
 
-POOL_SIZE = 50
-"""DB_POOL_SIZE where nobody sets it."""
-
 
 def check_contract(
     host: str,
@@ -32,7 +29,7 @@ def check_contract(
     resident_bytes: Reading | None = None,
     open_files: Reading | None = None,
     database: DeviceDatabase | None = None,
-    pool_size: int = POOL_SIZE,
+    pool_size: int = 50,
     seed: int | None = None,
 ) -> list[Check]:
     """Hold a started server against everything in the contract that it implements; takes about 15 s.

@@ -59,10 +59,6 @@ class End(Enum):
     USABLE_OR_CLOSED = "then 200 of GET /health, or the end without an answer"
 
 
-ENDS = (End.CLOSED, End.SERVED_OR_CLOSED)
-"""Those for which all is read that comes."""
-
-
 @dataclass(frozen=True)
 class Exchange:
     """One row of the contract: what is sent over one connection, which answers come, and what must be true then."""
@@ -88,7 +84,7 @@ class Exchange:
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
         closed: bool | None = None
-        if self.then in ENDS:
+        if self.then in (End.CLOSED, End.SERVED_OR_CLOSED):
             answers, closed = connection.read_to_the_end()
         else:
             answers = [connection.read() for _ in expected[:1]]
