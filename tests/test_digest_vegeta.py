@@ -14,7 +14,7 @@ import pytest
 from measured import measured
 
 from runner.digest.k6 import K6Points, digest_k6
-from runner.digest.reconcile import vegeta_checks
+from runner.digest.reconcile import EXACT_SUMS, request_checks
 from runner.digest.vegeta import read_report, spool_results
 from runner.measurement import Counters, Measurement
 from runner.model import LEAD_S, Cell, LabError
@@ -75,7 +75,7 @@ def test_every_request_comes_back(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "requests.parquet").to_pydict()
     assert sorted(table["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
     assert sum(pq.read_table(tmp_path / "throughput.parquet")["requests"].to_pylist()) == 2000
-    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, latencies)), counting(2000))
+    checks = [*request_checks(cell(), points, read_report(report(tmp_path, latencies)), counting(2000), EXACT_SUMS)]
     assert all(check.ok for check in checks), [check for check in checks if not check.ok]
 
 
@@ -114,13 +114,17 @@ def test_a_report_or_a_server_that_says_otherwise(
     tmp_path: Path, counted: int, latencies: list[float], changed: dict[str, Any], broken: set[str]
 ) -> None:
     points = digest(tmp_path, lines([1.0] * 2000, {}, {}))
-    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, latencies, **changed)), counting(counted))
+    checks = [
+        *request_checks(
+            cell(), points, read_report(report(tmp_path, latencies, **changed)), counting(counted), EXACT_SUMS
+        )
+    ]
     assert {check.name[0] for check in checks if not check.ok} == broken
 
 
 def test_fewer_than_asked_were_missed(tmp_path: Path) -> None:
     points = digest(tmp_path, lines([1.0] * 1500, {}, {}))
-    checks = vegeta_checks(cell(), points, read_report(report(tmp_path, [1.0] * 1500)), counting(1500))
+    checks = [*request_checks(cell(), points, read_report(report(tmp_path, [1.0] * 1500)), counting(1500), EXACT_SUMS)]
     assert all(check.ok for check in checks) and any("500 never begun" in check.detail for check in checks)
 
 

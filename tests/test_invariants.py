@@ -7,7 +7,7 @@ import pytest
 from measured import measured
 
 from runner.digest.k6 import K6Points, K6Summary, Steady, TrendStats
-from runner.digest.reconcile import STAYED, clock, k6_checks, lived, resource_checks, sampled, stayed, wrk_checks
+from runner.digest.reconcile import STAYED, clock, lived, request_checks, resource_checks, sampled, stayed, wrk_checks
 from runner.digest.resources import Counter, Window
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
@@ -45,7 +45,7 @@ def broken(checks):
 
 
 def test_a_right_k6_trial_keeps_every_invariant():
-    checks = k6_checks(CELL, POINTS, SUMMARY, measurement())
+    checks = [*request_checks(CELL, POINTS, SUMMARY, measurement())]
     assert broken(checks) == []
     assert {check.name[0] for check in checks} == set("123458")
 
@@ -80,16 +80,16 @@ OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, 
     ],
 )
 def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
-    checks = k6_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
+    checks = request_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
     assert broken(checks) == [name]
 
 
 def test_littles_law_needs_a_closed_loop_and_a_steady_part():
     idle = replace(POINTS, steady=Steady(0.9, 20.0, 10.0))
     short = replace(POINTS, steady=Steady(0.04, 20.0, 10.0))
-    assert broken(k6_checks(CELL, idle, SUMMARY, measurement())) == ["8 rate x mean iteration = virtual users"]
-    assert broken(k6_checks(CELL, short, SUMMARY, measurement())) == []
-    assert broken(k6_checks(OPEN, idle, SUMMARY, measurement())) == []
+    assert broken(request_checks(CELL, idle, SUMMARY, measurement())) == ["8 rate x mean iteration = virtual users"]
+    assert broken(request_checks(CELL, short, SUMMARY, measurement())) == []
+    assert broken(request_checks(OPEN, idle, SUMMARY, measurement())) == []
 
 
 @pytest.mark.parametrize(("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)])
@@ -100,7 +100,7 @@ def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
         POINTS, points=points, requests=completed, with_status=completed, iterations=completed, script_runs=completed
     )
     said = replace(SUMMARY, iterations=completed, requests=completed)
-    checks = k6_checks(OPEN, found, said, measurement(completed))
+    checks = request_checks(OPEN, found, said, measurement(completed))
     assert broken(checks) == ([] if ok else ["1 iterations asked = completed + interrupted + dropped"])
 
 

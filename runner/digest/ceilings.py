@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -15,9 +14,6 @@ from runner.limits import Limit
 from runner.model import LabError, Workload
 from runner.store import RunFolder
 
-_Kind = tuple[str, str, str, int]
-"""Tool, load model, mode, connections or virtual users."""
-
 
 def calibrate(run: RunFolder) -> Calibration:
     """Return the ceilings that a run's sealed trials show: of each load the server with the highest median rate.
@@ -25,30 +21,51 @@ def calibrate(run: RunFolder) -> Calibration:
     LabError where no trial was sealed.
     """
     manifest = run.manifest()
-    rows = [row for row in pq.read_table(run.table("trials")).to_pylist() if row["status"] == "sealed"]
-    if not rows:
+    trials = pq.read_table(run.table("trials")).to_pandas()
+    trials = trials[trials["status"] == "sealed"]
+    if trials.empty:
         raise LabError(f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.", exit_code=1)
     bins = pq.read_table(run.table("throughput"), columns=["trial_id", "t_s", "requests"]).to_pandas()
-    loads: dict[_Kind, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        load = (row["tool"], row["load_model"], row["mode"], int(row["connections"] or row["vus"]))
-        loads[load][row["server"]].append((_rate(row, bins), row["verdict"]))
+    trials["rate"] = [_rate(row, bins) for _, row in trials.iterrows()]
+    trials["sockets"] = trials["connections"].fillna(trials["vus"]).astype(int)
+    ceilings = []
+    for (tool, load_model, mode, sockets), load in trials.groupby(["tool", "load_model", "mode", "sockets"]):
+        server = load.groupby("server", sort=False)["rate"].median().idxmax()
+        fastest = load[load["server"] == server]
+        rates, verdicts = fastest["rate"], fastest["verdict"].tolist()
+        ceilings.append(
+            Ceiling(
+                tool=tool,
+                load_model=load_model,
+                mode=mode,
+                connections=sockets,
+                rps=float(rates.median()),
+                rps_min=float(rates.min()),
+                rps_max=float(rates.max()),
+                trials=len(rates),
+                server=server,
+                verdict=max(sorted(set(verdicts)), key=verdicts.count),
+            )
+        )
+    hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
     return Calibration(
         run_id=run.run_id,
         made_at=manifest["started_at"],
         fingerprint=fingerprint(manifest["machine"]),
         tools={name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")},
-        generator_cpus=_generator_cpus(manifest),
-        ceilings=tuple(
-            _ceiling(load, servers) for load, servers in sorted(loads.items(), key=lambda item: str(item[0]))
-        ),
+        # Those of all generators together.
+        generator_cpus=sum(len(host["cpus_used"]) for host in hosts) or len(manifest["placement"]["generator"]),
+        ceilings=tuple(ceilings),
     )
 
 
-def _generator_cpus(manifest: Mapping[str, Any]) -> int:
-    """Return how many CPUs all generators had together."""
-    hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
-    return sum(len(host["cpus_used"]) for host in hosts) or len(manifest["placement"]["generator"])
+def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
+    """Return a closed load's mean rate; of a ramp the highest mean rate over one of its steps."""
+    if row["load_model"] == "closed":
+        return float(row["rps"])
+    of_trial = bins[bins["trial_id"] == row["trial_id"]]
+    step = (of_trial["t_s"] + 1e-6) // row["step_s"]
+    return float(of_trial["requests"].groupby(step).sum()[lambda sums: sums.index < row["steps"]].max() / row["step_s"])
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
@@ -67,30 +84,3 @@ def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> floa
     if missing:
         raise LabError(f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the limit of.")
     return min(median(found[name]) for name in servers)
-
-
-def _ceiling(load: _Kind, servers: dict[str, list[tuple[float, str]]]) -> Ceiling:
-    server, trials = max(servers.items(), key=lambda item: median(rate for rate, _ in item[1]))
-    rates, verdicts = [rate for rate, _ in trials], [verdict for _, verdict in trials]
-    tool, load_model, mode, connections = load
-    return Ceiling(
-        tool=tool,
-        load_model=load_model,
-        mode=mode,
-        connections=connections,
-        rps=median(rates),
-        rps_min=min(rates),
-        rps_max=max(rates),
-        trials=len(rates),
-        server=server,
-        verdict=max(sorted(set(verdicts)), key=verdicts.count),
-    )
-
-
-def _rate(row: dict[str, Any], bins: pd.DataFrame) -> float:
-    """Return a closed load's mean rate; of a ramp the highest mean rate over one of its steps."""
-    if row["load_model"] == "closed":
-        return float(row["rps"])
-    of_trial = bins[bins["trial_id"] == row["trial_id"]]
-    step = (of_trial["t_s"] + 1e-6) // row["step_s"]
-    return float(of_trial["requests"].groupby(step).sum()[lambda sums: sums.index < row["steps"]].max() / row["step_s"])

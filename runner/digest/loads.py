@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,19 @@ from runner.measurement import Counters, Measurement
 from runner.model import Cell, Check, Share, Trial
 from runner.store import RunFolder, raw_name, replacing
 
+FEWEST_KEPT = 0.5
+"""Share of a session's places that must be left for it to count without the others."""
+SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
+"""Counts of a load, which add up over its slices."""
+RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}
+"""Where a generator has its samples."""
+UNCOUNTED = Counters(None, None, None)
+K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
+"""The tables of a load of k6 or vegeta, each with its column of times."""
+Metrics = dict[str, Any]
+Raw = Callable[..., Path]
+"""Where a raw file of a load is, by its plain name and the number of the generator."""
+
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
     """Return where a trial's part of a table lies until the parts are put together."""
@@ -38,10 +52,6 @@ class LeftOut:
     places: frozenset[int] = frozenset()
     taken: str | None = None
     """Who took so much that the session is to be repeated; then every place counts, as there is nothing better."""
-
-
-FEWEST_KEPT = 0.5
-"""Share of a session's places that must be left for it to count without the others."""
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
@@ -64,26 +74,18 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
         for path, begin_s in zip(parts, begins_s, strict=True):
             source = pq.ParquetFile(path)
             for group in range(source.num_row_groups):
-                table = source.read_row_group(group)
-                at, kind = schema.get_field_index(column), schema.field(column).type
-                whole = int(begin_s) if pa.types.is_integer(kind) else begin_s
-                writer.write_table(table.set_column(at, column, pc.add(table[column], pa.scalar(whole, kind))))
+                table, at = source.read_row_group(group), schema.get_field_index(column)
+                apart = int(begin_s) if pa.types.is_integer(schema.field(at).type) else begin_s
+                moved = pc.add(table[column], pa.scalar(apart, schema.field(at).type))
+                writer.write_table(table.set_column(at, column, moved))
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
     """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
-    shares = list(QUANTILES.values())
     with duckdb.connect() as connection:
-        found = connection.execute(
-            "SELECT quantile_cont(latency_ms, $shares), max(latency_ms) FROM read_parquet($path)",
-            {"shares": shares, "path": str(requests)},
-        ).fetchone()
-    assert found is not None  # an aggregate has one row
-    percentiles = dict(zip(QUANTILES, found[0], strict=True))
-    return {f"latency_{name}_ms": value for name, value in percentiles.items()} | {"latency_max_ms": found[1]}
-
-
-Metrics = dict[str, Any]
+        quantiles = f"quantile_cont(latency_ms, {[*QUANTILES.values(), 1.0]})"
+        ((values,),) = connection.read_parquet(str(requests)).aggregate(quantiles).fetchall()
+    return {f"latency_{name}_ms": value for name, value in zip((*QUANTILES, "max"), values, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class LoadOfTrial:
     mode: str
     answered: int
     """Answers until the load was to end."""
-    result: WrkResult | K6Points
+    wrk: WrkResult | None = None
 
 
 def read_load(
@@ -116,106 +118,30 @@ def read_load(
     `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its
     samples may be cut off, and nothing is reconciled.
     """
-    if trial.cell.tool == "wrk":
-        return _wrk_load(run, trial, number, measurement)
-    return _sampled_load(run, trial, number, measurement, probe, salvage=salvage, threads=threads)
-
-
-def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
-    """Return several slices, by number, as one load, and write their parts of the tables together."""
-    parts = [load for _, load in loads]
-    sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in parts[0].metrics}
-    duration_s = sum(load.duration_s for load in parts)
-    write = _wrk_together if trial.cell.tool == "wrk" else _samples_together
-    metrics = {
-        **parts[0].metrics,
-        **sums,
-        **write(run, trial, loads),
-        "duration_s": duration_s,
-        "rps": sums["requests"] / duration_s if duration_s > 0 else None,
-    }
-    if len(parts) > 1:
-        for name in ("iteration_mean_ms", "in_flight_mean"):
-            metrics[name] = _mean([(load.metrics.get(name), load.duration_s) for load in parts])
-        if "opened_pct" in metrics:
-            metrics["opened_pct"] = _mean([(load.metrics["opened_pct"], load.metrics["requests"]) for load in parts])
-        if metrics.get("ended_late_s") is not None:
-            metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
-    sent = reconcile.Sent(
-        **{name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")},
-        at_once=parts[0].sent.at_once,
-    )
-    modes = {load.mode for load in parts}
-    return replace(
-        parts[0],
-        metrics=metrics,
-        duration_s=duration_s,
-        sent=sent,
-        mode=modes.pop() if len(modes) == 1 else "mixed",
-        answered=sum(load.answered for load in parts),
-    )
-
-
-SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
-"""Counts of a load, which add up over its slices."""
-
-
-def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
-    """Return the mean of those values that are known, weighted."""
-    known = [(value, weight) for value, weight in values if value is not None]
-    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
-
-
-# --- k6 and vegeta, which keep every request --------------------------------------------------------------
-
-_K6_TABLES = ("requests", "latency", "throughput")
-
-
-def _k6_tables(run: RunFolder, trial: Trial, number: int | None) -> dict[str, Path]:
-    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put together."""
-    name = trial.trial_id if number is None else f"{trial.trial_id}.{number}"
-    final = {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"} if number is None else {}
-    return {table: part(run, table, name) for table in _K6_TABLES} | final
-
-
-RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}
-"""Where a generator has its samples."""
-
-
-def _sampled_load(
-    run: RunFolder,
-    trial: Trial,
-    number: int,
-    measurement: Measurement,
-    probe: ProbeSamples | None,
-    *,
-    salvage: bool,
-    threads: int,
-) -> LoadOfTrial:
     folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
     of_slice = None if trial.cell.slices is None else number
-    tables = _k6_tables(run, trial, of_slice)
-    for path in tables.values():
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def raw(name: str, generator: int = 1) -> Path:
+        return folder / raw_name(name, of_slice, generator)
+
+    if cell.tool == "wrk":
+        return _wrk_load(raw, cell, measurement)
     window_s = None if salvage else cell.window_s
-    digest = partial(
-        digest_k6,
-        folder / raw_name(RAW[cell.tool], of_slice),
-        *(tables[name] for name in _K6_TABLES),
-        trial_id=trial.trial_id,
-        mode=cell.mode,
-        held=reconcile.may_hold(cell, reopened_share(probe)),
-        window_s=window_s,
-        threads=threads,
-        scratch=run.tables / "parts",  # on the run's disk, which has room; removed with the parts
-        salvage=salvage,
-    )
-    whole = points = digest(spool_raw=_spool_of(folder, of_slice, cell, measurement, salvage=salvage, threads=threads))
-    if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
-        loaded = partial(spool_results, rate_rps=cell.rates_rps[0], lead_s=cell.lead_s, threads=threads)
-        points = digest(spool_raw=loaded)
+    given: dict[str, Any] = {"trial_id": trial.trial_id, "mode": cell.mode, "window_s": window_s, "threads": threads}
+    given["scratch"] = run.tables / "parts"  # on the run's disk, which has room; removed with the parts
+    tables, held = _k6_tables(run, trial, of_slice).values(), reconcile.may_hold(cell, reopened_share(probe))
+    digest = partial(digest_k6, raw(RAW[cell.tool]), *tables, **given, held=held, salvage=salvage)
+    spool: partial[Tally] | None = None
+    if cell.tool == "vegeta":
+        spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads)
+    elif measurement.parts:
+        further = [(raw(RAW["k6"], each.number), each.behind_ns(measurement)) for each in measurement.parts]
+        spool = partial(spool_side_by_side, further=further, salvage=salvage)
+    whole = points = digest(spool_raw=spool)
+    if spool and cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
+        points = digest(spool_raw=partial(spool, lead_s=cell.lead_s))
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
-    duration_s = window_s or lasted_s
+    duration_s, steady = window_s or lasted_s, points.steady
     metrics: Metrics = {
         "requests": points.requests,
         "opened_pct": 100 * points.opened / points.requests,
@@ -225,129 +151,125 @@ def _sampled_load(
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **{f"latency_{name}_ms": getattr(points.latency, name) for name in ("mean", *QUANTILES, "max")},
-        "iteration_mean_ms": points.steady.iteration_mean_ms if points.steady else None,
-        "in_flight_mean": points.steady.in_flight if points.steady else None,
+        "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
+        "in_flight_mean": steady.in_flight if steady else None,
     }
-    checks: tuple[Check, ...] = ()
-    if not salvage:
-        said, checks = _reconciled(folder, of_slice, cell, whole, measurement)
-        checks += (*_parts_of_k6(run, trial, of_slice, cell, measurement, threads), *reconcile.between(measurement))
-        metrics |= said
+    said, checks = ({}, ()) if salvage else _reconciled(raw, cell, given, whole, measurement)
+    ok, unanswered = whole.requests - whole.failed, whole.requests - whole.with_status
+    lost = unanswered + whole.script_runs - whole.iterations
+    sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
     begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return LoadOfTrial(metrics, checks, begin_ns, duration_s, _sent(whole, cell), points.mode, answered, points)
+    return LoadOfTrial(metrics | said, checks, begin_ns, duration_s, sent, points.mode, answered)
 
 
-def _sent(load: K6Points, cell: Cell) -> reconcile.Sent:
-    """Return what a server must have counted of a load whose requests were sampled."""
-    ok, interrupted = load.requests - load.failed, load.script_runs - load.iterations
-    lost = load.requests - load.with_status + interrupted
-    return reconcile.Sent(ok=ok, refused=load.with_status - ok, lost=lost, at_once=cell.sockets)
+def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
+    """Return several slices, by number, as one load, and write their parts of the tables together."""
+    parts = [load for _, load in loads]
+    first = parts[0].metrics
+    sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in first}
+    duration_s = sum(load.duration_s for load in parts)
+    write = _wrk_together if trial.cell.tool == "wrk" else _samples_together
+    metrics = {**first, **sums, **write(run, trial, loads), "duration_s": duration_s}
+    metrics["rps"] = sums["requests"] / duration_s if duration_s > 0 else None
+    if len(parts) > 1:
+        metrics |= {name: _mean(parts, name, "duration_s") for name in ("iteration_mean_ms", "in_flight_mean")}
+        metrics |= {name: _mean(parts, name, "requests") for name in ("opened_pct",) if name in first}
+        if metrics.get("ended_late_s") is not None:
+            metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
+    counts = {name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")}
+    modes = {load.mode for load in parts}
+    return replace(
+        parts[0],
+        metrics=metrics,
+        duration_s=duration_s,
+        sent=replace(parts[0].sent, **counts),
+        mode=modes.pop() if len(modes) == 1 else "mixed",
+        answered=sum(load.answered for load in parts),
+    )
 
 
-def _spool_of(
-    folder: Path, of_slice: int | None, cell: Cell, measurement: Measurement, *, salvage: bool, threads: int
-) -> Callable[[Path, Path], Tally] | None:
-    """Return what reads a load's samples in place of k6's reader: of vegeta, or of several generators."""
-    if cell.tool == "vegeta":
-        return partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads)
-    further = [
-        (folder / raw_name(RAW[cell.tool], of_slice, part.number), part.behind_ns(measurement))
-        for part in measurement.parts
-    ]
-    return partial(spool_side_by_side, further=further, salvage=salvage) if further else None
+def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
+    """Return the mean of a metric over those loads that have it, weighted by another."""
+    known = [load.metrics for load in loads if load.metrics.get(name) is not None]
+    total = sum(each[weight] for each in known)
+    return sum(each[name] * each[weight] for each in known) / total if known else None
+
+
+# --- k6 and vegeta, which keep every request --------------------------------------------------------------
+
+
+def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
+    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put together."""
+    name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
+    final = {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"} if of_slice is None else {}
+    return {table: part(run, table, name) for table in K6_TABLES} | final
 
 
 def _reconciled(
-    folder: Path, of_slice: int | None, cell: Cell, points: K6Points, measurement: Measurement
+    raw: Raw, cell: Cell, given: dict[str, Any], points: K6Points, measurement: Measurement
 ) -> tuple[Metrics, tuple[Check, ...]]:
-    """Return the script's checks, where it has any, and the invariants, held against what the generator summed up."""
-    name, read, hold = (
-        ("vegeta.json", read_report, reconcile.vegeta_checks) if cell.tool == "vegeta"
-        else ("k6-summary.json", read_summary, reconcile.k6_checks)
-    )  # fmt: skip
-    numbers = (1, *(part.number for part in measurement.parts))
-    summaries = [read(folder / raw_name(name, of_slice, number)) for number in numbers]
+    """Return the script's checks, where it has any, and the invariants; `given` is what digest_k6 is called with.
+
+    They are held against what the generator summed up; with several, for each one's part by itself too.
+    """
+    if cell.tool == "vegeta":
+        summaries = [read_report(raw("vegeta.json"))]
+    else:
+        numbers = (1, *(part.number for part in measurement.parts))
+        summaries = [read_summary(raw("k6-summary.json", number)) for number in numbers]
     summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
-    if len(summaries) > 1:
-        hold = partial(reconcile.k6_checks, statistics=EXACT_SUMS)
-    checked = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
-    return checked, hold(cell, points, summary, measurement)
-
-
-UNCOUNTED = Counters(None, None, None)
-EXACT_SUMS = ("mean", "min", "max")
-"""What several generators' summaries say together; percentiles cannot be had of theirs."""
-
-
-def _parts_of_k6(
-    run: RunFolder, trial: Trial, of_slice: int | None, cell: Cell, measurement: Measurement, threads: int
-) -> tuple[Check, ...]:
-    """Hold k6's invariants for each generator's part by itself; nothing where there is one generator."""
-    if not measurement.parts:
-        return ()
-    folder, checks = run.trial(trial.trial_id), []
+    exact = reconcile.EXACT_SUMS if cell.tool == "vegeta" or measurement.parts else reconcile.STATISTICS
+    checks = [*reconcile.request_checks(cell, points, summary, measurement, exact)]
     walls: list[tuple[int, int]] = []
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
-    for share in Share.all(len(measurement.parts) + 1):
-        path, of_part = folder / raw_name(RAW["k6"], of_slice, share.number), share.of(cell)
-        with tempfile.TemporaryDirectory(dir=run.tables / "parts") as name:
-            tables = [Path(name, f"{table}.parquet") for table in _K6_TABLES]
-            points = digest_k6(
-                path, *tables, trial_id=trial.trial_id, mode=cell.mode, held=None, scratch=Path(name), threads=threads,
-                window_s=cell.window_s,
-            )  # fmt: skip
-        walls.append((points.first_start_ns, points.last_end_ns))
-        summary = read_summary(folder / raw_name("k6-summary.json", of_slice, share.number))
-        if of_part.iterations is not None and abs(points.script_runs - of_part.iterations) <= 1:
-            of_part = replace(of_part, iterations=points.script_runs)  # the sum is held exactly
-        found = reconcile.k6_checks(of_part, points, summary, uncounted)
+    for share in Share.all(len(summaries)) if measurement.parts else ():
+        of_part, each = share.of(cell), summaries[share.number - 1]
+        with tempfile.TemporaryDirectory(dir=given["scratch"]) as name:
+            tables = [Path(name, f"{table}.parquet") for table in K6_TABLES]
+            own = digest_k6(raw(RAW["k6"], share.number), *tables, **given | {"scratch": Path(name)})
+        walls.append((own.first_start_ns, own.last_end_ns))
+        if of_part.iterations is not None and abs(own.script_runs - of_part.iterations) <= 1:
+            of_part = replace(of_part, iterations=own.script_runs)  # the sum is held exactly
+        found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
-    return (*checks, reconcile.begun_together(measurement, walls))
+    if walls:
+        checks.append(reconcile.begun_together(measurement, walls))
+    checked = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+    return checked, (*checks, *reconcile.between(measurement))
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Put the tables of slices together, each after the one before it; return the percentiles of all requests."""
     if trial.cell.slices is None:
         return {}
-    begins_s, begun_s = [], 0.0
-    for _, load in loads:
-        begins_s.append(begun_s)
-        begun_s += load.duration_s
+    begins_s = [0.0, *accumulate(load.duration_s for _, load in loads)][:-1]
     whole = _k6_tables(run, trial, None)
-    for table, column in {"requests": "t_s", "latency": "second", "throughput": "t_s"}.items():
+    for table, column in K6_TABLES.items():
         parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
         join_parts(parts, begins_s, column, whole[table])
-    means = [(load.metrics["latency_mean_ms"], float(load.metrics["requests"] or 0)) for _, load in loads]
-    return {"latency_mean_ms": _mean(means), **exact_percentiles(whole["requests"])}
+    mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
+    return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"])}
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
 
 
-def _wrk_load(run: RunFolder, trial: Trial, number: int, measurement: Measurement) -> LoadOfTrial:
-    of_slice = None if trial.cell.slices is None else number
-    folder = run.trial(trial.trial_id)
-    numbers = (1, *(part.number for part in measurement.parts))
-    results = [read_wrk(folder / raw_name("wrk.json", of_slice, each)) for each in numbers]
+def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
+    results = [read_wrk(raw("wrk.json", number)) for number in (1, *(part.number for part in measurement.parts))]
     result = side_by_side(results)
-    begin_ns = result.ended_wall_ns - round(result.duration_s * 1e9)
-    checks = reconcile.wrk_checks(trial.cell.slice(number), result, measurement, results)
+    checks = [*reconcile.wrk_checks(cell, result, measurement, results)]
+    walls = [(each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results]
     if measurement.parts:
         rates = [(each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections) for each in results]
-        walls = [(each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results]
-        checks += (
-            *reconcile.answered_all_along(trial.cell, rates), reconcile.begun_together(measurement, walls)
-        )  # fmt: skip
+        checks += reconcile.answered_all_along(cell, rates)
+        checks.append(reconcile.begun_together(measurement, walls))
     checks += reconcile.between(measurement)
-    refused = result.errors["status"]
     # When wrk stops, each connection may have one request under way.
-    sent = reconcile.Sent(
-        ok=result.requests - refused, refused=refused, lost=result.connections, at_once=result.connections
-    )
-    answered = sent.ok + sent.refused
-    return LoadOfTrial(
-        _wrk_metrics(result), checks, begin_ns, result.duration_s, sent, trial.cell.mode, answered, result
-    )
+    refused, at_once = result.errors["status"], result.connections
+    sent = reconcile.Sent(ok=result.requests - refused, refused=refused, lost=at_once, at_once=at_once)
+    begin_ns = result.ended_wall_ns - round(1e9 * result.duration_s)
+    metrics, answered = _wrk_metrics(result), result.requests
+    return LoadOfTrial(metrics, (*checks,), begin_ns, result.duration_s, sent, cell.mode, answered, result)
 
 
 def _wrk_metrics(result: WrkResult) -> Metrics:
@@ -358,17 +280,15 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
         "duration_s": result.duration_s,
         "rps": result.requests / result.duration_s,
         "latency_mean_ms": mean_ms(result.raw),
-        **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in QUANTILES.items()},
-        "latency_max_ms": quantile_ms(result.raw, 1.0),
+        **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in {**QUANTILES, "max": 1.0}.items()},
         "in_flight_mean": mean_ms(result.raw) / 1000 * result.requests / result.duration_s,
-        "wrk_reported_p50_ms": quantile_ms(result.reported, 0.5),
-        "wrk_reported_p99_ms": quantile_ms(result.reported, 0.99),
+        **{f"wrk_reported_{name}_ms": quantile_ms(result.reported, QUANTILES[name]) for name in ("p50", "p99")},
     }
 
 
 def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
-    result = add_up([load.result for _, load in loads if isinstance(load.result, WrkResult)])
+    result = add_up([load.wrk for _, load in loads if load.wrk is not None])
     table = latency_table(trial.trial_id, None, *bucket_counts(*result.raw))
     with replacing(part(run, "latency", trial.trial_id)) as temporary:
         pq.write_table(table, temporary, compression="zstd")

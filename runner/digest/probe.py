@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.resources import Window
-from runner.digest.verdict import Probing
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS, PROBE_HZ, Measurement
 from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
@@ -83,24 +82,23 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 
 
 def late_share(probe: ProbeSamples, windows: Sequence[Window]) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by its fault."""
-    late = [_late_share(probe, window.begin_mono_ns, window.seconds) for window in windows]
-    return float(np.average(late, weights=[window.seconds for window in windows]))
-
-
-def _late_share(probe: ProbeSamples, zero_mono_ns: int, end_s: float) -> float:
-    """Return the same of one window.
+    """Return the share of what was due within the load that the probe sent late, or not at all, by its fault.
 
     It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
     0 for a load with fewer than ten requests.
     """
-    due = end_s * PROBE_HZ - 1  # one a period, anywhere in it
-    t_s = (probe.scheduled_ns - zero_mono_ns) / 1e9
-    within = (t_s >= 0) & (t_s < end_s)
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
-    if due < 10 or _held_up(probe, np.array([zero_mono_ns + end_s * 1e9])).any():
-        return 1 - float(punctual[within].mean()) if within.sum() >= 10 else 0.0
-    return max(0.0, 1 - float(punctual[within].sum()) / due)
+    late = []
+    for window in windows:
+        due = window.seconds * PROBE_HZ - 1  # one a period, anywhere in it
+        t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
+        within = (t_s >= 0) & (t_s < window.seconds)
+        in_time, sent = int(punctual[within].sum()), int(within.sum())
+        if due < 10 or _held_up(probe, np.array([window.begin_mono_ns + window.seconds * 1e9])).any():
+            late.append(1 - in_time / sent if sent >= 10 else 0.0)
+        else:
+            late.append(max(0.0, 1 - in_time / due))
+    return float(np.average(late, weights=[window.seconds for window in windows]))
 
 
 def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -124,16 +122,14 @@ def reopened_share(probe: ProbeSamples | None) -> float:
     """
     if probe is None:
         return 0.0
-    known = np.concatenate([_reopened(probe.only(load)) for load in range(probe.loads)])
-    return float(known.mean()) if len(known) >= ENOUGH["p50"] else 0.0
-
-
-def _reopened(probe: ProbeSamples) -> npt.NDArray[np.int64]:
-    """Return of the requests for which an idle connection would have been there whether one was opened."""
-    made = (probe.opened == 1) & (probe.status > 0)
-    before = np.cumsum(made) - made
-    under_way = np.arange(len(made)) - np.searchsorted(np.sort(probe.received_ns), probe.sent_ns, side="right")
-    return np.asarray(probe.opened[before > under_way])
+    known: list[int] = []
+    for load in range(probe.loads):
+        series = probe.only(load)
+        made = (series.opened == 1) & (series.status > 0)
+        before = np.cumsum(made) - made
+        under_way = np.arange(len(made)) - np.searchsorted(np.sort(series.received_ns), series.sent_ns, side="right")
+        known += series.opened[before > under_way].tolist()
+    return float(np.mean(known)) if len(known) >= ENOUGH["p50"] else 0.0
 
 
 def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measurement:
@@ -142,18 +138,10 @@ def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measu
         return measurement
     # Where no answer came, the connection may never have been accepted.
     answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
-
-    def less(count: int | None, probes: int) -> int | None:
-        return None if count is None else count - probes
-
     after = measurement.counters_after
-    counts = replace(
-        after,
-        requests=less(after.requests, answered),
-        connections=less(after.connections, opened),
-        passive_opens=less(after.passive_opens, opened),
-    )
-    return replace(measurement, counters_after=counts)
+    less = {"requests": answered, "connections": opened, "passive_opens": opened}
+    counts = {name: None if (count := getattr(after, name)) is None else count - less[name] for name in less}
+    return replace(measurement, counters_after=replace(after, **counts))
 
 
 def probe_percentiles(
@@ -166,50 +154,36 @@ def probe_percentiles(
     """
     if probe is None:
         return {}
-    t_s, chosen, within = _since_begin(probe, windows)
-    latency_ms = ((probe.received_ns - probe.scheduled_ns) / 1e6)[chosen]
+    dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
+    counted = [(due_s >= 0) & (due_s < window.seconds) for due_s, window in zip(dues_s, windows, strict=True)]
+    if len(windows) == 1 and probe.loads == 1:  # what was due before and after the load is shown too
+        t_s, chosen, within = dues_s[0], np.arange(len(dues_s[0])), counted[0]
+    else:  # a slice's time begins where the one before it ends
+        begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])
+        t_s = np.concatenate(
+            [due_s[each] + begun for due_s, each, begun in zip(dues_s, counted, begins_s, strict=False)]
+        )
+        chosen = np.concatenate([np.flatnonzero(each) for each in counted])
+        within = np.ones(len(chosen), dtype=bool)
+    latency_ms, service_ms = (
+        (probe.received_ns - begun)[chosen] / 1e6 for begun in (probe.scheduled_ns, probe.sent_ns)
+    )
     ok = ((probe.status >= 200) & (probe.status < 400))[chosen]
-    columns = {
-        "t_s": t_s,
-        "latency_ms": latency_ms,
-        "service_ms": ((probe.received_ns - probe.sent_ns) / 1e6)[chosen],
-        "status": pa.array(probe.status[chosen], pa.int16()),
-        "ok": ok,
-    }
+    status = pa.array(probe.status[chosen], pa.int16())
+    columns = {"t_s": t_s, "latency_ms": latency_ms, "service_ms": service_ms, "status": status, "ok": ok}
     with replacing(out) as temporary:
         pq.write_table(pa.table(columns), temporary, **PACKED)
     answered = latency_ms[ok & within]
-    percentiles = {
-        f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
-        for name, enough in ENOUGH.items()
-    }
     return {
         "probe_requests": int(within.sum()),
         "probe_failed": int((within & ~ok).sum()),
         "probe_reopened_pct": 100 * reopened_share(probe),
         "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
-        **percentiles,
+        **{
+            f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
+            for name, enough in ENOUGH.items()
+        },
     }
-
-
-def _since_begin(probe: ProbeSamples, windows: Sequence[Window]) -> tuple[npt.NDArray[Any], ...]:
-    """Return when samples were due since the load's begin, which samples these are, and which were due within it.
-
-    Of one window all samples are returned, of several those within one of them: a slice's time begins where the one
-    before it ends.
-    """
-    dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
-    if len(windows) == 1 and probe.loads == 1:
-        (t_s,) = dues_s
-        return t_s, np.arange(len(t_s)), (t_s >= 0) & (t_s < windows[0].seconds)
-    times, chosen, begun_s = [], [], 0.0
-    for due_s, window in zip(dues_s, windows, strict=True):
-        within = np.flatnonzero((due_s >= 0) & (due_s < window.seconds))
-        times.append(due_s[within] + begun_s)
-        chosen.append(within)
-        begun_s += window.seconds
-    whole = np.concatenate(chosen)
-    return np.concatenate(times), whole, np.ones(len(whole), dtype=bool)
 
 
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
@@ -232,11 +206,3 @@ def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None
     if requests <= first:
         return abs(opened_pct - reopened_pct) <= 100 * AS_OFTEN
     return abs((opened - first) / (requests - first) - reopened_pct / 100) <= AS_OFTEN
-
-
-def probing_of(metrics: Mapping[str, float | int | None]) -> Probing | None:
-    """Return how many of its requests the probe had answered; None without a probe."""
-    sent, lasted_s = metrics.get("probe_requests"), metrics.get("duration_s")
-    if sent is None or not lasted_s:
-        return None
-    return Probing(due=int(lasted_s * PROBE_HZ), sent=int(sent), failed=int(metrics.get("probe_failed") or 0))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from runner.columns import schema_of
 from runner.model import STATS_COLUMNS, LabError
 
 Floats = npt.NDArray[np.float64]
@@ -85,16 +86,21 @@ class Counter:
         return float(100 * used.max() / window_s)
 
 
+CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
+MARGIN_S = 0.1
+"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
+
+
 def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
     """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`; LabError where unreadable."""
     try:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
         t_s, cpu_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9, table["cpu_ns"].to_numpy() / 1e9
-        rss_bytes = _floats(table, "rss_bytes")
         more = {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("throttled", "steal", "interrupts", "ran")}
         more |= {name: np.nan_to_num(more[name]) for name in ("throttled_s", "steal_s")}
         more |= {name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus", *STATS_COLUMNS)}
+        rss_bytes = _floats(table, "rss_bytes")
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     rows_of = {str(subject): subjects == subject for subject in dict.fromkeys(subjects.tolist())}
@@ -104,9 +110,17 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
     }
 
 
-CUMULATIVE = ("throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
-MARGIN_S = 0.1
-"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
+def _floats(table: pa.Table, name: str) -> Floats:
+    """Return a column with NaN for nulls; all NaN where a file has no such column."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
+
+
+def since(raw: Mapping[str, Counter], first: Window, window: Window) -> Mapping[str, Counter]:
+    """Return counters whose zero is the begin of `first` with that of `window` as zero."""
+    apart_s = (window.begin_mono_ns - first.begin_mono_ns) / 1e9
+    return {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in raw.items()}
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
@@ -114,79 +128,46 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
 
     `raw` is as read_counters gives it with the first window's begin as zero.
     """
-    lengths = [window.seconds for window in windows]
-    offsets = np.concatenate([[0.0], np.cumsum(lengths)])
-    parts: dict[str, list[Counter]] = {}
-    for window, offset in zip(windows, offsets[:-1], strict=True):
-        for subject, counter in raw.items():
-            parts.setdefault(subject, [])
-            piece = _piece(counter, window, windows[0].begin_mono_ns, subject)
-            if piece is not None:
-                parts[subject].append(replace(piece, t_s=piece.t_s + offset))
-    return {subject: _joined(pieces, tuple(offsets[1:-1])) for subject, pieces in parts.items() if pieces}
+    offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
+    found = {}
+    for subject, counter in raw.items():
+        pieces: list[dict[str, Floats]] = []
+        for window, offset in zip(windows, offsets[:-1], strict=True):
+            # A slice's generator is another process than the one before, and counts from 0.
+            margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
+            piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
+            pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
+        if pieces:
+            whole = {name: _joined(name, [piece[name] for piece in pieces]) for name in pieces[0]}
+            t_s, cpu_s, rss_bytes = (whole.pop(name) for name in ("t_s", "cpu_s", "rss_bytes"))
+            found[subject] = Counter(t_s, cpu_s, rss_bytes, whole, tuple(offsets[1:-1]))
+    return found
 
 
-def since(raw: Mapping[str, Counter], first: Window, window: Window) -> Mapping[str, Counter]:
-    """Return counters whose zero is the begin of `first` with that of `window` as zero."""
-    apart_s = (window.begin_mono_ns - first.begin_mono_ns) / 1e9
-    return (
-        {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in raw.items()} if apart_s else raw
-    )
-
-
-def _piece(counter: Counter, window: Window, zero_mono_ns: int, subject: str) -> Counter | None:
-    """Return what a counter shows of one window, with rows at its very ends; None where it has no row near it."""
+def _piece(counter: Counter, window: Window, zero_mono_ns: int, margin_s: float) -> dict[str, Floats]:
+    """Return what a counter shows of one window, with rows at its very ends; nothing where it has no row near it."""
     begin, started, ended = (
         (at - zero_mono_ns) / 1e9 for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
     )
-    # A slice's generator is another process than the one before, and counts from 0.
-    low = started - (MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S)
-    near = (counter.t_s >= low) & (counter.t_s <= ended + MARGIN_S)
+    near = (counter.t_s >= started - margin_s) & (counter.t_s <= ended + MARGIN_S)
     if not near.any():
-        return None
-    t_s = counter.t_s[near]
-    end = begin + window.seconds
+        return {}
+    t_s, end = counter.t_s[near], begin + window.seconds
     at = np.concatenate([[begin], t_s[(t_s > begin) & (t_s < end)], [end]])
     row = np.clip(np.searchsorted(t_s, at, side="right") - 1, 0, None)
-    edge = np.ones(len(at), dtype=bool)
-    edge[1:-1] = False
-
-    def cumulative(values: Floats) -> Floats:
-        return np.asarray(np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near]))
-
-    return Counter(
-        at - begin,
-        cumulative(counter.cpu_s),
-        counter.rss_bytes[near][row],
-        {
-            name: cumulative(values) if name in CUMULATIVE else np.where(edge, np.nan, values[near][row])
-            for name, values in counter.more.items()
-        },
-    )
+    piece = {"t_s": at - begin, "rss_bytes": counter.rss_bytes[near][row]}
+    for name, values in {"cpu_s": counter.cpu_s, **counter.more}.items():
+        if name in CUMULATIVE:
+            piece[name] = np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near])
+        else:
+            piece[name] = np.concatenate([[np.nan], values[near][row][1:-1], [np.nan]])
+    return piece
 
 
-def _joined(pieces: Sequence[Counter], seams: tuple[float, ...]) -> Counter:
-    """Put the pieces of one subject together; what is cumulative goes on from piece to piece."""
-
-    def cumulative(values: Sequence[Floats]) -> Floats:
-        before = np.concatenate([[0.0], np.cumsum([each[-1] for each in values])])
-        return np.concatenate([each + begun for each, begun in zip(values, before[:-1], strict=True)])
-
-    columns = {name: [piece.more[name] for piece in pieces] for name in pieces[0].more}
-    return Counter(
-        np.concatenate([piece.t_s for piece in pieces]),
-        cumulative([piece.cpu_s for piece in pieces]),
-        np.concatenate([piece.rss_bytes for piece in pieces]),
-        {name: (cumulative if name in CUMULATIVE else np.concatenate)(values) for name, values in columns.items()},
-        seams,
-    )
-
-
-def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN for nulls; all NaN where a file has no such column."""
-    if name not in table.column_names:
-        return np.full(table.num_rows, np.nan)
-    return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
+def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
+    """Put the pieces of one column together; what is cumulative goes on from piece to piece."""
+    begun = np.cumsum([0.0, *(each[-1] for each in pieces[:-1])]) if name in CUMULATIVE else np.zeros(len(pieces))
+    return np.concatenate([each + before for each, before in zip(pieces, begun, strict=True)])
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
@@ -205,34 +186,28 @@ def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
 
 def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
     """Return one row an interval between two samples: columns of tables/resources.parquet (see docs/data.md)."""
-    tables = [_subject_rates(trial_id, subject, counter) for subject, counter in counters.items()]
-    return pa.concat_tables([table for table in tables if table.num_rows])
+    return pa.concat_tables(_subject_rates(trial_id, subject, counter) for subject, counter in counters.items())
 
 
 def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
     dt = np.diff(counter.t_s)
     kept = dt > 0.001  # two rows at one instant: a subject was just added
+    dt = dt[kept]
 
     def added(name: str) -> Floats:
         return np.diff(counter.column(name))[kept]
 
-    return pa.table(
-        {
-            "trial_id": pa.array([trial_id] * int(kept.sum()), pa.string()),
-            "t_s": counter.t_s[1:][kept],
-            "dt_s": dt[kept],
-            "subject": pa.array([subject] * int(kept.sum()), pa.string()),
-            "cpu_pct": 100 * added("cpu_s") / dt[kept],
-            "rss_bytes": _known(counter.rss_bytes[1:][kept]).cast(pa.int64()),
-            "throttled_ms": 1000 * added("throttled_s"),
-            "switches_per_s": _known(added("switches") / dt[kept]),
-            "threads": _known(counter.column("threads")[1:][kept]).cast(pa.int64()),
-            "steal_ms": _known(1000 * added("steal_s") if subject == "host" else np.full(int(kept.sum()), np.nan)),
-            **{name: _known(counter.column(name)[1:][kept]) for name in STATS_COLUMNS},
-        }
-    )
-
-
-def _known(values: Floats) -> pa.Array:
-    """Return a column of floats with nulls for NaN."""
-    return pa.array(values, pa.float64(), from_pandas=True)
+    columns = {
+        "trial_id": np.full(len(dt), trial_id),
+        "subject": np.full(len(dt), subject),
+        "t_s": counter.t_s[1:][kept],
+        "dt_s": dt,
+        "cpu_pct": 100 * added("cpu_s") / dt,
+        "rss_bytes": counter.rss_bytes[1:][kept],
+        "throttled_ms": 1000 * added("throttled_s"),
+        "switches_per_s": added("switches") / dt,
+        "steal_ms": 1000 * added("steal_s") if subject == "host" else np.full(len(dt), np.nan),
+        **{name: counter.column(name)[1:][kept] for name in ("threads", *STATS_COLUMNS)},
+    }
+    schema = schema_of("resources")
+    return pa.table([pa.array(columns[each.name], each.type, from_pandas=True) for each in schema], schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -25,9 +26,14 @@ GROUP_ROWS = 200_000
 """Rows of a group of a table: one group per trial would take five times the room."""
 SCHEMAS = {name: schema_of(name) for name in TABLES}
 """Of the tables that every run has; one with sessions has `slices` besides."""
+STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
+"""To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes of zeros below."""
+Record = dict[str, Any]
+Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
+"""Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
 
 
-def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None = None) -> None:
+def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
     """Write trials, latency, throughput and resources from the trials' records and parts; the parts are then gone.
 
     `salvaged` holds records by trial id that stand in for those on disk, which stay as they were sealed.
@@ -36,20 +42,37 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, dict[str, Any]] | None =
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
     if len(set(sealed)) < len(sealed):
         raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
-    rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
-    _write(run.table("trials"), rows, SCHEMAS["trials"])
-    schemas = {**SCHEMAS, "slices": schema_of("slices")} if any(map(_is_sliced, records)) else SCHEMAS
-    for name in list(schemas)[1:]:
-        paths = [part(run, name, record["trial_id"]) for record in records]
-        _write(run.table(name), (pq.read_table(path) for path in paths if path.exists()), schemas[name])
+    for name, schema in _schemas(records).items():
+        if name == "trials":
+            tables: Iterable[pa.Table] = [
+                _typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records
+            ]
+        else:
+            paths = [part(run, name, record["trial_id"]) for record in records]
+            tables = (pq.read_table(path) for path in paths if path.exists())
+        # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the room.
+        encoding = _encoding(schema, 9, split=name == "resources")
+        with replacing(run.table(name)) as temporary, pq.ParquetWriter(temporary, schema, **encoding) as writer:
+            waiting: list[pa.Table] = []
+            for table in tables:
+                waiting.append(table.select(schema.names).cast(schema))
+                if sum(len(each) for each in waiting) >= GROUP_ROWS:
+                    writer.write_table(pa.concat_tables(waiting))
+                    waiting = []
+            writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
-def _is_sliced(record: Mapping[str, Any]) -> bool:
+def _schemas(records: Iterable[Record]) -> dict[str, pa.Schema]:
+    """Return the schemas of a run's tables."""
+    return {**SCHEMAS, "slices": schema_of("slices")} if any(map(_is_sliced, records)) else SCHEMAS
+
+
+def _is_sliced(record: Record) -> bool:
     return record.get("session") is not None
 
 
-def _typed_row(record: dict[str, Any]) -> pa.Table:
+def _typed_row(record: Record) -> pa.Table:
     """Return a trial's row as a table of one; LabError where a value of the record is of the wrong kind."""
     try:
         return pa.Table.from_pylist([trial_row(record)], schema=SCHEMAS["trials"])
@@ -57,38 +80,19 @@ def _typed_row(record: dict[str, Any]) -> pa.Table:
         raise LabError(f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1) from None
 
 
-def _write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables one after the other, in groups of GROUP_ROWS.
-
-    The doubles of samples, hardly one of which occurs twice, are split into streams of bytes: two thirds of the room.
-    """
-    sampled = path.stem == "resources"
-    doubles = [each.name for each in schema if sampled and pa.types.is_float64(each.type)]
-    packed: dict[str, Any] = {
-        "compression": "zstd",
-        "compression_level": 9,
-        "use_dictionary": [each.name for each in schema if each.name not in doubles],
-        "use_byte_stream_split": doubles,
-    }
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, **packed) as writer:
-        waiting: list[pa.Table] = []
-        for table in tables:
-            waiting.append(table.select(schema.names).cast(schema))
-            if sum(len(each) for each in waiting) >= GROUP_ROWS:
-                writer.write_table(pa.concat_tables(waiting))
-                waiting = []
-        writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
-
-
-def trial_row(record: dict[str, Any]) -> dict[str, Any]:
+def trial_row(record: Record) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
     known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
     known["mode"] = record.get("mode") or record["cell"].get("mode")
     return {column.name: known.get(column.name) for column in columns("trials")}
 
 
-STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes of zeros below."""
+def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
+    """Return how a table is packed: its doubles may be split into streams of bytes, all else has a dictionary."""
+    doubles = [each.name for each in schema if split and pa.types.is_floating(each.type)]
+    others = [name for name in schema.names if name not in doubles]
+    packed = {"compression": "zstd", "compression_level": level}
+    return {**packed, "use_dictionary": others, "use_byte_stream_split": doubles}
 
 
 def shrink(path: Path) -> None:
@@ -100,10 +104,7 @@ def shrink(path: Path) -> None:
     for name in set(STEPS) & set(table.column_names):
         rounded = pc.multiply(pc.round(pc.divide(table[name], STEPS[name])), STEPS[name])
         table = table.set_column(table.column_names.index(name), name, rounded)
-    doubles = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    others = [name for name in table.column_names if name not in doubles]
-    encoding: dict[str, Any] = {"use_dictionary": others, "use_byte_stream_split": doubles}
-    pq.write_table(table, path, row_group_size=GROUP_ROWS, compression="zstd", compression_level=19, **encoding)
+    pq.write_table(table, path, row_group_size=GROUP_ROWS, **_encoding(table.schema, 19, split=True))
 
 
 def have_tables(run: RunFolder) -> bool:
@@ -113,7 +114,7 @@ def have_tables(run: RunFolder) -> bool:
     """
     try:
         records = run.records()
-        for name in [*SCHEMAS, *(["slices"] if any(map(_is_sliced, records)) else [])]:
+        for name in _schemas(records):
             pq.read_metadata(run.table(name))
         known = pq.read_table(run.table("trials"), columns=["trial_id"])["trial_id"].to_pylist()
     except (OSError, pa.ArrowException):
@@ -121,7 +122,7 @@ def have_tables(run: RunFolder) -> bool:
     return not records or (set(known) == {each["trial_id"] for each in records} and _have_probes(run, records))
 
 
-def _have_probes(run: RunFolder, records: Sequence[dict[str, Any]]) -> bool:
+def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
     probed = (each["trial_id"] for each in records if each["status"] == "sealed" and "probe.parquet" in each["raw"])
     return all((run.tables / "probe" / f"{trial_id}.parquet").is_file() for trial_id in probed)
 
@@ -140,8 +141,13 @@ def verify_sealed(run: RunFolder) -> None:
             _verify_raw(run, record)
 
 
-Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
-"""Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
+def _verify_raw(run: RunFolder, record: Record) -> None:
+    for name, sealed in record["raw"].items():
+        path = run.trial(record["trial_id"]) / name
+        if not path.is_file():
+            raise LabError(f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1)
+        if sha256(path) != sealed["sha256"]:
+            raise LabError(f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1)
 
 
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
@@ -159,54 +165,46 @@ def rebuild(run: RunFolder, *, salvage: bool = False, spread: Spread = map, thre
     sessions to other processes, with as many `threads` each.
     """
     again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
-    salvaged: dict[str, dict[str, Any]] = {}
-    for found in spread(again, _sessions(run.records())):
+    sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for record in run.records():
+        if record.get("measurement") is not None:
+            name = record["session"] if _is_sliced(record) else record["trial_id"]
+            sessions[name, record["attempt"]].append(record)  # those of one attempt together
+    salvaged: dict[str, Record] = {}
+    for found in spread(again, list(sessions.values())):
         salvaged |= found
     build_tables(run, salvaged)
 
 
-def _rebuild_session(
-    path: Path, session: Sequence[dict[str, Any]], *, salvage: bool, threads: int
-) -> dict[str, dict[str, Any]]:
-    """Write the parts of the tables of a session's trials anew; return the records of those that were salvaged."""
+def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, threads: int) -> dict[str, Record]:
+    """Write the parts of the tables of a session's trials anew; return the records of those that were salvaged.
+
+    LabError where a trial comes out differently; a record of an earlier version may have fewer columns. Records without
+    a `mode` are of a time when connecting was no part of any percentile, and when an open load lasted until its last
+    answer: their values stand as they were sealed.
+    """
     run = RunFolder(path)
     whole = [record for record in session if not (salvage and _damaged(run, record))]
-    salvaged = {record["trial_id"]: _salvage(run, record) for record in session if record not in whole}
+    salvaged: dict[str, Record] = {}
+    for record in session:
+        if record not in whole:
+            (digest,) = _again(run, [record], salvage=True)
+            assert digest is not None  # a LabError where nothing is left
+            said = f"salvaged: {digest.metrics['requests']} requests before the damage"
+            error = f"{said}; {record['error'] or 'it had been sealed'}"
+            again = {"metrics": digest.metrics, "mode": digest.mode, "status": "failed", "error": error}
+            salvaged[record["trial_id"]] = {**record, **again}
     for record in whole:
         _verify_raw(run, record)
     for record, digest in zip(whole, _again(run, whole, threads=threads), strict=True):
-        if digest is not None and not _redefined(record, digest):
-            _require_same(record, digest)
+        redefined = record["cell"].get("load_model") == "open" or (digest is not None and digest.mode != "keepalive")
+        if digest is None or ("mode" not in record and redefined):
+            continue
+        differing = sorted(k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v))
+        if differing:
+            said = "the raw files now give other values than when sealed"
+            raise LabError(f"{record['trial_id']}: {said}: {', '.join(differing)}.", exit_code=1)
     return salvaged
-
-
-def _require_same(record: dict[str, Any], digest: Digest) -> None:
-    """Raise LabError where a trial comes out differently; a record of an earlier version may have fewer columns."""
-    differing = sorted(k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v))
-    if differing:
-        raise LabError(
-            f"{record['trial_id']}: the raw files now give other values than when sealed: {', '.join(differing)}.",
-            exit_code=1,
-        )
-
-
-def _sessions(records: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return those records that have a measurement, those of one attempt at a session together."""
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for record in records:
-        if record.get("measurement") is not None:
-            name = record["session"] if _is_sliced(record) else record["trial_id"]
-            found.setdefault((name, record["attempt"]), []).append(record)
-    return list(found.values())
-
-
-def _redefined(record: dict[str, Any], digest: Digest) -> bool:
-    """Whether a trial was sealed when its values meant something else: they stand as they were sealed.
-
-    Records without a `mode` are of a time when connecting was no part of any percentile, and when an open
-    load lasted until its last answer.
-    """
-    return "mode" not in record and (record["cell"]["load_model"] == "open" or digest.mode != "keepalive")
 
 
 def _same(found: object, sealed: object) -> bool:
@@ -216,53 +214,29 @@ def _same(found: object, sealed: object) -> bool:
     return found == sealed
 
 
-def _damaged(run: RunFolder, record: dict[str, Any]) -> bool:
+def _damaged(run: RunFolder, record: Record) -> bool:
     raw = run.trial(record["trial_id"]) / "k6.json.gz"
     sealed = record["raw"].get(raw.name)
     return raw.is_file() and (not record["metrics"] or sealed is None or sha256(raw) != sealed["sha256"])
 
 
-def _salvage(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record with the metrics of what is left, as a failed one; LabError where nothing is."""
-    (digest,) = _again(run, [record], salvage=True)
-    assert digest is not None  # a LabError where nothing is
-    metrics = digest.metrics
-    error = f"salvaged: {metrics['requests']} requests before the damage; {record['error'] or 'it had been sealed'}"
-    return {**record, "metrics": metrics, "mode": digest.mode, "status": "failed", "error": error}
-
-
 def _again(
-    run: RunFolder, records: Sequence[dict[str, Any]], *, salvage: bool = False, threads: int = 2
+    run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
 ) -> list[Digest | None]:
     """Digest the trials of a session anew; None for one that had failed to digest before and does so again."""
-    digests: list[Digest | None] = []
-    name = records[0]["trial_id"] if records else ""
-    said = f"{name}: its record is not one that this lab can digest"
+    said = f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can digest"
     try:
-        measured = {
-            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said): decode(
-                Measurement, record["measurement"], said
-            )
-            for record in records
-        }
-        found = digest_session(run, measured, salvage=salvage, threads=threads)
-        for trial, record in zip(measured, records, strict=True):
-            each = found[trial]
-            if isinstance(each, LabError) and (record["metrics"] or salvage):
-                raise each
-            digests.append(each if isinstance(each, Digest) else None)
+        trials = [
+            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said) for record in records
+        ]
+        measured = [decode(Measurement, record["measurement"], said) for record in records]
+        found = digest_session(run, dict(zip(trials, measured, strict=True)), salvage=salvage, threads=threads)
     except LabError:
         raise
     except Exception as error:
         raise LabError(f"{said} ({type(error).__name__}: {error}).", exit_code=1) from error
-    return digests
-
-
-def _verify_raw(run: RunFolder, record: dict[str, Any]) -> None:
-    folder = run.trial(record["trial_id"])
-    for name, sealed in record["raw"].items():
-        path = folder / name
-        if not path.is_file():
-            raise LabError(f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1)
-        if sha256(path) != sealed["sha256"]:
-            raise LabError(f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1)
+    for trial, record in zip(trials, records, strict=True):
+        each = found[trial]
+        if isinstance(each, LabError) and (record["metrics"] or salvage):
+            raise each
+    return [each if isinstance(each, Digest) else None for each in map(found.get, trials)]

@@ -112,11 +112,6 @@ class Evidence:
         return max(self.failed_share, self.checks_failed_share)
 
     @property
-    def starved(self) -> bool:
-        """Whether the probe had too few answers to say anything."""
-        return self.probing is not None and self.probing.starved
-
-    @property
     def crowded(self) -> bool:
         """Whether the generator was busy, or at its ceiling."""
         held = self.share < 1 and (self.server_share or 0.0) >= HELD
@@ -147,19 +142,6 @@ class Network:
     """The way to the server and back, without load; 0 where it was not measured."""
     median_ms: float | None = None
     """The median response time, where it is known."""
-
-    @property
-    def full(self) -> bool:
-        """Whether it carried about as much as it can."""
-        return self.share >= NETWORK_FULL
-
-    def slowing(self, *, closed: bool) -> str:
-        """Return why it made the rate although it was not full; empty where it did not."""
-        if self.lost_share >= LOSSY:
-            return f"the network between the hosts lost {100 * self.lost_share:.1f} % of what was sent"
-        if closed and self.median_ms and self.round_trip_ms >= FAR * self.median_ms:
-            return f"the way to the server and back took {number(self.round_trip_ms)} ms of each request"
-        return ""
 
     def __str__(self) -> str:
         lost = f", {100 * self.lost_share:.2f} % of the segments sent again" if self.lost_share >= LOSSY / 100 else ""
@@ -195,23 +177,18 @@ class Wait:
     probe_ms: float
 
     @property
-    def generators_own(self) -> bool:
-        """Whether most of it was spent in the generator."""
-        apart = self.generator_ms - self.probe_ms
-        return self.generator_ms > MANY_TIMES * self.probe_ms and apart > APART_MS[self.name]
-
-    @property
-    def probes_own(self) -> bool:
-        """Whether the probe waited many times as long as the generator."""
-        apart = self.probe_ms - self.generator_ms
-        return self.probe_ms > MANY_TIMES * self.generator_ms and apart > APART_MS[self.name]
+    def longer(self) -> str:
+        """Who waited many times as long as the other: `generator`, `probe`, or nobody."""
+        less, more = sorted((self.generator_ms, self.probe_ms))
+        if more <= MANY_TIMES * less or more - less <= APART_MS[self.name]:
+            return ""
+        return "generator" if more == self.generator_ms else "probe"
 
     @property
     def alike(self) -> bool:
         """Whether both waited, and about as long."""
-        return min(self.generator_ms, self.probe_ms) > APART_MS[self.name] and (
-            1 / ALIKE <= self.generator_ms / self.probe_ms <= ALIKE
-        )
+        less, more = sorted((self.generator_ms, self.probe_ms))
+        return less > APART_MS[self.name] and more <= ALIKE * less
 
     def __str__(self) -> str:
         generator, probe = number(self.generator_ms), number(self.probe_ms)
@@ -228,7 +205,7 @@ class Probing:
 
     @property
     def starved(self) -> bool:
-        """Whether too few were answered."""
+        """Whether too few were answered to say anything."""
         answered = self.sent - self.failed
         return answered < PROBED * self.due or answered < LEAST_PROBED
 
@@ -275,7 +252,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
         yield from _robbed(e)
         yield True, Limit.SERIAL, str(e.serial)
     stored = next((rule for rule in _of_database(e, e.database) if rule[0]), None) if e.database else None
-    full = e.network is not None and e.network.full
+    full = e.network is not None and e.network.share >= NETWORK_FULL
     apart = e.database is not None and (e.database.limited or not e.database.shared)
     yield e.saturated and (e.crowded or stored is not None), Limit.UNKNOWN, "both sides were busy"
     a_side = e.saturated or e.crowded or stored is not None
@@ -307,23 +284,29 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
 
 def _where_nobody_was_full(e: Evidence) -> Iterator[Rule]:
     """Yield the rules for a load under which CPUs, network and database had room."""
-    offered, few = e.offered_rps is not None, f"{e.probing}, too few for a second witness"
-    slowing = e.network.slowing(closed=not offered) if e.network else ""
-    yield bool(slowing), Limit.NETWORK, slowing
-    contradiction = "generator and probe contradict each other"
-    if any(wait.generators_own for wait in e.waits):
+    offered, starved = e.offered_rps is not None, e.probing is not None and e.probing.starved
+    if (network := e.network) is not None:
+        lost = f"the network between the hosts lost {100 * network.lost_share:.1f} % of what was sent"
+        yield network.lost_share >= LOSSY, Limit.NETWORK, lost
+        far = not offered and bool(network.median_ms) and network.round_trip_ms >= FAR * (network.median_ms or 0.0)
+        way = f"the way to the server and back took {number(network.round_trip_ms)} ms of each request"
+        yield far, Limit.NETWORK, way
+    contradiction, few = "generator and probe contradict each other", f"{e.probing}, too few for a second witness"
+    queued = [wait for wait in e.waits if wait.longer == "generator"]
+    if queued:
         # The queue is the generator's where the generator had something to do, and the probe was served. Where
         # connections are not reused, the time may have gone by in the kernel: a burst that a backlog does not hold.
         longer = f"{contradiction}, the generator waited longer"
-        accepting = all(BEYOND[wait.name] <= e.connecting_share for wait in e.waits if wait.generators_own)
-        yield e.starved, Limit.UNKNOWN, few
+        accepting = all(BEYOND[wait.name] <= e.connecting_share for wait in queued)
+        yield starved, Limit.UNKNOWN, few
         yield e.generator_peak_share < STIRRING, Limit.UNKNOWN, f"{longer} and had little to do"
         yield accepting, Limit.UNKNOWN, f"{longer}, perhaps to be accepted"
         yield True, Limit.GENERATOR, "requests waited in the generator, not in the server"
     yield e.dropped > 0, Limit.UNKNOWN, f"the rate was not sustained, {e.dropped} {e.unit} were dropped"
     yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
-    yield any(wait.probes_own for wait in e.waits), Limit.UNKNOWN, f"{contradiction}, the probe waited longer"
-    yield offered and e.starved, Limit.UNKNOWN, few
+    probes = any(wait.longer == "probe" for wait in e.waits)
+    yield probes, Limit.UNKNOWN, f"{contradiction}, the probe waited longer"
+    yield offered and starved, Limit.UNKNOWN, few
     yield offered, Limit.NONE, f"{e.offered_rps or 0:.10g} {e.unit}/s were sustained"
     yield any(wait.alike for wait in e.waits), Limit.UNKNOWN, PACED
     yield True, Limit.UNKNOWN, "neither side was busy"
@@ -359,30 +342,27 @@ def takers(stolen_share: float, others_share: float) -> str:
     return ", ".join(f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much)
 
 
-def _failed(evidence: Evidence) -> str:
-    if evidence.checks_failed_share > evidence.failed_share:
-        return f"{number(100 * evidence.checks_failed_share)} % of the script's checks failed"
-    return f"{number(100 * evidence.failed_share)} % of the requests failed"
+def _failed(e: Evidence) -> str:
+    what = "script's checks" if e.checks_failed_share > e.failed_share else "requests"
+    return f"{number(100 * e.wrong_share)} % of the {what} failed"
 
 
-def _said(evidence: Evidence) -> str:
+def _said(e: Evidence) -> str:
     """Return the numbers behind a verdict, those that are always there first."""
-    generator, peak = 100 * evidence.generator_share, 100 * evidence.generator_peak_share
-    whose = "its CPUs" if evidence.share == 1 else f"its {evidence.cores:g} of a core"
-    known = [] if evidence.server_share is None else [f"server used {100 * evidence.server_share:.0f} % of {whose}"]
-    parts = [*known, f"generator {generator:.0f} % of its own (peak {peak:.0f} %)"]
-    parts += [str(wait) for wait in evidence.waits]
-    if evidence.database is not None:
-        database = evidence.database
+    generator, peak = 100 * e.generator_share, 100 * e.generator_peak_share
+    whose = "its CPUs" if e.share == 1 else f"its {e.cores:g} of a core"
+    parts = [] if e.server_share is None else [f"server used {100 * e.server_share:.0f} % of {whose}"]
+    parts += [f"generator {generator:.0f} % of its own (peak {peak:.0f} %)", *map(str, e.waits)]
+    if (database := e.database) is not None:
         its = "of its share" if database.limited else "of the same" if database.shared else "of its own"
-        parts += [f"database {100 * database.share:.0f} % {its}"]
-        parts += [f"pool exhausted {100 * database.pool_exhausted_share:.0f} % of the time"]
-    if evidence.ceiling_share is not None and evidence.ceiling_share >= CROWDED:
-        parts.append(f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling")
-    if evidence.ended_late_s > LATE_S:
-        parts.append(f"the last answer came {number(evidence.ended_late_s)} s after the load's end")
-    if evidence.network is not None:
-        parts.append(str(evidence.network))
-    if evidence.throttled_share >= THROTTLED:
-        parts.append(f"its quota held the server back {100 * evidence.throttled_share:.0f} % of the time")
-    return ", ".join([*parts, *filter(None, [takers(evidence.stolen_share, evidence.others_share)])])
+        parts.append(f"database {100 * database.share:.0f} % {its}")
+        parts.append(f"pool exhausted {100 * database.pool_exhausted_share:.0f} % of the time")
+    if e.ceiling_share is not None and e.ceiling_share >= CROWDED:
+        parts.append(f"{100 * e.ceiling_share:.0f} % of the generator's ceiling")
+    if e.ended_late_s > LATE_S:
+        parts.append(f"the last answer came {number(e.ended_late_s)} s after the load's end")
+    if e.network is not None:
+        parts.append(str(e.network))
+    if e.throttled_share >= THROTTLED:
+        parts.append(f"its quota held the server back {100 * e.throttled_share:.0f} % of the time")
+    return ", ".join(filter(None, [*parts, takers(e.stolen_share, e.others_share)]))
