@@ -38,61 +38,45 @@ def test_a_window_longer_than_the_load_has_no_peak():
     assert np.isnan(counter_of(lambda t: t, np.arange(0, 1, 0.05)).peak_pct(0, 0.5, 1.0))
 
 
-def write_raw(path, subjects):
-    rows = [
-        {
-            "tick": tick,
-            "subject": subject,
-            "source": "test",
-            "mono_ns": 1_000_000_000 + tick * 50_000_000,
-            "cpu_ns": round(tick * 50_000_000 * share),
-            "rss_bytes": 1000 + tick,
-            "throttled_ns": None,
-            "steal_ns": tick * 5_000_000 if subject == "host" else None,
-            "switches": tick * 400 if subject == "host" else None,
-            "threads": 7 if subject == "server" else None,
-            "connections": 10 + tick if subject == "server" and tick % 4 == 0 else None,
-        }
-        for subject, share in subjects.items()
-        for tick in range(41)
-    ]
-    table = pa.Table.from_pylist(rows)
-    for name in set(table.column_names) - {"subject", "source"}:
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int64()))
-    pq.write_table(table, path)
+@pytest.fixture
+def raw(tmp_path):
+    """Two seconds of raw counters, a tick each 50 ms: the host uses 1.5 of a core, the server a quarter."""
+    rows = []
+    for subject, share in {"host": 1.5, "server": 0.25}.items():
+        of_host, of_server = subject == "host", subject == "server"
+        for tick in range(41):
+            times = {"tick": tick, "mono_ns": 1_000_000_000 + tick * 50_000_000, "throttled_ns": None}
+            used = {"cpu_ns": round(tick * 50_000_000 * share), "rss_bytes": 1000 + tick}
+            more = {"steal_ns": tick * 5_000_000, "switches": tick * 400} if of_host else {"threads": 7}
+            more |= {"connections": 10 + tick} if of_server and tick % 4 == 0 else {}
+            rows.append({"subject": subject, "source": "test", **times, **used, **more})
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = ("subject", "source")
+    schema = pa.schema([(name, pa.string() if name in text else pa.int64()) for name in names])
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "resources.parquet")
+    return tmp_path / "resources.parquet"
 
 
-def test_reading_and_rates(tmp_path):
-    path = tmp_path / "resources.parquet"
-    write_raw(path, {"host": 1.5, "server": 0.25})
-    counters = read_counters(path, 1_000_000_000)
+def test_reading_and_rates(raw):
+    """400 switches and 5 ms stolen in each tick of 50 ms, of the host; 7 threads of the server."""
+    counters = read_counters(raw, 1_000_000_000)
     assert counters["server"].mean_pct(0, 2) == pytest.approx(25)
-    table = rates("t", counters).to_pandas()
-    assert set(table["subject"]) == {"host", "server"}
-    assert table.loc[table["subject"] == "host", "cpu_pct"].to_numpy() == pytest.approx(150)
     assert counters["host"].between(0, 2, "steal_s") == pytest.approx(0.2)
     assert tick_coverage(counters["host"], [Window(0, 2.0, 0, 0)], 20) == 1.0
     assert tick_coverage(counters["host"], [Window(0, 4.0, 0, 0)], 20) == pytest.approx(0.5, abs=0.03)
-
-
-def test_switches_steal_and_threads_are_of_those_that_have_them(tmp_path):
-    """400 switches and 5 ms stolen in each tick of 50 ms, of the host; 7 threads of the server."""
-    path = tmp_path / "resources.parquet"
-    write_raw(path, {"host": 1.5, "server": 0.25})
-    table = rates("t", read_counters(path, 1_000_000_000)).to_pandas()
+    table = rates("t", counters).to_pandas()
+    assert set(table["subject"]) == {"host", "server"}
     host, server = (table[table["subject"] == subject] for subject in ("host", "server"))
-    assert host["switches_per_s"].to_numpy() == pytest.approx(8000)
-    assert host["steal_ms"].to_numpy() == pytest.approx(5)
+    for column, value in {"cpu_pct": 150, "switches_per_s": 8000, "steal_ms": 5}.items():
+        assert host[column].to_numpy() == pytest.approx(value)
     assert (server["threads"] == 7).all() and host["threads"].isna().all()
     assert server[["switches_per_s", "steal_ms"]].isna().all(axis=None)
     assert server["connections"].dropna().tolist() == [14, 18, 22, 26, 30, 34, 38, 42, 46, 50]
 
 
-def test_raw_files_of_a_sampler_that_had_less_are_read(tmp_path):
-    path = tmp_path / "resources.parquet"
-    write_raw(path, {"host": 1.5, "server": 0.25})
-    pq.write_table(pq.read_table(path).drop_columns(["switches", "threads", "connections"]), path)
-    table = rates("t", read_counters(path, 1_000_000_000))
+def test_raw_files_of_a_sampler_that_had_less_are_read(raw):
+    pq.write_table(pq.read_table(raw).drop_columns(["switches", "threads", "connections"]), raw)
+    table = rates("t", read_counters(raw, 1_000_000_000))
     assert table.select(SCHEMAS["resources"].names).cast(SCHEMAS["resources"]).num_rows == 80
     assert table.to_pandas()[["switches_per_s", "threads", "connections"]].isna().all(axis=None)
 

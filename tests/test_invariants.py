@@ -7,7 +7,7 @@ import pytest
 from measured import measured
 
 from runner.digest.k6 import K6Points, K6Summary, Steady, TrendStats
-from runner.digest.reconcile import STAYED, clock, lived, request_checks, resource_checks, sampled, stayed, wrk_checks
+from runner.digest.reconcile import STAYED, clock, lived, request_checks, sample_checks, wrk_checks
 from runner.digest.resources import Counter, Window
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
@@ -44,39 +44,41 @@ def broken(checks):
     return [check.name for check in checks if not check.ok]
 
 
+def starts(checks, names):
+    """Return whether those checks fail, and no others, whose names begin so."""
+    found = broken(checks)
+    return len(found) == len(names) and all(map(str.startswith, found, names))
+
+
 def test_a_right_k6_trial_keeps_every_invariant():
     checks = [*request_checks(CELL, POINTS, SUMMARY, measurement())]
-    assert broken(checks) == []
-    assert {check.name[0] for check in checks} == set("123458")
+    assert broken(checks) == [] and {check.name[0] for check in checks} == set("123458")
 
 
 OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
 
 
+ASKED = "1 iterations asked = completed + interrupted + dropped"
+POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
+COUNTED = "5 requests that the server counted = requests sent"
+LITTLE = "8 rate x mean iteration = virtual users"
+CUT_OFF = {"dropped_iterations": 10, "iterations": 990, "script_runs": 990}
+
+
 @pytest.mark.parametrize(
     ("name", "points", "summary", "counted"),
     [
-        ("1 iterations asked = completed + interrupted + dropped", {}, {"iterations": 999}, 1000),
-        (
-            "1 the load ran to its end",
-            {"dropped_iterations": 10, "iterations": 990, "script_runs": 990},
-            {"iterations": 990, "dropped": 10},
-            1000,
-        ),
-        ("2 requests of the summary = points of every request metric", {}, {"requests": 999}, 1000),
-        (
-            "2 requests of the summary = points of every request metric",
-            {"points": {**POINTS.points, "http_req_waiting": 999}},
-            {},
-            1000,
-        ),
+        (ASKED, {}, {"iterations": 999}, 1000),
+        ("1 the load ran to its end", CUT_OFF, {"iterations": 990, "dropped": 10}, 1000),
+        (POINTS_OF_ALL, {}, {"requests": 999}, 1000),
+        (POINTS_OF_ALL, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
         ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
         ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
         ("4 quantiles from raw = quantiles of the summary", {"durations": replace(TREND, p99=30.002)}, {}, 1000),
-        ("5 requests that the server counted = requests sent", {}, {}, 999),
-        ("5 requests that the server counted = requests sent", {}, {}, 1001),
-        ("8 rate x mean iteration = virtual users", {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
-        ("8 rate x mean iteration = virtual users", {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
+        (COUNTED, {}, {}, 999),
+        (COUNTED, {}, {}, 1001),
+        (LITTLE, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
+        (LITTLE, {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
     ],
 )
 def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
@@ -85,39 +87,26 @@ def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, cou
 
 
 def test_littles_law_needs_a_closed_loop_and_a_steady_part():
-    idle = replace(POINTS, steady=Steady(0.9, 20.0, 10.0))
-    short = replace(POINTS, steady=Steady(0.04, 20.0, 10.0))
-    assert broken(request_checks(CELL, idle, SUMMARY, measurement())) == ["8 rate x mean iteration = virtual users"]
-    assert broken(request_checks(CELL, short, SUMMARY, measurement())) == []
-    assert broken(request_checks(OPEN, idle, SUMMARY, measurement())) == []
+    for cell, seconds, names in ((CELL, 0.9, [LITTLE]), (CELL, 0.04, []), (OPEN, 0.9, [])):
+        points = replace(POINTS, steady=Steady(seconds, 20.0, 10.0))
+        assert broken(request_checks(cell, points, SUMMARY, measurement())) == names
 
 
 @pytest.mark.parametrize(("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)])
 def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
     """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be late."""
-    points = dict.fromkeys(POINTS.points, completed)
-    found = replace(
-        POINTS, points=points, requests=completed, with_status=completed, iterations=completed, script_runs=completed
-    )
+    counts = dict.fromkeys(("requests", "with_status", "iterations", "script_runs"), completed)
+    found = replace(POINTS, points=dict.fromkeys(POINTS.points, completed), **counts)
     said = replace(SUMMARY, iterations=completed, requests=completed)
-    checks = request_checks(OPEN, found, said, measurement(completed))
-    assert broken(checks) == ([] if ok else ["1 iterations asked = completed + interrupted + dropped"])
+    assert broken(request_checks(OPEN, found, said, measurement(completed))) == ([] if ok else [ASKED])
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
 
 WRK_CELL = replace(CELL, workload="wrk-matrix", tool="wrk", vus=None, iterations=None, connections=50, duration_s=1.0)
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
-WRK = WrkResult(
-    requests=1000,
-    duration_s=1.0,
-    threads=5,
-    connections=50,
-    errors={"connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0},
-    ended_wall_ns=0,
-    reported=HISTOGRAM,
-    raw=HISTOGRAM,
-)
+NO_ERRORS = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
+WRK = WrkResult(0, 1.0, 1000, 50, 5, NO_ERRORS, HISTOGRAM, HISTOGRAM)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +115,7 @@ WRK = WrkResult(
         ("keepalive", {}, 1000, 50, []),
         ("close", {}, 1000, 1000, []),
         ("keepalive", {"raw": (np.array([1000.0]), np.array([999]))}, 1000, 50, ["7 sum of raw buckets"]),
-        ("keepalive", {"errors": {**WRK.errors, "read": 1}}, 1000, 50, ["7 every error counter"]),
+        ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, ["7 every error counter"]),
         ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
         ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
         ("close", {}, 1000, 50, ["7 close mode proven"]),
@@ -136,54 +125,42 @@ WRK = WrkResult(
 )
 def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted, names):
     cell = replace(WRK_CELL, mode=mode)
-    found = broken(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)))
-    assert len(found) == len(names)
-    assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
+    assert starts(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)), names)
 
 
 # --- resources --------------------------------------------------------------------------------------------
 
 
-def counters(begin=-1.0, end=2.0):
+def sampled(begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)):
+    """Hold a load of 1 s against samples from begin to end, with CPUs of others from foreign[0] to foreign[1]."""
     t_s = np.arange(begin, end + 0.01, 0.05)
-    counter = Counter(t_s, t_s, np.zeros(t_s.size))
-    return {"server": counter, "host": counter}
+    others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)
+    host = Counter(t_s, t_s, np.zeros(t_s.size))
+    raw = {"server": replace(host, more={"foreign_cpus": others}), "host": host}
+    metrics = {"server_cpu_mean_pct": server_pct, "generator_cpu_mean_pct": generator_pct, "host_steal_pct": 0.0}
+    return sample_checks(measurement(sample_hz=hz), metrics, raw, raw, [Window(0, 1.0, 0, 0)])
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "hz", "seen", "names"),
+    ("seen", "names"),
     [
-        (99.0, 100.0, 20, (-1.0, 2.0), []),
-        (103.0, 100.0, 20, (-1.0, 2.0), ["9 CPU used by the server"]),
-        (99.0, 103.0, 20, (-1.0, 2.0), ["9 CPU used by the generator"]),
-        (-1.0, 100.0, 20, (-1.0, 2.0), ["9 CPU used by the server"]),
-        (99.0, 100.0, 24, (-1.0, 2.0), ["9 the sampler took"]),
-        (99.0, 100.0, 20, (0.04, 2.0), ["9 the samples cover the whole load"]),
-        (99.0, 100.0, 20, (-1.0, 0.96), ["9 the samples cover the whole load"]),
+        ({}, []),
+        ({"server_pct": 103.0}, ["9 CPU used by the server"]),
+        ({"generator_pct": 103.0}, ["9 CPU used by the generator"]),
+        ({"server_pct": -1.0}, ["9 CPU used by the server"]),
+        ({"hz": 24}, ["9 the sampler took"]),
+        ({"begin": 0.04}, ["9 the samples cover the whole load"]),
+        ({"end": 0.96}, ["9 the samples cover the whole load"]),
+        # Who leaves its CPUs under load
+        ({"foreign": (0.3, 0.6, 1.0)}, [STAYED]),
+        ({"foreign": (0.3, 9.0, 1.0)}, [STAYED]),
+        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # a generator that is just going to its CPUs
+        ({"foreign": (1.01, 9.0, 1.0)}, []),  # after the load
+        ({"foreign": (-1.0, 9.0, np.nan)}, []),  # nobody looked
     ],
 )
-def test_nobody_uses_more_than_there_is_and_the_sampler_is_there_all_the_time(server, generator, hz, seen, names):
-    metrics = {"server_cpu_mean_pct": server, "generator_cpu_mean_pct": generator}
-    rows = sampled(counters(*seen), [Window(0, 1.0, 0, 0)], hz, 0.0)
-    found = broken([*resource_checks(measurement(), metrics, True), *rows])
-    assert len(found) == len(names)
-    assert all(name.startswith(start) for name, start in zip(found, names, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("begin_s", "end_s", "elsewhere", "names"),
-    [
-        (0.3, 0.6, 1.0, [STAYED]),
-        (0.3, 9.0, 1.0, [STAYED]),
-        (-1.0, 0.06, 1.0, []),  # a generator that is just going to its CPUs
-        (1.01, 9.0, 1.0, []),  # after the load
-        (-1.0, 9.0, np.nan, []),  # nobody looked
-    ],
-)
-def test_who_leaves_its_cpus_under_load_is_caught(begin_s, end_s, elsewhere, names):
-    server = counters()["server"]
-    foreign = np.where((server.t_s >= begin_s) & (server.t_s <= end_s), elsewhere, 0.0)
-    assert broken([stayed({"server": replace(server, more={"foreign_cpus": foreign}), "host": server}, 1.0)]) == names
+def test_nobody_uses_more_than_there_is_or_other_cpus_and_the_sampler_is_there_all_the_time(seen, names):
+    assert starts(sampled(**seen), names)
 
 
 @pytest.mark.fault("the clock is stepped under load", "the trial is not sealed")

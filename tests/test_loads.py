@@ -27,6 +27,7 @@ step_s = 2.5
 vus = 30
 pool_sizes = [4, 16]
 """
+LOAD = '\n[[load]]\nworkload = "{}"\nconnections = 8\nduration_s = 1\n'
 
 
 @pytest.fixture
@@ -53,37 +54,35 @@ def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(campaign)
     assert {(cell.step_s, cell.rates_rps[-1]) for cell in scaled} == {(0.25, 400)}
 
 
+def command(cell, tool, tag):
+    shot = generators.shot_of(load_workload(cell.workload), Path(tool), SERVER, tag)
+    return generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
+
+
 def test_k6_is_told_to_hold_each_rate(campaign):
     (cell, *_) = cells(campaign(HEAD + RAMP))
-    workload = load_workload(cell.workload)
-    shot = generators.shot_of(workload, Path("k6"), SERVER, "load")
-    command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
-    scenario = json.loads(command.env["SCENARIO"])
-    assert scenario["executor"] == "ramping-arrival-rate"
-    assert scenario["preAllocatedVUs"] == 30
+    env = command(cell, "k6", "load").env
+    scenario = json.loads(env["SCENARIO"])
+    assert (scenario["executor"], scenario["preAllocatedVUs"]) == ("ramping-arrival-rate", 30)
     assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
     assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
-    assert json.loads(command.env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
+    assert json.loads(env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
     assert reconcile.asked(cell, 0) == 2500
 
 
 def test_wrk_sends_the_workloads_body(campaign):
-    text = HEAD + '[[load]]\nworkload = "devices-insert"\nconnections = 8\nduration_s = 1\npool_sizes = 4\n'
+    text = HEAD + LOAD.format("devices-insert") + "pool_sizes = 4\n"
     (cell, *_) = cells(campaign(text))
-    shot = generators.shot_of(load_workload(cell.workload), Path("wrk"), SERVER, "tagged")
-    command = generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
-    assert command.env["WRK_METHOD"] == "POST"
-    assert json.loads(command.env["WRK_BODY"])["firmware"] == "tagged"
+    env = command(cell, "wrk", "tagged").env
+    assert env["WRK_METHOD"] == "POST" and json.loads(env["WRK_BODY"])["firmware"] == "tagged"
 
 
-def test_a_load_may_be_for_some_servers_only(campaign):
-    text = HEAD + '[[load]]\nworkload = "static"\nservers = ["axum", "nginx"]\nconnections = 8\nduration_s = 1\n'
-    assert {cell.server for cell in cells(campaign(text))} == {"axum", "nginx"}
-
-
-def test_variables_reach_only_the_named_server(campaign):
-    text = HEAD + '[environment.gin]\nGOGC = "200"\n\n[[load]]\nworkload = "static"\nconnections = 8\nduration_s = 1\n'
-    assert campaign(text).environment == (("gin", "GOGC", "200"),)
+def test_a_load_may_be_for_some_servers_only_and_variables_reach_one(campaign):
+    found = campaign(
+        HEAD + '[environment.gin]\nGOGC = "200"\n' + LOAD.format("static") + 'servers = ["axum", "nginx"]\n'
+    )
+    assert {cell.server for cell in cells(found)} == {"axum", "nginx"}
+    assert found.environment == (("gin", "GOGC", "200"),)
 
 
 @pytest.mark.parametrize(

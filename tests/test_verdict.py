@@ -2,7 +2,8 @@
 
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, Probing, Serial, Wait, disturbance, judge
+from runner.digest.verdict import DatabaseEvidence as Database
+from runner.digest.verdict import Evidence, Probing, Serial, Wait, disturbance, judge
 
 
 def evidence(**changes):
@@ -15,24 +16,27 @@ def busy(**changes):
     return evidence(**{"generator_share": 0.45, "generator_peak_share": 0.52, **changes})
 
 
-SIDES = [
+LONGER = (Wait("p50", 0.895, 4278.0),)
+"""As seen of a server that closes after each answer, with a backlog of five."""
+SHORTER = (Wait("p50", 245.0, 0.23),)
+FEW = Probing(due=200, sent=58)
+AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
+
+VERDICTS = [
+    # The sides, the database, the machine
     (evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6), "server-bound", "95 %"),
     (evidence(server_share=0.45, generator_share=0.99, generator_peak_share=1.0), "generator-bound", "45 %"),
     (evidence(server_share=0.45, generator_share=0.7, generator_peak_share=0.97), "generator-bound", "45 %"),
     (evidence(server_share=0.45, generator_share=0.5, generator_peak_share=0.6), "inconclusive", "45 %"),
     (evidence(server_share=0.95, generator_share=0.99, generator_peak_share=1.0), "inconclusive", "95 %"),
     (evidence(server_share=0.95, generator_share=0.5, disjoint=False), "inconclusive", "95 %"),
-    (evidence(database=DatabaseEvidence(0.95, False, 0.0)), "database-bound", "the database was busy"),
-    (evidence(database=DatabaseEvidence(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
-    (evidence(database=DatabaseEvidence(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
-    (evidence(database=DatabaseEvidence(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
-    (
-        evidence(generator_share=0.5, generator_peak_share=0.5, database=DatabaseEvidence(0.5, True, 1.0)),
-        "inconclusive",
-        "together filled",
-    ),
-    (evidence(server_share=0.95, database=DatabaseEvidence(0.95, False, 0.0)), "inconclusive", "both sides"),
-    (evidence(server_share=0.95, database=DatabaseEvidence(0.3, False, 0.0)), "server-bound", "database 30 %"),
+    (evidence(database=Database(0.95, False, 0.0)), "database-bound", "the database was busy"),
+    (evidence(database=Database(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
+    (evidence(database=Database(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
+    (evidence(database=Database(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
+    (busy(generator_share=0.5, database=Database(0.5, True, 1.0)), "inconclusive", "together filled"),
+    (evidence(server_share=0.95, database=Database(0.95, False, 0.0)), "inconclusive", "both sides"),
+    (evidence(server_share=0.95, database=Database(0.3, False, 0.0)), "server-bound", "database 30 %"),
     (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
     (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
     (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
@@ -52,49 +56,18 @@ SIDES = [
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
     (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
     (
-        evidence(generator_share=0.85, database=DatabaseEvidence(0.97, False, 0.0)),
+        evidence(generator_share=0.85, database=Database(0.97, False, 0.0)),
         "inconclusive",
         "generator and database were both busy",
     ),
-    (evidence(generator_share=0.95, database=DatabaseEvidence(0.03, True, 0.0)), "generator-bound", "database 3 %"),
+    (evidence(generator_share=0.95, database=Database(0.03, True, 0.0)), "generator-bound", "database 3 %"),
     (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
     (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
     (evidence(others_share=0.3, offered_rps=500.0), "inconclusive", "other programs took CPU time away"),
     (evidence(others_share=0.3, generator_share=0.95), "generator-bound", "other programs took 30 %"),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-]
-"""Evidence, its verdict, and words of the reason: the sides, the database, the machine."""
-
-
-@pytest.mark.parametrize(
-    ("given", "repeated"),
-    [
-        (evidence(offered_rps=500.0, stolen_share=0.05), True),
-        (evidence(offered_rps=500.0, stolen_share=0.049), False),
-        (evidence(server_share=0.95, stolen_share=0.2), True),
-        (evidence(database=DatabaseEvidence(0.95, False, 0.0), stolen_share=0.2), True),
-        (evidence(generator_share=0.95, stolen_share=0.2), False),
-        (evidence(server_share=0.95, generator_share=0.95, stolen_share=0.2), False),
-        (evidence(stolen_share=0.2), False),
-        (evidence(offered_rps=500.0, dropped=3, stolen_share=0.2), False),
-        (evidence(offered_rps=500.0, others_share=0.15), True),
-        (evidence(offered_rps=500.0, others_share=0.149), False),
-        (evidence(generator_share=0.95, others_share=0.3), False),
-        (evidence(server_share=0.5, others_share=0.25), True),
-    ],
-)
-def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
-    assert bool(disturbance(given)) is repeated
-
-
-LONGER = (Wait("p50", 0.895, 4278.0),)
-"""As seen of a server that closes after each answer, with a backlog of five."""
-SHORTER = (Wait("p50", 245.0, 0.23),)
-FEW = Probing(due=200, sent=58)
-
-
-TWO_WITNESSES = [
+    # Two witnesses
     (evidence(offered_rps=200.0, waits=LONGER), "inconclusive", "contradict each other, the probe waited longer"),
     (evidence(waits=LONGER), "inconclusive", "p50 0.895 ms to the generator, 4,278 ms to the probe"),
     (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)), "inconclusive", "contradict each other"),
@@ -111,31 +84,13 @@ TWO_WITNESSES = [
     (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
     (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
     (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),
-    (
-        evidence(offered_rps=200.0, probing=Probing(200, 199, 50)),
-        "inconclusive",
-        "requests, and 50 failed, too few",
-    ),
+    (evidence(offered_rps=200.0, probing=Probing(200, 199, 50)), "inconclusive", "requests, and 50 failed, too few"),
     (evidence(offered_rps=200.0, probing=Probing(8, 8)), "inconclusive", "sent 8 of its 8 requests, too few"),
     (evidence(probing=FEW), "inconclusive", "neither side was busy"),
-    (
-        evidence(offered_rps=200.0, dropped=3, waits=LONGER),
-        "inconclusive",
-        "not sustained, 3 requests were dropped",
-    ),
+    (evidence(offered_rps=200.0, dropped=3, waits=LONGER), "inconclusive", "not sustained, 3 requests were dropped"),
     (evidence(offered_rps=200.0, ended_late_s=0.84), "offered", "the last answer came 0.84 s after the load's end"),
-    (
-        evidence(offered_rps=200.0, ended_late_s=0.4),
-        "offered",
-        "server used 40 % of its CPUs, generator 20 % of its",
-    ),
-]
-
-
-AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
-
-
-SHARES_AND_SERIAL = [
+    (evidence(offered_rps=200.0, ended_late_s=0.4), "offered", "server used 40 % of its CPUs, generator 20 % of its"),
+    # Shares of a core, and one request at a time
     (evidence(server_share=0.98, share=0.5, cores=0.5), "server-bound", "server used 98 % of its 0.5 of a core"),
     # Held back in some of its periods only: bursts, and room left on the whole.
     (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
@@ -148,7 +103,7 @@ SHARES_AND_SERIAL = [
     (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
     # The server holds the connections of its pool while it waits for its next period.
     (
-        evidence(server_share=0.98, share=0.1, cores=0.1, database=DatabaseEvidence(0.15, True, 1.0)),
+        evidence(server_share=0.98, share=0.1, cores=0.1, database=Database(0.15, True, 1.0)),
         "server-bound",
         "pool exhausted 100 %",
     ),
@@ -159,23 +114,44 @@ SHARES_AND_SERIAL = [
     (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
     (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
     (
-        evidence(database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+        evidence(database=Database(0.97, True, 0.0, limited=True)),
         "database-bound",
         "the database used up its share of the CPUs",
     ),
-    (evidence(database=DatabaseEvidence(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
+    (evidence(database=Database(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
     (
-        evidence(generator_share=0.9, database=DatabaseEvidence(0.97, True, 0.0, limited=True)),
+        evidence(generator_share=0.9, database=Database(0.97, True, 0.0, limited=True)),
         "inconclusive",
         "generator and database were both busy",
     ),
 ]
-"""Shares of a core, and one request at a time."""
+"""Evidence, its verdict, and words of the reason."""
 
 
-@pytest.mark.parametrize(("given", "verdict", "reason"), [*SIDES, *TWO_WITNESSES, *SHARES_AND_SERIAL])
+@pytest.mark.parametrize(("given", "verdict", "reason"), VERDICTS)
 def test_verdict(given, verdict, reason):
     judged = judge(given)
     assert judged.verdict == verdict
     assert reason in judged.reason
     assert given.ended_late_s > 0.5 or "last answer" not in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("given", "repeated"),
+    [
+        (evidence(offered_rps=500.0, stolen_share=0.05), True),
+        (evidence(offered_rps=500.0, stolen_share=0.049), False),
+        (evidence(server_share=0.95, stolen_share=0.2), True),
+        (evidence(database=Database(0.95, False, 0.0), stolen_share=0.2), True),
+        (evidence(generator_share=0.95, stolen_share=0.2), False),
+        (evidence(server_share=0.95, generator_share=0.95, stolen_share=0.2), False),
+        (evidence(stolen_share=0.2), False),
+        (evidence(offered_rps=500.0, dropped=3, stolen_share=0.2), False),
+        (evidence(offered_rps=500.0, others_share=0.15), True),
+        (evidence(offered_rps=500.0, others_share=0.149), False),
+        (evidence(generator_share=0.95, others_share=0.3), False),
+        (evidence(server_share=0.5, others_share=0.25), True),
+    ],
+)
+def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
+    assert bool(disturbance(given)) is repeated

@@ -84,11 +84,7 @@ def _added(measurement: Measurement, name: str) -> int | None:
 
 
 def request_checks(
-    cell: Cell,
-    points: K6Points,
-    summary: K6Summary,
-    measurement: Measurement,
-    statistics: Sequence[str] = STATISTICS,
+    cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement, statistics: Sequence[str] = STATISTICS
 ) -> Iterator[Check]:
     """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta; of its summary those `statistics` are exact."""
     yield from _iterations(cell, points, summary)
@@ -356,52 +352,43 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
 # --- the samples ------------------------------------------------------------------------------------------
 
 
-def resource_checks(measurement: Measurement, metrics: Metrics, has_server: bool) -> Iterator[Check]:
-    """Hold invariant 9: nobody used more CPU than it had."""
-    placement = measurement.placement
-    given = {"server": placement.server} if has_server else {}
-    for subject, cpus in (given | {"generator": placement.generator}).items():
-        used = metrics[f"{subject}_cpu_mean_pct"] or 0.0
-        ok = 0 <= used <= 100 * len(cpus) * CPU_TOLERANCE
-        yield Check(f"9 CPU used by the {subject} <= its CPUs * time", ok, f"{used:.1f} % of {100 * len(cpus)} %")
-
-
-def sampled(
-    raw: Mapping[str, Counter], windows: Sequence[Window], hz: float, stolen_pct: float | None
+def sample_checks(
+    measurement: Measurement,
+    metrics: Metrics,
+    raw: Mapping[str, Counter],
+    counters: Mapping[str, Counter],
+    windows: Sequence[Window],
 ) -> Iterator[Check]:
-    """Hold invariant 9 against the sampler: it took its ticks, and was there all the time."""
-    coverage = tick_coverage(raw["host"], windows, hz)
+    """Hold invariant 9 by the samples of the sampler, `raw` as they are, `counters` without pauses between slices.
+
+    Everybody lived and stayed on its CPUs (a tool, or a manager of control groups, may move one), used no more of them
+    than there is, and rested while other servers of the session were loaded; the sampler was there all the time.
+    """
+    yield lived(measurement)
+    yield kept_packets(measurement)
+    lasted_s = sum(window.seconds for window in windows)
+    strayed = [name for name, each in counters.items() if each.level("foreign_cpus", SETTLED_S, lasted_s).any()]
+    said = f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left"
+    yield Check(STAYED, not strayed, said)
+    for subject in ("server", "generator") if "server" in counters else ("generator",):
+        used, has = metrics[f"{subject}_cpu_mean_pct"] or 0.0, 100 * len(getattr(measurement.placement, subject))
+        said = f"{used:.1f} % of {has} %"
+        yield Check(f"9 CPU used by the {subject} <= its CPUs * time", 0 <= used <= has * CPU_TOLERANCE, said)
+    coverage, stolen_pct = tick_coverage(raw["host"], windows, measurement.sample_hz), metrics["host_steal_pct"] or 0
     yield Check(
         SAMPLER_TICKS,
         coverage >= MIN_COVERAGE,
-        f"{100 * coverage:.1f} % at {hz:g} Hz over {sum(window.seconds for window in windows):.2f} s, in which the "
-        f"hypervisor took {stolen_pct or 0:.0f} % of a core away",
+        f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {lasted_s:.2f} s, in which the "
+        f"hypervisor took {stolen_pct:.0f} % of a core away",
     )
-    t_s = raw["server" if "server" in raw else "host"].t_s
-    last_s = (windows[-1].begin_mono_ns - windows[0].begin_mono_ns) / 1e9 + windows[-1].seconds
-    yield Check(
-        "9 the samples cover the whole load",
-        bool(t_s[0] <= 0.0 and t_s[-1] >= last_s),
-        f"from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s",
-    )
-
-
-def idle_meanwhile(
-    raw: Mapping[str, Counter], zero_mono_ns: int, others: Sequence[tuple[int, int]]
-) -> tuple[Check, ...]:
-    """Return whether a session's server rested while the others were loaded; nothing where it was alone."""
-    server = raw.get("server")
-    if server is None or not others:
-        return ()
-    used_s = sum(server.between((begin - zero_mono_ns) / 1e9, (end - zero_mono_ns) / 1e9) for begin, end in others)
-    share = used_s / max(1e-9, sum(end - begin for begin, end in others) / 1e9)
-    return (Check(IDLE, share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile"),)
-
-
-def stayed(counters: Mapping[str, Counter], duration_s: float) -> Check:
-    """Return whether every part stayed on its CPUs: a tool, or a manager of control groups, may move one."""
-    strayed = [name for name, each in counters.items() if each.level("foreign_cpus", SETTLED_S, duration_s).any()]
-    return Check(STAYED, not strayed, f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left")
+    server, t_s, zero_ns = raw.get("server"), raw["server" if "server" in raw else "host"].t_s, windows[0].begin_mono_ns
+    last_s = (windows[-1].begin_mono_ns - zero_ns) / 1e9 + windows[-1].seconds
+    said = f"from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s"
+    yield Check("9 the samples cover the whole load", bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said)
+    spans_s = [((begin - zero_ns) / 1e9, (end - zero_ns) / 1e9) for begin, end in measurement.others_loaded]
+    if server is not None and spans_s:
+        share = sum(server.between(*span) for span in spans_s) / max(1e-9, sum(end - begin for begin, end in spans_s))
+        yield Check(IDLE, share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile")
 
 
 def probe_schedule(late_share: float) -> Check:

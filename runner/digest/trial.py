@@ -24,7 +24,6 @@ from runner.digest.usage import (
     others_pct,
     others_share,
     read_usage,
-    usage_checks,
     used,
 )
 from runner.digest.verdict import disturbance, judge, takers
@@ -194,7 +193,7 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         metrics["inserts"] = load.sent.ok
         uses = [use for at in kept if (use := measurement.loads[at].database) is not None]
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
-    checks = (*seen.checks(), *usage_checks(raw, counters, measurement, windows, metrics))
+    checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows))
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
     evident = evidence(cell, measurement, metrics, load.mode)

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from runner.digest import reconcile
 from runner.digest.probe import saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Wait
 from runner.measurement import PROBE_HZ, Measurement
-from runner.model import OWN, OWN_SCRIPT, Cell, Check, LabError
+from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
@@ -134,24 +133,6 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
         "lost_share": sum(hop.retransmitted for _, hop in between) / max(1, segments),
         "round_trip_ms": max(hop.round_trip_ns for _, hop in between) / 1e6,
     }
-
-
-def usage_checks(
-    raw: Mapping[str, Counter],
-    counters: Mapping[str, Counter],
-    measurement: Measurement,
-    windows: Sequence[Window],
-    metrics: Metrics,
-) -> tuple[Check, ...]:
-    """Hold the invariants of what was sampled: `raw` as it was, `counters` without the pauses between slices."""
-    return (
-        reconcile.lived(measurement),
-        reconcile.kept_packets(measurement),
-        reconcile.stayed(counters, sum(window.seconds for window in windows)),
-        *reconcile.resource_checks(measurement, metrics, "server" in counters),
-        *reconcile.sampled(raw, windows, measurement.sample_hz, metrics["host_steal_pct"]),
-        *reconcile.idle_meanwhile(raw, windows[0].begin_mono_ns, measurement.others_loaded),
-    )
 
 
 def others_pct(

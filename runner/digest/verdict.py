@@ -143,10 +143,6 @@ class Network:
     median_ms: float | None = None
     """The median response time, where it is known."""
 
-    def __str__(self) -> str:
-        lost = f", {100 * self.lost_share:.2f} % of the segments sent again" if self.lost_share >= LOSSY / 100 else ""
-        return f"network {100 * self.share:.0f} % of what it carries{lost}"
-
 
 @dataclass(frozen=True)
 class Serial:
@@ -361,8 +357,11 @@ def _said(e: Evidence) -> str:
         parts.append(f"{100 * e.ceiling_share:.0f} % of the generator's ceiling")
     if e.ended_late_s > LATE_S:
         parts.append(f"the last answer came {number(e.ended_late_s)} s after the load's end")
-    if e.network is not None:
-        parts.append(str(e.network))
+    if (network := e.network) is not None:
+        lost = f", {100 * network.lost_share:.2f} % of the segments sent again"
+        parts.append(
+            f"network {100 * network.share:.0f} % of what it carries{lost * (network.lost_share >= LOSSY / 100)}"
+        )
     if e.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * e.throttled_share:.0f} % of the time")
     return ", ".join(filter(None, [*parts, takers(e.stolen_share, e.others_share)]))

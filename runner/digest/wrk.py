@@ -56,7 +56,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     not wrk's, or not of this interval.
     """
     values, counts = reported
-    if interval_us <= 0 or len(values) == 0:
+    if len(values) == 0:
         return reported
     if (values // interval_us).sum() > MOST_STEPS:
         raise LabError("wrk's histogram cannot be undone: no load that it measures gives so many values.", exit_code=1)
@@ -79,11 +79,9 @@ def quantile_ms(histogram: Histogram, q: float) -> float:
     total = int(counts.sum())
     if total == 0:
         return float("nan")
-    position = q * (total - 1)
-    ends = np.cumsum(counts)
-    low = values[np.searchsorted(ends, int(position), side="right")]
-    high = values[np.searchsorted(ends, min(int(position) + 1, total - 1), side="right")]
-    return float(low + (position - int(position)) * (high - low)) / 1000
+    rank, part = divmod(q * (total - 1), 1)
+    low, high = values[np.searchsorted(np.cumsum(counts), [rank, min(rank + 1, total - 1)], side="right")]
+    return float(low + part * (high - low)) / 1000
 
 
 def mean_ms(histogram: Histogram) -> float:
@@ -97,24 +95,20 @@ def read_wrk(path: Path) -> WrkResult:
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])
-        duration_us, requests = _whole(data["duration_us"]), _whole(data["requests"])
-        ended_ns = 1000 * _whole(data["ended_wall_us"])
-        connections = _whole(data["connections"])
+        names = ("ended_wall_us", "duration_us", "requests", "connections", "threads")
+        ended_us, duration_us, requests, connections, threads = (_whole(data[name]) for name in names)
         errors = {name: _whole(data["errors"][name]) for name in ("connect", "read", "write", "status", "timeout")}
-        threads = _whole(data["threads"])
         if duration_us == 0 or connections == 0:
             raise ValueError("duration or connections is 0")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise LabError(f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1) from None
     interval = backfill_interval_us(duration_us, requests, connections)
     raw = undo_backfill(reported, interval) if interval else reported
-    return WrkResult(ended_ns, duration_us / 1e6, requests, connections, threads, errors, reported, raw)
+    return WrkResult(1000 * ended_us, duration_us / 1e6, requests, connections, threads, errors, reported, raw)
 
 
 def add_up(results: Sequence[WrkResult]) -> WrkResult:
     """Return several results as one: counts, durations and histograms add up."""
-    if len(results) == 1:
-        return results[0]
     return replace(
         results[-1],
         duration_s=sum(result.duration_s for result in results),
