@@ -192,19 +192,31 @@ def sha256(path: Path) -> str:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class RunFolder:
     """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.tables = path / "tables"
+    path: Path
+
+    @property
+    def tables(self) -> Path:
         """Folder of the tables rebuilt from raw."""
-        self.scripts = path / "script"
+        return self.path / "tables"
+
+    @property
+    def scripts(self) -> Path:
         """Folder of the run's copy of a script that the user brought."""
-        self.journal = path / "journal.jsonl"
+        return self.path / "script"
+
+    @property
+    def journal(self) -> Path:
         """The append-only log of state changes."""
-        self.packed = path / PACKED
+        return self.path / "journal.jsonl"
+
+    @property
+    def packed(self) -> Path:
         """The records of an exported run; one that is not exported has a folder for each trial."""
+        return self.path / PACKED
 
     def table(self, name: str) -> Path:
         """Path of a table by its name, such as `trials`."""
