@@ -11,12 +11,12 @@ import pytest
 from built import ROOT
 
 from runner.audit.checks import audit, under_way
-from runner.audit.fetching import MOST_BYTES
 from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
-from runner.audit.formats import NUMBERS, parse, read_all
+from runner.audit.formats import NUMBERS
 from runner.audit.page import HARD, of_published, rows_of
-from runner.audit.values import Options, as_ms
+from runner.audit.reading import MOST_BYTES, parse, read_all
+from runner.audit.values import Options, value_of
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.content import Bullets, TextTable
@@ -338,7 +338,7 @@ def test_the_published_numbers() -> None:
 
 @pytest.mark.parametrize("text", ["1.71ms", "1710us", "0.00171s", "1710µs"])
 def test_times_with_units(text: str) -> None:
-    assert as_ms(text) == pytest.approx(1.71)
+    assert value_of("mean_ms", text) == pytest.approx(1.71)
 
 
 # --- our own trials ---------------------------------------------------------------------------------------

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runner.audit.finding import Audit, Finding, Rule, Severity, laws, of_file, of_row, of_test
+from runner.audit.finding import Audit, Finding, Rule, Severity, laws, of_row, of_test
 from runner.audit.formats import BELOW
 from runner.model import number
 from runner.present.look.captions import plural
@@ -25,17 +23,30 @@ BUSY, HALF_IDLE = 0.9, 0.5
 ROUNDED = 1.02
 """Two numbers that were rounded to three digits may change their order by so much."""
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
+WRK_MEAN = "; with wrk the mean is, to which it adds requests that were never sent"
+QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
+IN_ORDER = ["min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"]
+NAMES = {
+    **{name: name.removesuffix("_ms") for name in QUANTILES},
+    **{"min_ms": "the minimum", "max_ms": "the maximum", "mean_ms": "the mean", "stdev_ms": "the standard deviation"},
+}
+BAND, AROUND, RARE = 0.01, 0.2, 1e-4
+LEAST_ROWS, LEAST_IN_BAND = 10, 5
+CLOSE = 0.05
+DIGITS = 10_000
+ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
+OLD_DAYS = 180
 
 
 def audit(rows: pd.DataFrame) -> Audit:
-    """Run every check on rows as `formats.read` returns them."""
+    """Run every check on rows as `reading.read_all` returns them."""
     found: list[Finding] = []
     not_done = []
-    for law in laws():
-        if any(rows[list(names)].notna().all(axis=1).any() for names in law.needs):
-            found += [replace(finding, check=law.name) for finding in CHECKS[law.key](rows, law.rules)]
+    for key, law in laws().items():
+        if any(rows[names.split()].notna().all(axis=1).any() for names in law.needs):
+            found += [replace(finding, check=law.name) for finding in CHECKS[key](rows, law.rules)]
         else:
-            not_done.append(f"{law.name} (takes {' or '.join(', '.join(names) for names in law.needs)})")
+            not_done.append(f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})")
     grave = list(Severity)
     return Audit(rows, tuple(sorted(found, key=lambda finding: grave.index(finding.severity))), tuple(not_done))
 
@@ -53,17 +64,13 @@ def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         yield load
 
 
-# --- 1: Little's law --------------------------------------------------------------------------------------
-
-QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
-
-
-def under_way(rows: pd.DataFrame) -> pd.Series[float]:
+def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
     """Return rate x mean / (connections x depth): the share of the requests that may be under way, that were.
 
-    NaN for open loads, and where one of them is not known.
+    NaN for open loads, and where one of them is not known. Another column may stand in for the mean.
     """
-    return _share(rows, rows["mean_ms"])
+    share = rows["rate"] * rows[time] / 1000 / (rows["connections"] * rows["depth"])
+    return share.where(rows["load_model"] != "open")
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
@@ -76,43 +83,21 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
     return least.where(least > 0)
 
 
-def _share(rows: pd.DataFrame, mean_ms: pd.Series[float]) -> pd.Series[float]:
-    share = rows["rate"] * mean_ms / 1000 / (rows["connections"] * rows["depth"])
-    return share.where(rows["load_model"] != "open")
-
-
-def _waiting(row: Mapping[Any, Any]) -> str:
-    deep = f" x {row['depth']:g}" if row["depth"] != 1 else ""
-    return (
-        f"{number(row['rate'])} requests/s x {number(row['time'])} ms{row['how']} = "
-        f"{number(row['rate'] * row['time'] / 1000)} under way, on {row['connections']:,.0f}{deep} connections: "
-        f"{row['share']:.3g} of what there is room for"
-    )
-
-
 def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    without, least = rows["mean_ms"].isna(), least_mean(rows)
-    said = rows.assign(share=under_way(rows), time=rows["mean_ms"], how="")
-    more = rows.assign(share=_share(rows, least), time=least, how=" (at least, by the percentiles)")
-    less = rows.assign(share=_share(rows, rows["p99_ms"]), time=rows["p99_ms"], how=" (p99)")
+    rows, without = rows.assign(least_ms=least_mean(rows)), rows["mean_ms"].isna()
+    hows = {"mean_ms": "", "least_ms": " (at least, by the percentiles)", "p99_ms": " (p99)"}
+    said, more, less = (
+        rows.assign(share=under_way(rows, time), time=rows[time], how=how) for time, how in hows.items()
+    )
     parts = [said, more[without & (more["share"] > MORE)], less[without & (less["share"] < FAR_LESS)]]
     known = pd.concat(parts, ignore_index=True).query("share > 0")
     known = known.assign(
-        waiting=[_waiting(row) for row in known.to_dict("records")],
-        why=known["tool"]
-        .map({"wrk": "; with wrk the mean is, to which it adds requests that were never sent"})
-        .fillna(""),
-        slow=known["how"].map(lambda how: ", or one request in 100 took most of the time" if how else ""),
-        far=np.log(known["share"]).abs(),
+        under=known["rate"] * known["time"] / 1000,
+        deep=known["depth"].map(lambda depth: f" x {depth:g}" if depth != 1 else ""),
+        why=np.where(known["tool"] == "wrk", WRK_MEAN, ""),
+        slow=np.where(known["how"] == "", "", ", or one request in 100 took most of the time"),
     )
-    yield from _broken(known.sort_values("far", ascending=False), rules)
-
-
-# --- 2: one limit for all ---------------------------------------------------------------------------------
-
-BAND, AROUND = 0.01, 0.2
-LEAST_ROWS, LEAST_IN_BAND = 10, 5
-RARE = 1e-4
+    yield from _broken(known.loc[np.log(known["share"]).abs().sort_values(ascending=False).index], rules)
 
 
 def band_of(rates: pd.Series[float]) -> tuple[float, float, int, float]:
@@ -146,18 +131,12 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         kinds = f" in {plural(languages, 'language')}" if languages else ""
         bits = 8e-9 * inside["bytes_per_s"].dropna()
         carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
-        yield of_test(
-            SUSPICIOUS if above <= len(load) // 10 else KNOWING,
-            load,
+        said = (
             f"{count} of {len(load)} rates{kinds} lie between {number(low)} and {number(high)} requests/s, within 1 %; "
             f"{above} are higher. Chance would make such a band once in {number(1 / max(chance, 1e-12))} tables."
-            f"{carried}",
+            f"{carried}"
         )
-
-
-# --- 3: ties ----------------------------------------------------------------------------------------------
-
-CLOSE = 0.05
+        yield of_test(SUSPICIOUS if above <= len(load) // 10 else KNOWING, load, said)
 
 
 def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
@@ -181,9 +160,6 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             yield of_test(KNOWING, load, said)
 
 
-# --- 4: who was busy --------------------------------------------------------------------------------------
-
-
 def _busy(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     known = rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0 and load_model != 'open'")
     for load in _loads(known.assign(used=known["cpu_pct"] / known["cpu_given_pct"])):
@@ -196,61 +172,37 @@ def _busy(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             yield of_test(KNOWING, load, f"the ranking mixes {said}.")
 
 
-# --- 5: percentiles ---------------------------------------------------------------------------------------
-
-IN_ORDER = ("min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
-NAMES = {
-    **{name: name.removesuffix("_ms") for name in QUANTILES},
-    **{"min_ms": "the minimum", "max_ms": "the maximum", "mean_ms": "the mean", "stdev_ms": "the standard deviation"},
-}
-
-
-def _neighbours(low: str, high: str) -> Rule:
-    """Return the rule that two quantiles are in order, of rows that have none between the two."""
-    between = IN_ORDER[IN_ORDER.index(low) + 1 : IN_ORDER.index(high)]
-    breaks = f"{low} > {high} * @ROUNDED and {high} >= 0" + "".join(f" and not {name} >= 0" for name in between)
-    return Rule(breaks, IMPOSSIBLE, f"{NAMES[low]} {{{low}}} ms is above {NAMES[high]} {{{high}}} ms.")
-
-
-_IN_ORDER = (
-    *(Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.") for name, said in NAMES.items()),
-    *(_neighbours(low, high) for low, high in combinations(IN_ORDER, 2)),
-)
-
-
 def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     mean, bottom = rows["mean_ms"], rows["min_ms"].clip(lower=0).fillna(0.0)
     widest = ((rows["max_ms"] * ROUNDED - mean) * (mean - bottom)).abs().pow(0.5) * ROUNDED
-    yield from _broken(rows.assign(least=least_mean(rows), widest=widest), (*_IN_ORDER, *rules))
+    rows = rows.assign(least=least_mean(rows), widest=widest)
+    for name, said in NAMES.items():
+        yield from _broken(rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")])
+    lower, lower_name = pd.Series(np.nan, rows.index), np.full(len(rows), "")
+    for name in IN_ORDER:  # each beside the next lower one that is known
+        says = f"{{lower_name}} {{lower}} ms is above {NAMES[name]} {{{name}}} ms."
+        beside = rows.assign(lower=lower, lower_name=lower_name)
+        yield from _broken(beside, [Rule(f"lower > {name} * @ROUNDED and {name} >= 0", IMPOSSIBLE, says)])
+        known = rows[name] >= 0
+        lower, lower_name = rows[name].where(known, lower), np.where(known, NAMES[name], lower_name)
+    yield from _broken(rows, rules)
     for one, other, severity in (("mean_ms", "p99_ms", SUSPICIOUS), ("p99_ms", "max_ms", KNOWING)):
         same, stands_in = f"{one} == {other} and {one} > 0", ": one stands in for the other."
         for (source, test), group in rows.dropna(subset=[one, other]).groupby(["source", "test"], sort=False):
             count = len(group.query(same))
             if count > max(2, len(group) // 2):  # said once for a test that has it in most of its rows
                 said = f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} rows{stands_in}"
-                yield of_file(severity, source, said, str(test))
+                yield Finding(severity, said, str(source), str(test))
             else:
                 says = f"{NAMES[one]} is {{{one}}} ms, as {NAMES[other]} is{stands_in}"
                 yield from _broken(group, [Rule(same, severity, says)])
 
 
-# --- 6: counts --------------------------------------------------------------------------------------------
-
-
 def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
-    yield from _broken(
-        rows.assign(
-            counted=counted,
-            apart=(counted / rows["rate"] - 1).abs().where(rows["rate"] > 0),
-            longer=(rows["elapsed_s"] - rows["duration_s"]).abs(),
-            wrong_pct=100 * rows["errors"] / rows["requests"],
-        ),
-        rules,
-    )
-
-
-# --- 7: across levels -------------------------------------------------------------------------------------
+    apart = (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
+    longer, wrong_pct = (rows["elapsed_s"] - rows["duration_s"]).abs(), 100 * rows["errors"] / rows["requests"]
+    yield from _broken(rows.assign(counted=counted, apart=apart, longer=longer, wrong_pct=wrong_pct), rules)
 
 
 def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
@@ -262,9 +214,6 @@ def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     yield from _broken(known.assign(change=known["rate"] / known["before"]), rules)
 
 
-# --- 8: missing values, 9: duplicates ---------------------------------------------------------------------
-
-
 def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
     for source, lacking in rows[rows["missing"] != ""].groupby("source", sort=False):
         counts = Counter(name for said in lacking["missing"] for name in said.split())
@@ -273,15 +222,10 @@ def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             row = lacking[lacking["missing"].str.split().map(lambda names, name=name: name in names)].iloc[0]
             where = f"in {count:,} of {every:,} rows, first in {row['row']} ({row['subject']})"
             if name.endswith(BELOW):
-                yield of_file(IMPOSSIBLE, source, f"{name.removesuffix(BELOW)} is below zero {where}.")
+                yield Finding(IMPOSSIBLE, f"{name.removesuffix(BELOW)} is below zero {where}.", str(source))
             else:
                 says = f"{name} has -1, 0 or nothing {where}: no number to rank or to take a mean of."
-                yield of_file(SUSPICIOUS if name == "rate" and count < every else KNOWING, source, says)
-
-
-ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
-DIGITS = 10_000
-OLD_DAYS = 180
+                yield Finding(SUSPICIOUS if name == "rate" and count < every else KNOWING, says, str(source))
 
 
 def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
@@ -298,7 +242,7 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         if len(old):
             between = f"{old.min().date()}, {dates.max().date()}"
             said = f"{len(old):,} of {len(dates):,} rows are half a year older than the newest ({between})."
-            yield of_file(KNOWING, source, said)
+            yield Finding(KNOWING, said, str(source))
 
 
 CHECKS = {

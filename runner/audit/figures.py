@@ -2,136 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
-from runner.audit.finding import Audit
-from runner.present.chart import Chart, empty
-from runner.present.chart.value import COLUMNS, Axis
+from runner.audit.finding import Audit, laws
+from runner.present.chart import Axis, Chart
+from runner.present.chart.value import COLUMNS
 from runner.present.look import captions, scales, style
+from runner.present.look.style import number
 
-Fill = Callable[[Axes, pd.DataFrame], None]
-"""Sets the scales of a panel, and draws what is behind its rows."""
 PANELS = 6
 """Tests of a figure, those with the most rows first."""
 
 
-def _named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the column `panel`: test and, where there is one number, its connections."""
-    sizes = [f", {count:,.0f} connections" if count > 0 else "" for count in rows["connections"]]
-    return rows.assign(panel=rows["test"] + sizes, server=rows["subject"], series=rows["row"], low=np.nan, high=np.nan)
+@dataclass(frozen=True)
+class _Panels:
+    """Draws a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
+
+    line: float = 0.0
+    band: tuple[float, float] | None = None
+
+    def __call__(self, chart: Chart) -> Figure:
+        figure, axes = style.canvas(
+            chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8, heading_in=0.36,
+            left_in=1.2, right_in=0.3, axis_in=0.6,
+        )  # fmt: skip
+        for ax, panel in zip(axes, chart.panels, strict=True):
+            rows = chart.frame[chart.frame["panel"] == panel]
+            low, high = self.band or (0.0, self.line)
+            low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)
+            if self.band:
+                ax.axhspan(*self.band, color=style.GRID, zorder=0)
+            if self.line:
+                ax.axhline(self.line, color=style.GREY, lw=1)
+            limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
+            scales.limit(ax, "y", *limits, log=chart.y.log)
+            if not chart.x.even:
+                ax.set_xlim(0, rows["x"].max() * 1.05)
+            scales.even_axis(ax, "x")
+            for solid, color in ((True, style.INK), (False, style.GREY)):
+                part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
+                ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)
+            style.heading(ax, style.short(panel, 60))
+            ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
+        return figure
 
 
-def _in_order(rows: pd.DataFrame, *, ascending: bool) -> pd.DataFrame:
-    """Return rows with their place in their panel as `x`, in the order of `y`."""
-    ordered = rows.sort_values(["panel", "y"], ascending=[True, ascending])
-    return ordered.assign(x=ordered.groupby("panel").cumcount() + 1)
-
-
-def _chart(title: str, rows: pd.DataFrame, about: str, key: str, fill: Fill, words: str) -> Chart:
-    """Return a chart with a point for each row, those of a test in a panel; the tests with the most rows have one."""
-    panels = list(rows["panel"].value_counts().index[:PANELS])
-    left = rows["panel"].nunique() - len(panels)
-    more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
-    return Chart(
-        title,
-        rows.loc[rows["panel"].isin(panels), list(COLUMNS)],
-        y=Axis(about),
-        caption=f"{words}{more}",
-        key=key,
-        noun="test",
-        draw=lambda chart: _sheet(chart, panels, fill),
-        describe=lambda chart: _describe(chart, about),
-    )
-
-
-def _sheet(chart: Chart, panels: list[str], fill: Fill) -> Figure:
-    figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=len(panels), panel_in=1.8, heading_in=0.36, left_in=1.2,
-        right_in=0.3, axis_in=0.6,
-    )  # fmt: skip
-    for ax, panel in zip(axes, panels, strict=True):
-        style.heading(ax, style.short(panel, 60))
-        rows = chart.frame[chart.frame["panel"] == panel]
-        fill(ax, rows)
-        for solid, color in ((True, style.INK), (False, style.GREY)):
-            part = rows[rows["solid"].astype(bool) == solid]
-            ax.scatter(part["x"], part["y"], s=12, color=color if solid else "none", edgecolors=color, linewidths=0.8)
-        ax.set_ylabel(chart.y.label)
-    return figure
-
-
-def _describe(chart: Chart, about: str) -> str:
+def _describe(chart: Chart) -> str:
     found = [
-        f"{panel}: {captions.plural(len(rows), 'row')}, {about} from {style.number(rows['y'].min())} to "
-        f"{style.number(rows['y'].max())}, median {style.number(rows['y'].median())}."
-        for panel, rows in chart.frame.groupby("panel", sort=False)
+        f"{panel}: {captions.plural(len(y), 'row')}, {chart.y.label} from {number(y.min())} to {number(y.max())}, "
+        f"median {number(y.median())}."
+        for panel, y in chart.frame.groupby("panel", sort=False)["y"]
     ]
-    return f"Scatter plot of {about}, one point per row. {' '.join(found)}"
+    return f"Scatter plot of {chart.y.label}, one point per row. {' '.join(found)}"
 
 
-def little(found: Audit) -> Chart:
-    """Return the share of the requests that may be under way, that were: by row, in its order."""
-    title, about = "Little's law: what was under way, of what there was room for", "share under way"
-    rows = _named(found.rows).assign(y=under_way(found.rows)).dropna(subset="y")
+def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, draw: _Panels) -> Chart | None:
+    """Return a chart with a point for each row, if any; where `x` is even, by their place in the order of `rows`.
+
+    A panel is a test and, where there is one number, its connections.
+    """
     if rows.empty:
-        return empty(title, "No row of a closed load has rate, mean response time and connections.")
-    rows = _in_order(rows.assign(solid=~rows["y"].between(FAR_LESS, MORE)), ascending=True)
+        return None
+    sizes = [f", {count:,.0f} connections" if count > 0 else "" for count in rows["connections"]]
+    rows = rows.assign(panel=rows["test"] + sizes, server=rows["subject"], series=rows["row"])
+    panels = rows.sort_index()["panel"].value_counts().index
+    kept = rows.set_index("panel", drop=False).loc[panels[:PANELS]]
+    if x.even:
+        kept = kept.assign(x=kept.groupby(level=0).cumcount() + 1)
+    left = len(panels) - PANELS
+    more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
+    frame = kept.reset_index(drop=True).reindex(columns=list(COLUMNS))
+    return Chart(title, frame, x, y, caption=about + more, key=key, noun="test", draw=draw, describe=_describe)
 
-    def fill(ax: Axes, shown: pd.DataFrame) -> None:
-        ax.set(yscale="log", ylim=(min(shown["y"].min(), FAR_LESS) / 1.4, max(shown["y"].max(), MORE) * 1.4))
-        ax.axhspan(FAR_LESS, MORE, color=style.GRID, zorder=0)
-        ax.axhline(1, color=style.GREY, lw=1)
-        scales.log_axis(ax, "y")
-        scales.even_axis(ax, "x")
-        ax.set_xlabel("rows, the smallest share first")
 
+def little(found: Audit) -> Chart | None:
+    """Return the share of the requests that may be under way, that were; None where no row has what that takes."""
+    rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
+    title = "Little's law: what was under way, of what there was room for"
+    x, y = Axis("rows, the smallest share first", even=True), Axis("share under way", log=True)
     key = "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of that."
-    return _chart(title, rows, about, key, fill, "Closed loads; a row is one load of a subject.")
+    about = "Closed loads; a row is one load of a subject."
+    rows = rows.assign(solid=~rows["y"].between(FAR_LESS, MORE))
+    return _chart(title, rows, x, y, key, about, _Panels(1.0, (FAR_LESS, MORE)))
 
 
-def rates(found: Audit) -> Chart:
-    """Return the rates of each test in their order, and the densest band of 1 %."""
-    title, about = "Rates in their order, and the densest band of 1 %", "requests/s"
-    rows = _named(found.rows[found.rows["rate"] > 0])
-    if rows.empty:
-        return empty(title, "No row has a rate.")
-    rows = _in_order(rows.assign(y=rows["rate"], solid=False), ascending=False)
-    flagged = {finding.test for finding in found.findings if finding.check == "one limit for all"}
-    for panel, group in rows.groupby("panel"):
-        if panel in flagged and group["subject"].nunique() >= LEAST_ROWS:
-            low, high, *_ = band_of(group["rate"])
-            rows.loc[group.index, "solid"] = group["rate"].between(low, high)
-
-    def fill(ax: Axes, shown: pd.DataFrame) -> None:
-        ax.set_ylim(0, shown["y"].max() * 1.1)
-        scales.even_axis(ax, "y")
-        scales.even_axis(ax, "x")
-        ax.set_xlabel("rows, the highest rate first")
-
+def rates(found: Audit) -> Chart | None:
+    """Return the rates of each test in their order, and the densest band of 1 %; None without a rate."""
+    rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
+    title = "Rates in their order, and the densest band of 1 %"
+    x, y = Axis("rows, the highest rate first", even=True), Axis("requests/s")
     key = "Filled: within the densest band of 1 %, where chance would hardly make it."
-    return _chart(title, rows, about, key, fill, "A row is one load of a subject.")
+    rows = rows.assign(y=rows["rate"], solid=False)
+    if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject.", _Panels())) is None:
+        return None
+    flagged = {finding.test for finding in found.findings if finding.check == laws()["plateau"].name}
+    for panel, group in chart.frame.groupby("panel"):
+        if panel in flagged and group["server"].nunique() >= LEAST_ROWS:
+            low, high, *_ = band_of(group["y"])
+            chart.frame.loc[group.index, "solid"] = group["y"].between(low, high)
+    return chart
 
 
-def cpu(found: Audit) -> Chart:
-    """Return the CPU that was used, of what was given, against the rate."""
-    title, about = "CPU used, of what was given, against the rate", "% of CPU given"
-    rows = _named(found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0"))
-    if rows.empty:
-        return empty(title, "No row has rate, CPU used and CPU given.")
+def cpu(found: Audit) -> Chart | None:
+    """Return the CPU that was used, of what was given, against the rate; None where no row has all three."""
+    rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]
-
-    def fill(ax: Axes, shown: pd.DataFrame) -> None:
-        ax.set(ylim=(0, max(105.0, shown["y"].max() * 1.05)), xlim=(0, shown["x"].max() * 1.05))
-        ax.axhline(100, color=style.GREY, lw=1)
-        scales.even_axis(ax, "x")
-        scales.even_axis(ax, "y")
-        ax.set_xlabel("requests/s")
-
-    rows = rows.assign(x=rows["rate"], y=used, solid=used > 100)
-    return _chart(title, rows, about, "Filled: more than there is.", fill, "A row is one load of a subject.")
+    title, key = "CPU used, of what was given, against the rate", "Filled: more than there is."
+    rows, x, y = rows.assign(x=rows["rate"], y=used, solid=used > 100), Axis("requests/s"), Axis("% of CPU given")
+    return _chart(title, rows, x, y, key, "A row is one load of a subject.", _Panels(100.0))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from runner.model import number
 from runner.present.look.captions import plural
@@ -27,14 +28,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Where numbers do not go together, and which; `row` is empty where a finding is about a whole test."""
+    """Where numbers do not go together, and which.
+
+    A finding about a whole test has no subject and no row, one about a file no test either.
+    """
 
     severity: Severity
-    source: str
-    test: str
-    subject: str
-    row: str
     says: str
+    source: str
+    test: str = ""
+    subject: str = ""
+    row: str = ""
     check: str = ""
     """Name of the law; filled in by `audit`."""
 
@@ -57,23 +61,18 @@ class Rule:
 class Law:
     """A law of laws.toml, whose head explains the fields."""
 
-    key: str
     name: str
     says: str
-    needs: tuple[tuple[str, ...], ...]
+    needs: tuple[str, ...]
     proves_not: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = ()
 
 
 @functools.cache
-def laws() -> tuple[Law, ...]:
-    """Return the laws in their order."""
-    found = []
-    for key, law in tomllib.loads(Path(__file__).with_name("laws.toml").read_text(encoding="utf-8")).items():
-        rules = tuple(Rule(**each | {"severity": Severity(each["severity"])}) for each in law.get("rules", ()))
-        needs = tuple(tuple(names.split()) for names in law["needs"])
-        found.append(Law(key, **law | {"needs": needs, "rules": rules}))
-    return tuple(found)
+def laws() -> dict[str, Law]:
+    """Return the laws by their keys, in their order."""
+    text = Path(__file__).with_name("laws.toml").read_text(encoding="utf-8")
+    return TypeAdapter(dict[str, Law]).validate_python(tomllib.loads(text))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ class Audit:
 
     rows: pd.DataFrame
     findings: tuple[Finding, ...]
-    not_done: tuple[str, ...]
+    not_done: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -101,19 +100,14 @@ class _Shown(float):
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
     """Return a finding about one row; `says` has names of its columns in braces."""
     shown = {str(name): _Shown(value) if isinstance(value, float) else value for name, value in row.items()}
-    return Finding(severity, row["source"], row["test"], row["subject"], row["row"], says.format_map(shown))
+    return Finding(severity, says.format_map(shown), *(row[name] for name in ("source", "test", "subject", "row")))
 
 
 def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
     """Return a finding about all rows of a test."""
     first = rows.iloc[0]
     size = f", {first['connections']:,.0f} connections" if rows["connections"].nunique() == 1 else ""
-    return Finding(severity, first["source"], f"{first['test']}{size}", "", "", says)
-
-
-def of_file(severity: Severity, source: Any, says: str, test: str = "") -> Finding:
-    """Return a finding about a file, or a whole test of it."""
-    return Finding(severity, str(source), test, "", "", says)
+    return Finding(severity, says, first["source"], f"{first['test']}{size}")
 
 
 def summary(found: Audit) -> tuple[str, str, str]:

@@ -1,26 +1,20 @@
-"""Tables of others as one tidy frame: boards' JSON, CSV, what k6, wrk, oha and hey print; recognised by content."""
+"""Tables of others, recognised by content: boards' JSON, CSV, what k6, wrk, oha and hey print."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import math
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from runner.audit import loads
-from runner.audit.fetching import MOST_BYTES, SECURE, fetch
-from runner.audit.values import Options, Row, as_number, dict_of, dicts_of, list_of, sum_of, value_of
+from runner.audit.values import Row, as_number, dict_of, dicts_of, list_of, sum_of
 from runner.model import LabError
 
-MOST_ROWS = 500_000
 TEXTS = ("source", "row", "test", "subject", "language", "mode", "load_model", "tool", "day", "missing")
 NUMBERS = (
     *("connections", "depth", "rate", "target_rate", "rate_low", "rate_high"),
@@ -34,94 +28,15 @@ BELOW = "<0"
 POSITIVE = tuple(name for name in NUMBERS if name not in ("errors", "stdev_ms", "cpu_pct", "min_ms", "target_rate"))
 
 
-@dataclass(frozen=True)
-class Format:
-    """How a kind of file is recognised by its content, and read; `of_json` says whether that is parsed JSON or text."""
+class Format(NamedTuple):
+    """How a kind of file is recognised by its content, and read."""
 
     name: str
     of_json: bool
+    """Whether the content is parsed JSON, or text."""
     fits: Callable[[Any], bool]
-    rows: Callable[[Any, str, Options], Iterable[Row]]
-
-
-def read_all(names: Iterable[str | Path], options: Options | None = None, format_name: str = "") -> pd.DataFrame:
-    """Return the rows of files, put together; LabError as of `read`."""
-    return pd.concat([read(name, options, format_name) for name in names], ignore_index=True)
-
-
-def read(name: str | Path, options: Options | None = None, format_name: str = "") -> pd.DataFrame:
-    """Return the rows of a file, of stdin for `-`, or of what an https address has.
-
-    LabError for one that cannot be read, is too large, or has no known format.
-    """
-    if str(name) == "-":
-        return parse(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin", options, format_name)
-    if str(name).startswith(SECURE):
-        return parse(fetch(str(name)), str(name).rstrip("/").rpartition("/")[2], options, format_name)
-    path = Path(name)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror}.", exit_code=1) from None
-    return parse(data, path.name, options, format_name)
-
-
-def parse(data: bytes, source: str, options: Options | None = None, format_name: str = "") -> pd.DataFrame:
-    """Return the rows of a file's content; LabError as of `read`."""
-    if len(data) > MOST_BYTES:
-        raise LabError(f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1)
-    text = data.decode("utf-8", errors="replace").removeprefix("\ufeff")
-    known = [each for each in FORMATS if format_name in ("", each.name)]
-    if not known:
-        raise LabError(f"--format is one of {', '.join(each.name for each in FORMATS)}, not {format_name!r}.")
-    content = _json(text, source)
-    for each in known:
-        subject = content if each.of_json else text
-        if subject is not None and each.fits(subject):
-            given = options or Options()
-            found = _tidy(each.rows(subject, source, given), source)
-            found["connections"] = found["connections"].fillna(given.connections)
-            return found.assign(depth=found["depth"].fillna(given.depth).fillna(1.0))
-    names = ", ".join(each.name for each in known)
-    raise LabError(f"{source} is none of these: {names}. For another CSV name its columns by --map.", exit_code=1)
-
-
-def _json(text: str, source: str) -> Any:
-    """Return what a text is in JSON; None where it is no JSON."""
-    if not text.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(text, parse_constant=lambda _: None)
-    except RecursionError:
-        raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
-    except ValueError:
-        return None
-
-
-def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
-    """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as NaN."""
-    found = list(islice(rows, MOST_ROWS + 1))
-    if len(found) > MOST_ROWS:
-        raise LabError(f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1)
-    columns = {name: [_clean(row.get(name)) for row in found] for name in TEXTS}
-    columns["source"] = [_clean(source)] * len(found)
-    columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
-    frame = pd.DataFrame(columns, dtype=object)
-    missing = pd.Series("", frame.index, dtype=object)
-    for name in NUMBERS:
-        said = pd.Series([value_of(name, row.get(name)) for row in found], frame.index, dtype=float)
-        expected = pd.Series([name in row.get("expected", ()) for row in found], frame.index, dtype=bool)
-        void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
-        below = said.lt(0) & ~void & (name in POSITIVE)
-        missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
-        frame[name] = said.mask(void | below)
-    return frame.assign(missing=missing.str.strip())
-
-
-def _clean(value: Any) -> str:
-    text = "" if value is None else str(value)[:120]
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
+    rows: Callable[[Any, str, Mapping[str, str]], Iterable[Row]]
+    """Content, name of the file, and columns of a CSV (ours -> theirs) -> its rows, with columns as far as known."""
 
 
 # --- boards -----------------------------------------------------------------------------------------------
@@ -130,7 +45,7 @@ ERRORS = ("4xx", "5xx", "connect", "read", "write", "timeout")
 BY_QUERIES = {"query": "queryIntervals", "update": "queryIntervals", "cached_query": "cachedQueryIntervals"}
 
 
-def _techempower(data: dict[str, Any], _source: str, _options: Options) -> Iterator[Row]:
+def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
     levels = [as_number(each) for each in list_of(data.get("concurrencyLevels")) if as_number(each) > 0]
     languages = {str(each.get("name")): each.get("language") for each in dicts_of(data.get("testMetadata"))}
     days, duration_s = dict_of(data.get("completed")), as_number(data.get("duration"))
@@ -176,7 +91,7 @@ ARENA = {
 }
 
 
-def _arena(data: Any, source: str, _options: Options) -> Iterator[Row]:
+def _arena(data: Any, source: str, _: object) -> Iterator[Row]:
     for row in _arena_rows(data):
         yield {
             **{ours: row.get(theirs) for ours, theirs in ARENA.items()},
@@ -199,7 +114,7 @@ IN_US = 20.0
 """Where the median of all p50 is above this, they are no seconds: older files are in microseconds."""
 
 
-def _web_frameworks(data: dict[str, Any], _source: str, _options: Options) -> Iterator[Row]:
+def _web_frameworks(data: dict[str, Any], *_: object) -> Iterator[Row]:
     named = {str(each.get("id")): each for each in dicts_of(data.get("frameworks"))}
     cells: dict[tuple[str, float], Row] = {}
     for metric in dicts_of(data["metrics"]):
@@ -249,7 +164,7 @@ def _header(text: str) -> list[str]:
 PUBLISHED = {"rps": "rate", **{f"latency_p{q}": f"p{q}_ms" for q in (50, 90, 95, 99)}, "cpu_peak": "cpu_pct"}
 
 
-def _published(text: str, _source: str, _options: Options) -> Iterator[Row]:
+def _published(text: str, *_: object) -> Iterator[Row]:
     """Yield a row for each load and server of a table with one number a line, as data/published.csv has it."""
     cells: dict[tuple[str, ...], Row] = {}
     for row in _csv_rows(text):
@@ -264,16 +179,12 @@ def _published(text: str, _source: str, _options: Options) -> Iterator[Row]:
     yield from cells.values()
 
 
-def _is_csv(text: str) -> bool:
-    return len(set(_header(text))) > 1 and not text.lstrip().startswith(("{", "["))
-
-
-def _csv(text: str, source: str, options: Options) -> Iterator[Row]:
+def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
     header = _header(text)
     by_name = {name.lower(): name for name in reversed(header)}
     columns = {ours: by_name[name] for ours, names in ALIASES.items() for name in reversed(names) if name in by_name}
     columns |= {name: name for name in (*NUMBERS, "load_model", "day") if name in header}
-    for name, theirs in options.columns.items():
+    for name, theirs in renamed.items():
         ours = {"rps": "rate"}.get(name, name.removeprefix("latency_"))
         if theirs not in header or ours not in (*NUMBERS, *TEXTS):
             what = f"no column {theirs!r}" if theirs not in header else f"no use for {ours!r}"
@@ -295,12 +206,10 @@ FORMATS = (
     Format("web-frameworks", True, lambda data: isinstance(dict_of(data).get("metrics"), list), _web_frameworks),
     Format("k6", True, lambda data: "http_reqs" in dict_of(dict_of(data).get("metrics")), loads.k6),
     Format("oha", True, lambda data: {"summary", "latencyPercentiles"} <= dict_of(data).keys(), loads.oha),
-    Format(
-        "httparena", True, lambda data: any({"rps", "framework"} <= row.keys() for row in _arena_rows(data)), _arena
-    ),
-    Format("wrk", False, lambda text: bool(loads.IS_WRK.search(text[:100_000])), loads.wrk),
-    Format("hey", False, loads.is_hey, loads.hey),
+    Format("httparena", True, lambda data: any({"rps", "framework"} <= {*row} for row in _arena_rows(data)), _arena),
+    Format("wrk", False, lambda text: bool(re.search(r"^Running \S{1,20} test @", text[:100_000], re.M)), loads.wrk),
+    Format("hey", False, lambda text: bool(re.search(r"^Summary:.*^ +Slowest:", text, re.M | re.S)), loads.hey),
     Format("published", False, lambda text: {"server", "metric", "value", "scenario"} <= {*_header(text)}, _published),
-    Format("csv", False, _is_csv, _csv),
+    Format("csv", False, lambda text: len({*_header(text)}) > 1 and not text.lstrip().startswith(("{", "[")), _csv),
 )
 """In the order in which they are tried."""

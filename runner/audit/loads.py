@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.audit.values import Options, Row, as_number, dict_of, sum_of
+from runner.audit.values import Row, as_number, dict_of, sum_of
+
+QUANTILES = (50, 90, 95, 99)
 
 
-def _single(row: Row, source: str) -> Iterator[Row]:
-    yield {"test": source, "subject": source, **row}
-
-
-def k6(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
+def k6(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
     """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one at a time."""
     metrics = {str(name): dict_of(each.get("values", each)) for name, each in data["metrics"].items() if dict_of(each)}
 
@@ -21,20 +19,20 @@ def k6(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
         values = metrics.get(metric, {})
         return next((values[name] for name in names if name in values), None)
 
+    model = "open" if "dropped_iterations" in metrics else "closed"
+    shared = {"test": source, "subject": source, "load_model": model}
     times = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
-    times |= {f"p{q}_ms": f"p({q})" for q in (90, 95, 99)}
+    times |= {f"p{q}_ms": f"p({q})" for q in QUANTILES[1:]}
     requests, failed = as_number(found("http_reqs", "count")), as_number(found("http_req_failed", "rate", "value"))
-    shared = {"load_model": "open" if "dropped_iterations" in metrics else "closed"}
     answers = {name: found("http_req_duration", key) for name, key in times.items()}
     counts = {"requests": requests, "rate": found("http_reqs", "rate"), "errors": failed * requests}
-    yield from _single({**shared, **answers, **counts, "row": "requests"}, source)
+    yield {**shared, **answers, **counts, "row": "requests"}
     users, rate = found("vus_max", "value", "max"), found("iterations", "rate")
     loops = {"connections": users, "rate": rate, "mean_ms": found("iteration_duration", "avg"), "row": "iterations"}
-    yield from _single({**shared, **loops}, source)
+    yield {**shared, **loops}
 
 
 QUANTILE = re.compile(r"^\s+([\d.]{1,8})%\s+(?:in\s+)?(\S+)(?:\s+(secs?|ms|us))?\s*$", re.M)
-IS_WRK = re.compile(r"^Running (\S{1,20}) test @", re.M)
 WRK = {
     "mean_ms": r"^\s+Latency\s+(\S+)\s+\S+\s+\S+",
     "stdev_ms": r"^\s+Latency\s+\S+\s+(\S+)\s+\S+",
@@ -54,14 +52,15 @@ HEY = {
 }
 
 
-def _printed(text: str, patterns: Mapping[str, str], plain: str = "") -> Row:
+def _printed(text: str, source: str, patterns: Mapping[str, str], plain: str = "") -> Row:
     """Return what is printed, by columns; `plain` is the unit of times without one."""
     found = {column: match[1] for column, pattern in patterns.items() if (match := re.search(pattern, text, re.M))}
     times = {as_number(share): f"{value}{unit or plain}" for share, value, unit in QUANTILE.findall(text)}
-    return found | {f"p{share}_ms": times[share] for share in (50, 90, 95, 99) if share in times}
+    shown = {f"p{share}_ms": times[share] for share in QUANTILES if share in times}
+    return {"test": source, "subject": source, **found, **shown}
 
 
-def wrk(text: str, source: str, _options: Options) -> Iterator[Row]:
+def wrk(text: str, source: str, _: object) -> Iterator[Row]:
     """Yield what wrk or wrk2 prints; each thread opens connections / threads, rounded down."""
     errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     wrong = re.search(r"Non-2xx or 3xx responses: (\d{1,18})", text)
@@ -69,32 +68,24 @@ def wrk(text: str, source: str, _options: Options) -> Iterator[Row]:
     failed = (*(errors.groups() if errors else ()), *(wrong.groups() if wrong else ()))
     more: Row = {"connections": opened and int(opened[2]) // int(opened[1]) * int(opened[1]), "tool": "wrk"}
     more |= {"errors": sum(map(as_number, failed)), "load_model": "open" if "Thread calibration" in text else "closed"}
-    yield from _single({**_printed(text, WRK), **more}, source)
+    yield _printed(text, source, WRK) | more
 
 
-def is_hey(text: str) -> bool:
-    """Return whether a text is what hey or oha prints."""
-    return "Summary:" in text and "Requests/sec:" in text and "Slowest:" in text
-
-
-def hey(text: str, source: str, _options: Options) -> Iterator[Row]:
+def hey(text: str, source: str, _: object) -> Iterator[Row]:
     """Yield what hey or oha print."""
     codes = {code: as_number(count) for code, count in re.findall(r"^\s+\[(\d{3})\]\s+(\d{1,18}) res", text, re.M)}
-    counts: Row = {
-        "requests": sum(codes.values()) or None,
-        "errors": sum(codes[code] for code in codes if code >= "400"),
-    }
-    yield from _single({**_printed(text, HEY, "s"), **counts, "load_model": "closed"}, source)
+    wrong = sum(count for code, count in codes.items() if code >= "400")
+    counts = {"requests": sum(codes.values()) or None, "errors": wrong, "load_model": "closed"}
+    yield _printed(text, source, HEY, "s") | counts
 
 
-def oha(data: dict[str, Any], source: str, _options: Options) -> Iterator[Row]:
+def oha(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
     """Yield what oha writes as JSON."""
-    summary, quantiles, codes = (
-        dict_of(data.get(name)) for name in ("summary", "latencyPercentiles", "statusCodeDistribution")
-    )
+    named = ("summary", "latencyPercentiles", "statusCodeDistribution")
+    summary, quantiles, codes = (dict_of(data.get(name)) for name in named)
     times = {"mean_ms": summary.get("average"), "min_ms": summary.get("fastest"), "max_ms": summary.get("slowest")}
-    times |= {f"p{q}_ms": quantiles.get(f"p{q}") for q in (50, 90, 95, 99)}
+    times |= {f"p{q}_ms": quantiles.get(f"p{q}") for q in QUANTILES}
     row: Row = {name: 1e3 * as_number(seconds) for name, seconds in times.items()}
     row |= {"rate": summary.get("requestsPerSec"), "duration_s": summary.get("total"), "load_model": "closed"}
     row |= {"requests": sum_of(codes, codes), "errors": sum_of(codes, [code for code in codes if str(code) >= "400"])}
-    yield from _single({**row, "bytes_per_s": summary.get("sizePerSec")}, source)
+    yield {"test": source, "subject": source, **row, "bytes_per_s": summary.get("sizePerSec")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,14 +12,14 @@ import pandas as pd
 from runner.audit import figures
 from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
-from runner.audit.formats import NUMBERS, TEXTS, read_all
+from runner.audit.formats import NUMBERS, TEXTS
+from runner.audit.reading import read_all
 from runner.audit.values import Options
 from runner.present.case import given_pct
-from runner.present.chart import Chart
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.content import Block, Bullets, Paragraph, TextTable
-from runner.present.notebook.page import Page, opener, show
+from runner.present.notebook.page import Page, opener
 from runner.store import data_folder, lab_root
 
 HARD = ("Little's law", "percentiles", "counts")
@@ -35,6 +35,7 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
     paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
     given = [path if path.exists() else lab_root() / path for path in paths]
     found = audit(read_all(given, Options.of(columns, connections, depth), format_name))
+    held = [{"check": law.name, "law": law.says, "does not prove": law.proves_not} for law in laws().values()]
     charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
     return Page(
         about=captions.plural(len(paths), "file"),
@@ -42,30 +43,15 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
         parts={
             "answer": lambda: [Bullets(summary(found))],
             "findings": lambda: [TextTable(table(found), about="Findings")],
-            "checks": checks,
+            "checks": lambda: [TextTable(pd.DataFrame(held), about="Checks")],
         },
-        charts={name: partial(_with_data, make, found) for name, make in charts.items()},
+        charts={name: partial(make, found) for name, make in charts.items()},
     )
-
-
-def _with_data(make: Callable[[Audit], Chart], found: Audit) -> Chart | None:
-    chart = make(found)
-    return None if chart.frame.empty else chart
-
-
-def checks() -> Iterator[Block]:
-    """Yield each check with its law, and what a finding of it does not prove."""
-    rows = [{"check": law.name, "law": law.says, "does not prove": law.proves_not} for law in laws()]
-    yield TextTable(pd.DataFrame(rows), about="Checks")
-
-
-# --- the lab's numbers ------------------------------------------------------------------------------------
 
 
 def rows_of(tables: Tables) -> pd.DataFrame:
     """Return a run's sealed trials as rows of a table of others."""
-    trials = sealed_trials(tables.trials)
-    cpus = [given_pct(tables, "server", math.nan) for _ in range(len(trials))]
+    trials, given = sealed_trials(tables.trials), given_pct(tables, "server", math.nan)
     named = {
         "source": str(tables.manifest["run_id"]), "row": trials["trial_id"], "test": trials["load"], "missing": "",
         "subject": trials["server"], "language": trials["language"], "load_model": trials["load_model"], "day": "",
@@ -75,7 +61,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "rate": trials["rps"], "target_rate": trials["rate_rps"].where(trials["steps"] <= 1),
         "mean_ms": trials["latency_mean_ms"], "p50_ms": trials["latency_p50_ms"], "p90_ms": trials["latency_p90_ms"],
         "p95_ms": trials["latency_p95_ms"], "p99_ms": trials["latency_p99_ms"], "max_ms": trials["latency_max_ms"],
-        "cpu_pct": trials["server_cpu_mean_pct"], "cpu_given_pct": trials["share"] * cpus,
+        "cpu_pct": trials["server_cpu_mean_pct"], "cpu_given_pct": given * trials["share"],
         "requests": trials["requests"], "duration_s": trials["duration_s"], "errors": trials["failed"],
     }  # fmt: skip
     frame = pd.DataFrame({name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index)
@@ -90,7 +76,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
     result = f"{len(broken)} findings in {trials}" if broken else f"{trials} keep all of them"
     yield Paragraph(f"The laws of {captions.joined(HARD)}, by which `bench audit` reads tables of others: {result}.")
     if broken:
-        yield TextTable(table(Audit(found.rows, broken, ()), most=20), about="Findings in this run")
+        yield TextTable(table(Audit(found.rows, broken), most=20), about="Findings in this run")
 
 
 def of_published() -> Iterator[Block]:
@@ -98,21 +84,10 @@ def of_published() -> Iterator[Block]:
     found = audit(read_all([data_folder() / "published.csv"]))
     yield Bullets(summary(found))
     closed = found.rows.query("load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python")
-    yield Bullets(
-        tuple(
-            f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s "
-            f"the mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
-            for row in closed.to_dict("records")
-        )
+    said = (
+        f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s "
+        f"the mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
+        for row in closed.to_dict("records")
     )
+    yield Bullets(tuple(said))
     yield TextTable(table(found), about="Findings in the published numbers")
-
-
-def show_of_run(tables: Tables) -> None:
-    """Show `of_run` in a notebook."""
-    show(of_run(tables))
-
-
-def show_of_published() -> None:
-    """Show `of_published` in a notebook."""
-    show(of_published())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,13 +32,19 @@ class Options:
         return cls(named, connections or math.nan, depth or math.nan)
 
 
-UNITS_MS = {
+MS = {
     **{"ns": 1e-6, "ms": 1.0, "m": 6e4, "h": 3.6e6},
     **dict.fromkeys(("us", "µs", "μs"), 1e-3),
     **dict.fromkeys(("s", "sec", "secs"), 1e3),
 }
 PREFIXES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-UNITS_BYTES = {f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"}
+UNITS = {
+    "_ms": MS,
+    "bytes_per_s": {f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"},
+    "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
+    "_pct": {"%": 1.0},
+}
+"""End of a column's name -> unit of a text -> its factor."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 
 
@@ -53,33 +59,18 @@ def as_number(value: Any) -> float:
     return found if math.isfinite(found) else math.nan
 
 
-def measure(value: Any, units: Mapping[str, float], plain: float) -> float:
-    """Return a text such as `1.71ms` in what `units` are in; a number without a unit times `plain`."""
-    if not isinstance(value, str):
-        return as_number(value) * plain
-    found = MEASURE.fullmatch(value[:64])
-    return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else plain) if found else math.nan
-
-
-def as_ms(value: Any) -> float:
-    """Return a time in ms; a number without a unit is in ms."""
-    return measure(value, UNITS_MS, 1.0)
-
-
 def value_of(column: str, value: Any) -> float:
     """Return what a column of the frame has for a value as a file has it, such as `1.71ms`, `3.99GB/s` or `12 %`."""
-    if column.endswith("_ms"):
-        return as_ms(value)
-    if column.endswith("bytes_per_s"):
-        return measure(value, UNITS_BYTES, 1.0)
-    if column.endswith("_s"):
-        return measure(value, UNITS_MS, 1e3) / 1e3
-    return measure(value, {"%": 1.0}, 1.0) if column.endswith("_pct") else as_number(value)
+    units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
+    if units is None or not isinstance(value, str):
+        return as_number(value)
+    found = MEASURE.fullmatch(value[:64])
+    return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else 1.0) if found else math.nan
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
     """Return the sum of those that are known; NaN where none is."""
-    known = [number for name in names if math.isfinite(number := as_number(row.get(name))) and number >= 0]
+    known = [number for name in names if (number := as_number(row.get(name))) >= 0]
     return sum(known) if known else math.nan
 
 
@@ -93,6 +84,6 @@ def dict_of(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def dicts_of(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list."""
-    yield from (each for each in list_of(value) if isinstance(each, dict))
+def dicts_of(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    return [each for each in list_of(value) if isinstance(each, dict)]

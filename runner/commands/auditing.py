@@ -40,9 +40,8 @@ def audit(
 ) -> None:
     """Hold a published table against laws that need no new measurement."""
     from runner.audit.checks import audit as audit_rows
-    from runner.audit.fetching import SECURE
     from runner.audit.finding import Severity, laws, summary, table
-    from runner.audit.formats import read_all
+    from runner.audit.reading import SECURE, read_all
     from runner.audit.values import Options
 
     grave = [str(severity) for severity in Severity]
@@ -57,7 +56,7 @@ def audit(
     found = audit_rows(read_all(files, Options.of(columns, connections, depth), format_))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
-        known = {law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws()}
+        known = {law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws().values()}
         shown = {"rows": len(found.rows), "summary": summary(found), "not_done": found.not_done, "counts": counts}
         emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": known})
     else:
@@ -65,7 +64,7 @@ def audit(
             console.rows("findings", records(table(found, most=SHOWN)))
         for sentence in summary(found):
             console.note(sentence)
-        for law in laws():
+        for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
     given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}

@@ -1,0 +1,123 @@
+"""Read tables of others, from files, stdin or https addresses, as one tidy frame; capped in size and time."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS
+from runner.audit.values import Options, Row, value_of
+from runner.model import LabError
+
+MOST_BYTES = 64 * 2**20
+MOST_ROWS = 500_000
+SECURE = "https://"
+FETCH_S = 60
+DEFAULTS = Options()
+
+
+def read_all(names: Iterable[str | Path], options: Options = DEFAULTS, format_name: str = "") -> pd.DataFrame:
+    """Return the rows of files, of stdin for `-`, and of what https addresses have, put together.
+
+    LabError for one that cannot be read, is too large, or has no known format.
+    """
+    return pd.concat([parse(*_content(str(name)), options, format_name) for name in names], ignore_index=True)
+
+
+def _content(name: str) -> tuple[bytes, str]:
+    """Return what is under a name, a byte more than `MOST_BYTES` at most, and what it is called then."""
+    if name == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"
+    if name.startswith(SECURE):
+        return fetch(name), name.rstrip("/").rpartition("/")[2]
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(MOST_BYTES + 1), Path(name).name
+    except OSError as error:
+        raise LabError(f"{name} cannot be read: {error.strerror}.", exit_code=1) from None
+
+
+class _Secure(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith(SECURE):
+            raise urllib.error.URLError(f"it leads to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def fetch(address: str) -> bytes:
+    """Return what an https address has, a byte more than `MOST_BYTES` of it at most; LabError where there is nothing.
+
+    Redirections lead to https only. It takes `FETCH_S` seconds at most, and as long again to connect.
+    """
+    began, data = time.monotonic(), bytearray()
+    try:
+        with urllib.request.build_opener(_Secure).open(address, timeout=FETCH_S) as answer:
+            while len(data) <= MOST_BYTES and (more := answer.read1(2**20)):
+                data += more
+                if time.monotonic() - began > FETCH_S:
+                    raise LabError(f"{address} took more than {FETCH_S} s.", exit_code=1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise LabError(f"{address} cannot be fetched: {reason}.", exit_code=1) from None
+    return bytes(data[: MOST_BYTES + 1])
+
+
+def parse(data: bytes, source: str, options: Options = DEFAULTS, format_name: str = "") -> pd.DataFrame:
+    """Return the rows of a file's content, columns TEXTS and NUMBERS; LabError as of `read_all`."""
+    if len(data) > MOST_BYTES:
+        raise LabError(f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1)
+    text = data.decode("utf-8", errors="replace").removeprefix("\ufeff")
+    known = [each for each in FORMATS if format_name in ("", each.name)]
+    if not known:
+        raise LabError(f"--format is one of {', '.join(each.name for each in FORMATS)}, not {format_name!r}.")
+    content = None
+    try:
+        if text.lstrip().startswith(("{", "[")):
+            content = json.loads(text, parse_constant=lambda _: None)
+    except RecursionError:
+        raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
+    except ValueError:
+        pass  # no JSON
+    for each in known:
+        subject = content if each.of_json else text
+        if subject is not None and each.fits(subject):
+            found = _tidy(each.rows(subject, source, options.columns), source)
+            found["connections"] = found["connections"].fillna(options.connections)
+            return found.assign(depth=found["depth"].fillna(options.depth).fillna(1.0))
+    names = ", ".join(each.name for each in known)
+    raise LabError(f"{source} is none of these: {names}. For another CSV name its columns by --map.", exit_code=1)
+
+
+def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
+    """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as NaN."""
+    found = list(islice(rows, MOST_ROWS + 1))
+    if len(found) > MOST_ROWS:
+        raise LabError(f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1)
+    columns = {name: [_clean(row.get(name)) for row in found] for name in TEXTS}
+    columns["source"] = [_clean(source)] * len(found)
+    columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
+    frame = pd.DataFrame(columns, dtype=object)
+    missing = pd.Series("", frame.index, dtype=object)
+    for name in NUMBERS:
+        said = pd.Series([value_of(name, row.get(name)) for row in found], frame.index, dtype=float)
+        expected = pd.Series([name in row.get("expected", ()) for row in found], frame.index, dtype=bool)
+        void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
+        below = said.lt(0) & ~void & (name in POSITIVE)
+        missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
+        frame[name] = said.mask(void | below)
+    return frame.assign(missing=missing.str.strip())
+
+
+def _clean(value: Any) -> str:
+    text = "" if value is None else str(value)[:120]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
