@@ -20,10 +20,7 @@ from runner.store import find_run
 WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
 PAGES = ("bundle", "report")
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there")]
 
 
 @pytest.fixture(scope="module")

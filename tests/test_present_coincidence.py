@@ -26,10 +26,11 @@ from synthetic_spikes import (
 )
 
 from runner.model import LabError
+from runner.present.chart import draw
 from runner.present.frames import Tables, read_tables
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of
-from runner.present.spikes.figures import timeline
+from runner.present.spikes.figures import spikes
 from runner.present.spikes.found import LIMIT
 from runner.present.spikes.view import View, most_pronounced, survey, view
 from runner.store import RunFolder
@@ -229,7 +230,7 @@ def test_a_part_of_the_load():
     shown = of(GIN, 8.0, 17.0)
     assert list(shown.numbered) == [3, 4] and spike_words.spike_table(shown)["spike"].tolist() == ["3", "4"]
     assert "2 in the part shown" in said(shown) and len(shown.server.counted) == len(GIN_SPIKES)
-    assert timeline(shown).axes[0].get_xlim() == (8.0, 17.0)
+    assert draw(spikes(shown)).axes[0].get_xlim() == (8.0, 17.0)
 
 
 @pytest.mark.parametrize("part", [(-1, 5), (5, 5), (6, 2), (40, 50), (40, 0)])
@@ -249,7 +250,7 @@ def test_what_is_not_known_is_said():
 
 def drawn(shown):
     """The figure of a trial, which can be read, and the labels of its panels."""
-    figure = timeline(shown)
+    figure = draw(spikes(shown))
     readable(figure)
     return figure, [ax.get_ylabel() for ax in figure.axes]
 

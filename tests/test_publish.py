@@ -296,11 +296,9 @@ def test_what_a_user_wrote_is_never_lost(
         shutil.copytree(bundle.folder, target)
     elif left != "a file":
         target.mkdir()
-    where = {
-        "an edited post": target / "post.md",
-        "a file": target,
-        "not our JSON": target / "provenance.json",
-    }.get(left, target / "notes.txt")
+    where = {"an edited post": target / "post.md", "a file": target, "not our JSON": target / "provenance.json"}.get(
+        left, target / "notes.txt"
+    )
     with where.open("a") as handle:
         handle.write('{"files": {}}' if left == "not our JSON" else "My words.")
     before = contents(tmp_path)

@@ -5,8 +5,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from matplotlib.image import imread
 from synthetic_spikes import STEALS_S
 
 from runner.model import LabError
+from runner.present.chart import draw
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.spike_page import open_spikes
-from runner.present.spikes.figures import timeline
 from runner.store import find_run
 
 GIN, AXUM = "gin-rates-r1000-b1", "axum-rates-r1000-b1"
@@ -44,17 +42,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-def papermill(lab: Path, out: Path, **parameters: str) -> str:
-    """Run the notebook as a reader of the README does; return what failed, in words, or what was shown."""
-    environment = {**os.environ, "BENCH_ROOT": str(lab), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "papermill", "--no-progress-bar", "notebooks/cpu_spikes.ipynb", str(out)]
-    given = [word for parameter in parameters.items() for word in ("-p", *parameter)]
-    done = subprocess.run(
-        [*command, *given], cwd=lab, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    return done.stderr if done.returncode else shown(out)
-
-
 def outputs(path: Path) -> list[Any]:
     cells = nbformat.read(path, as_version=4).cells
     return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
@@ -68,44 +55,38 @@ def shown(path: Path) -> str:
 
 
 @pytest.mark.long
-def test_papermill_makes_a_page_without_widgets(lab: Path, tmp_path: Path) -> None:
-    out, page = tmp_path / "out.ipynb", tmp_path / "out.html"
-    text = papermill(lab, out)
+def test_the_report_has_the_page_without_widgets_and_twice_the_same(in_lab: Path) -> None:
+    report = notebooks.build_report(find_run("sample"))
+    assert [page.name for page in report.pages] == ["cpu_spikes.html"]
+    out, page = report.html.with_suffix(".ipynb"), report.html.read_text()
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds
+    text = shown(out)
     assert f"Trial {GIN}" in text and "stands out most" in text and "coincides with spikes more than by chance" in text
     assert "axum 0 spikes" in text and "Machine" in text
-    assert {path.name for path in (lab / "figures" / "sample").iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
-    notebooks.export_html(out, page)
+    assert {path.name for path in out.parent.iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
     # The title is in the picture; its alternative text has words of its own.
-    assert "5 CPU spikes" not in page.read_text() and "the highest, " in page.read_text()
+    assert "5 CPU spikes" not in page and "the highest, " in page
+    first = out.read_bytes()
+    assert str(in_lab).encode() not in first
+    notebooks.build_report(find_run("sample"))
+    assert out.read_bytes() == first
+    with pytest.raises(LabError, match="no notebook"):
+        notebooks.build_report(find_run("empty"))
 
 
 @pytest.mark.long
-def test_papermill_takes_a_trial_and_a_part_of_its_load(lab: Path, tmp_path: Path) -> None:
-    text = papermill(lab, tmp_path / "out.ipynb", trial=AXUM, start_s="5", stop_s="7.5")
+def test_a_notebook_takes_a_trial_and_a_part_of_its_load(in_lab: Path, tmp_path: Path) -> None:
+    given, out = {"trial": AXUM, "start_s": 5, "stop_s": 7.5}, tmp_path / "out.ipynb"
+    notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", given, out)
+    text = shown(out)
     assert f"Trial {AXUM}" in text and "The parameter trial names it" in text and "No spike of the server" in text
-    assert "from 5.0 to 7.5 s" in str(outputs(tmp_path / "out.ipynb"))
-
-
-NO_TRIAL = "This run has no trial 'nope'."
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("bogus", "Unknown parameter bogus: this notebook has the parameters run, trial, start_s and stop_s"),
-        ("trial", f"LabError: {NO_TRIAL}"),
-    ],
-)
-def test_a_wrong_parameter_is_one_sentence_of_papermill(lab: Path, tmp_path: Path, name: str, sentence: str) -> None:
-    assert sentence in papermill(lab, tmp_path / "out.ipynb", **{name: "nope"})
+    assert "from 5.0 to 7.5 s" in str(outputs(out))
 
 
 WRONG = {
-    NO_TRIAL: {"trial": "nope"},
+    "This run has no trial 'nope'.": {"trial": "nope"},
     "start_s and stop_s must be seconds of the load": {"start_s": 31},
     "The parameter stop_s must be a valid number, not 'soon'.": {"stop_s": "soon"},
 }
@@ -135,18 +116,6 @@ def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixtu
     assert "no sealed trial whose server's CPU was sampled" in printed and "0 figures" in printed
 
 
-@pytest.mark.long
-def test_the_report_has_the_page_where_the_run_has_samples(in_lab: Path) -> None:
-    report = notebooks.build_report(find_run("sample"))
-    assert [page.name for page in report.pages] == ["cpu_spikes.html"]
-    executed = report.html.with_suffix(".ipynb").read_bytes()
-    assert str(in_lab).encode() not in executed
-    notebooks.build_report(find_run("sample"))
-    assert report.html.with_suffix(".ipynb").read_bytes() == executed
-    with pytest.raises(LabError, match="no notebook"):
-        notebooks.build_report(find_run("empty"))
-
-
 def known_cpu(lab: Path, at_s: float) -> float:
     """The CPU of gin's server in the window that a second is in, from the table itself."""
     rows = pd.read_parquet(lab / "data" / "sample" / "tables" / "resources.parquet")
@@ -157,8 +126,7 @@ def known_cpu(lab: Path, at_s: float) -> float:
 
 def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     page = open_spikes("sample")
-    assert page.view is not None
-    cpu, _, rate, latency, events = (ax.format_coord for ax in timeline(page.view).axes)
+    cpu, _, rate, latency, events = (ax.format_coord for ax in draw(page.chart("cpu-spikes")).axes)
     assert cpu(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
     assert known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)  # within its first spike, and before
     assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"

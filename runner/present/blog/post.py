@@ -60,15 +60,15 @@ PUBLIC_INSIDE = {
 
 def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return of a manifest what may be published: no path, no name of a user or host, nothing of the environment."""
-    facts = _only(manifest, PUBLIC)
-    facts |= {name: _only(manifest[name], inside) for name, inside in PUBLIC_INSIDE.items() if manifest.get(name)}
+
+    def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        return {name: facts[name] for name in names if name in facts}
+
+    facts = only(manifest, PUBLIC)
+    facts |= {name: only(manifest[name], inside) for name, inside in PUBLIC_INSIDE.items() if manifest.get(name)}
     if manifest.get("database"):
-        facts["database"]["settings"] = _only(manifest["database"].get("settings") or {}, captions.DURABILITY)
+        facts["database"]["settings"] = only(manifest["database"].get("settings") or {}, captions.DURABILITY)
     return facts
-
-
-def _only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: facts[name] for name in names if name in facts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,38 +129,32 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         *parts.OF_A_RUN["machine"](replace(tables, manifest=allowed(tables.manifest))),
         Downloads(),
     ]
-    return Post(
-        title=_title(tables, sealed),
-        started_at=str(tables.manifest.get("started_at") or ""),
-        description=_description(tables),
-        tags=_tags(tables, sealed),
-        blocks=tuple(blocks),
-    )
+    database = ["postgresql"] if tables.has_database else []
+    named = [*sorted(set(sealed["tool"])), *database, *sorted(set(sealed["language"])), *sorted(set(sealed["server"]))]
+    tags = tuple(dict.fromkeys(name.lower() for name in named))
+    started_at = str(tables.manifest.get("started_at") or "")
+    return Post(_title(tables, sealed), started_at, _description(tables), tags, tuple(blocks))
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the chapters that are read first: title, the figure that belongs there, and the rest."""
+    """Yield the chapters that are read first: title, the figure that belongs there, and the rest.
+
+    Nothing is said about loads that the run has not.
+    """
+    models, case = set(sealed["load_model"]), choose(tables) if findings.two_clients(tables) else None
+    methods = {
+        TRIAL: True,
+        CLOSED: "closed" in models,
+        OPEN: "open" in models,
+        PROBE: sealed["probe_requests"].notna().any(),
+        captions.database_place(tables.manifest): tables.has_database,
+    }
+    surprise = (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)) if case else ()
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
-    yield "What surprised", "verdict-two-clients", list(_surprise(tables))
+    yield "What surprised", "verdict-two-clients", [*map(Paragraph, surprise)]
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
-    yield "How it was measured", "", [Bullets(tuple(filter(None, _method(tables, sealed))))]
+    yield "How it was measured", "", [Bullets(tuple(words for words, holds in methods.items() if words and holds))]
     yield "What is not known", "", list(parts.OF_A_RUN["unknown"](tables))
-
-
-def _surprise(tables: Tables) -> Iterator[Block]:
-    """Yield what a generator that was the limit said beside what another client saw, where a run has both."""
-    if findings.two_clients(tables) and (case := choose(tables)):
-        yield from map(Paragraph, (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)))
-
-
-def _method(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
-    """Yield how the run's loads were measured and what therefore may be compared; nothing about loads it has not."""
-    models = set(sealed["load_model"])
-    yield TRIAL
-    yield CLOSED if "closed" in models else ""
-    yield OPEN if "open" in models else ""
-    yield PROBE if sealed["probe_requests"].notna().any() else ""
-    yield captions.database_place(tables.manifest) if tables.has_database else ""
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
@@ -182,10 +176,3 @@ def _description(tables: Tables) -> str:
     about = str(campaign.get("title") or campaign.get("name") or "A run").rstrip(".")
     when = f"Measured on {day}" if day else "Measured"
     return f"{about}. {captions.trial_counts(tables.trials)}. {when} on {captions.machine(manifest)}."
-
-
-def _tags(tables: Tables, sealed: pd.DataFrame) -> tuple[str, ...]:
-    """Return tools, languages and servers of the sealed trials, in small letters, each once."""
-    database = ["postgresql"] if tables.has_database else []
-    names = [*sorted(set(sealed["tool"])), *database, *sorted(set(sealed["language"])), *sorted(set(sealed["server"]))]
-    return tuple(dict.fromkeys(name.lower() for name in names))

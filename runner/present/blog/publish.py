@@ -5,7 +5,7 @@ The folder appears whole or not at all, and replaces nothing but an untouched on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from runner.model import LabError
 from runner.present import chart
 from runner.present.answers.summary import summarize
 from runner.present.blog.post import allowed, compose
-from runner.present.case import choose
+from runner.present.case import Case, choose
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look.content import Picture, TextTable
 from runner.present.look.markup import literal_table
@@ -74,17 +74,13 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
     return Bundle(target, files, len(pictures), (target / "index.html").stat().st_size)
 
 
-# --- the folder -------------------------------------------------------------------------------------------
-
-
 def check_free(target: Path) -> None:
     """Raise LabError unless `target` is new, empty, or a bundle in which every file is as it was published."""
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
         raise LabError(f"{target} is no folder: name an empty or a new one.")
-    there = _files(target)
-    if not there:
+    if not (there := _files(target)):
         return
     try:
         facts = read_json(target / PROVENANCE)
@@ -93,22 +89,16 @@ def check_free(target: Path) -> None:
         published = None
     if published is None:
         raise LabError(f"{target} holds something that `bench publish` did not write: name an empty or a new folder.")
-    published[PROVENANCE] = {"sha256": sha256(target / PROVENANCE)}
     for name, path in there.items():
-        if name not in published or sha256(path) != published[name]["sha256"]:
-            raise LabError(
-                f"{path} was written or changed after publishing and would be lost: move it away, or name another "
-                "folder."
-            )
+        if name != PROVENANCE and (name not in published or sha256(path) != published[name]["sha256"]):
+            words = "was written or changed after publishing and would be lost: move it away, or name another folder"
+            raise LabError(f"{path} {words}.")
 
 
 def _files(folder: Path) -> dict[str, Path]:
     """Return everything in a folder that is no folder, by its path inside."""
     paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
     return {path.relative_to(folder).as_posix(): path for path in paths}
-
-
-# --- where it comes from ----------------------------------------------------------------------------------
 
 
 def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
@@ -118,13 +108,10 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
 
 def _inputs(run: RunFolder, shown: Iterable[str]) -> dict[str, Path]:
     """Return every file that figures and tables were computed from; `shown` are the trials that have figures."""
-    probes = {f"tables/probe/{trial}.parquet": run.tables / "probe" / f"{trial}.parquet" for trial in sorted(shown)}
-    return {
-        "run.json": run.path / "run.json",
-        **{f"tables/{name}.parquet": run.table(name) for name in TABLES},
-        **{name: path for name, path in probes.items() if path.is_file()},
-        "published.csv": data_folder() / "published.csv",
-    }
+    probes = [f"probe/{trial}" for trial in sorted(shown)]
+    probes = [name for name in probes if (run.tables / f"{name}.parquet").is_file()]
+    named = {f"tables/{name}.parquet": run.tables / f"{name}.parquet" for name in (*TABLES, *probes)}
+    return {"run.json": run.path / "run.json", **named, "published.csv": data_folder() / "published.csv"}
 
 
 def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
@@ -132,17 +119,11 @@ def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
     for trial_id in sealed:
-        if statuses.get(trial_id) != "sealed":
-            raise LabError(
-                f"The tables have {trial_id} as sealed, and its record {statuses.get(trial_id) or 'is not there'}: "
-                f"`bench report` makes the tables anew.",
-                exit_code=1,
-            )
+        if (said := statuses.get(trial_id, "is not there")) != "sealed":
+            words = f"The tables have {trial_id} as sealed, and its record {said}"
+            raise LabError(f"{words}: `bench report` makes the tables anew.", exit_code=1)
     hashes = run.record_hashes()
     return {trial_id: hashes[trial_id] for trial_id in sealed}
-
-
-# --- what is in it ----------------------------------------------------------------------------------------
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
@@ -150,31 +131,24 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
 
     A figure that could only say why there is nothing to see is left out. The caption stands below as text.
     """
-    looks = list(identities(tables.trials).values())
-    drawn = [(*each, chart.draw(replace(each[-1], caption=""))) for each in _charts(tables)]
-    full = [each for each in drawn if any(ax.axison for ax in each[-1].axes)]
-    pictures = []
-    for number, (name, trial_id, made, figure) in enumerate(full, start=1):
+    case, spikes = choose(tables), survey(tables)
+    trial_id = most_pronounced(spikes)
+    subjects = {Tables: tables, Case: case, View: view(tables, trial_id, why(spikes, trial_id)) if trial_id else None}
+    trials = {Tables: "", Case: case.trial_id if case else "", View: trial_id}
+    full = []
+    for name, found in chart.charts().items():
+        if found.needs(tables) and (subject := subjects[found.subject]) is not None:
+            made = found.make(subject)
+            figure = chart.draw(replace(made, caption=""))
+            if any(ax.axison for ax in figure.axes):
+                full.append((name, trials[found.subject], made, figure))
+    looks, pictures = list(identities(tables.trials).values()), []
+    for number, (name, trial, made, figure) in enumerate(full, start=1):
         say(f"[{number}/{len(full)}] {name}")
         save_both(figure, folder, name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        pictures.append(Picture(folder, name, chart.describe(made), made.caption, width, height, trial_id))
+        pictures.append(Picture(folder, name, chart.describe(made), made.caption, width, height, trial))
     return tuple(pictures)
-
-
-def _charts(tables: Tables) -> Iterator[tuple[str, str, chart.Chart]]:
-    """Yield each figure that the run has loads for: its name, the trial that it is about, if any, and its chart."""
-    for name, found in chart.charts().items():
-        if not found.needs(tables):
-            continue
-        if found.subject is Tables:
-            yield name, "", found.make(tables)
-        elif found.subject is View:
-            spikes = survey(tables)
-            trial_id = most_pronounced(spikes)
-            yield name, trial_id, found.make(view(tables, trial_id, why(spikes, trial_id)))
-        elif case := choose(tables):
-            yield name, case.trial_id, found.make(case)
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:

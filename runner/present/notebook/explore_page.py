@@ -1,12 +1,9 @@
-"""What the notebook for exploring a run calls: its tidy tables, the servers' colours, and how pictures are shown.
-
-A cell of the notebook is a few lines of seaborn for the reader to change. `ExplorePage` gives it the tables and shows
-what it drew.
-"""
+"""What the notebook for exploring a run calls: tables for a few lines of seaborn in each cell, and how they show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import matplotlib as mpl
@@ -62,9 +59,9 @@ class ExplorePage(RunPage):
         self.live = has_reader()
         self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
         sealed = sealed_trials(self.tables.trials)
-        order = sealed.assign(place=sealed["server"].map(list(self.colors).index))
-        order = order.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
-        self.trials = trials = order.drop(columns="place")
+        placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
+        placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
+        self.trials = trials = placed.drop(columns="place")
         if trial and trial not in set(trials["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
         most = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
@@ -85,13 +82,10 @@ class ExplorePage(RunPage):
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
         """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
-        found = [
-            (*key, f"p{100 * share:g}", ms)
-            for key, alike in rows.groupby(list(by))
-            for share, ms in zip(
-                shares, histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares), strict=True
-            )
-        ]
+        found = []
+        for key, alike in rows.groupby(list(by)):
+            ms = histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares)
+            found += [(*key, f"p{100 * share:g}", each) for share, each in zip(shares, ms, strict=True)]
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
@@ -116,7 +110,14 @@ class ExplorePage(RunPage):
         explore-NAME.png and .svg in the run's figures folder.
         """
         figure: Figure = drawn.figure
-        _lay_out(figure)
+        figure.set_figwidth(style.WIDTH_IN)
+        figure.set_layout_engine("constrained")
+        if figure.legends:  # above the panels, so that they can be read on a phone
+            sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
+        figure.draw_without_rendering()  # ticks need to know how much room there is
+        for ax, axis in product(figure.axes, "xy"):
+            if getattr(ax, f"get_{axis}scale")() == "log":
+                scales.log_axis(ax, axis)
         self.show_picture(f"explore-{name}", figure, _described(figure, words))
         plt.close(figure)
         show([Paragraph(words)])
@@ -132,19 +133,6 @@ def open_tables(run: str, trial: str = "") -> ExplorePage:
     page = ExplorePage(run, trial)
     mpl.rcParams.update(style.RC)
     return page
-
-
-def _lay_out(figure: Figure) -> None:
-    """Make a picture as wide as the page, with its legend above the panels, so that it can be read on a phone."""
-    figure.set_figwidth(style.WIDTH_IN)
-    figure.set_layout_engine("constrained")
-    if figure.legends:
-        sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
-    figure.draw_without_rendering()  # ticks need to know how much room there is
-    for ax in figure.axes:
-        for axis in ("x", "y"):
-            if getattr(ax, f"get_{axis}scale")() == "log":
-                scales.log_axis(ax, axis)
 
 
 def _described(figure: Figure, words: str) -> str:

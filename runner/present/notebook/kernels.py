@@ -37,8 +37,7 @@ class Kernels:
     """A few kernels, each with one notebook at a time. They load modules while others still work.
 
     Leaving the context kills them: asked to end in mid-work they would print a traceback. They listen on sockets in a
-    folder of this user's: of two processes that look for free ports at the same time, one would speak to the other's
-    kernel.
+    folder of this user's: two processes that look for free ports at the same time may find the same.
     """
 
     def __init__(self, count: int) -> None:
@@ -52,10 +51,8 @@ class Kernels:
             file = str(Path(self._folder.name, f"{number}.json"))
             kernel: KernelManager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=file)
             self._started.append(kernel)
-            # Errors only: its warnings are about a socket on loopback.
-            run_sync(kernel.start_kernel)(  # type: ignore[arg-type]
-                extra_arguments=["--log-level=40"], cwd=str(lab_root())
-            )
+            quiet = ["--log-level=40"]  # errors only: its warnings are about a socket on loopback
+            run_sync(kernel.start_kernel)(extra_arguments=quiet, cwd=str(lab_root()))  # type: ignore[arg-type]
             client = kernel.blocking_client()
             client.start_channels()
             client.execute(LOAD, silent=True)

@@ -145,16 +145,12 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     ranks = [len(heading[0]) if heading else 0 for heading in headings]
     empty: set[int] = set()
     for start, rank in enumerate(ranks):
-        if rank:
-            end = next((n for n in range(start + 1, len(cells)) if 0 < ranks[n] <= rank), len(cells))
-            outputs = [cell.outputs for cell in cells[start:end] if cell.cell_type == "code"]
-            if outputs and not any(outputs):
-                empty |= set(range(start, end))
-    return [
-        cell
-        for number, cell in enumerate(cells)
-        if number not in empty and (cell.cell_type == "markdown" or cell.get("outputs"))
-    ]
+        end = next((n for n in range(start + 1, len(cells)) if 0 < ranks[n] <= rank), len(cells))
+        outputs = [cell.outputs for cell in cells[start:end] if cell.cell_type == "code"]
+        if rank and outputs and not any(outputs):
+            empty |= set(range(start, end))
+    kept = [cell for number, cell in enumerate(cells) if number not in empty]
+    return [cell for cell in kept if cell.cell_type == "markdown" or cell.get("outputs")]
 
 
 @dataclass(frozen=True)

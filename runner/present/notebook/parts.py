@@ -242,10 +242,7 @@ def not_compared(found: compare.RunComparison, *_: object) -> Iterator[Block]:
 
 OF_A_RUN: dict[str, Part] = {
     # What the run found, in at most five sentences, and what a reader must know before any number.
-    "answer": lambda tables: [
-        Bullets(findings.sentences(tables)),
-        Bullets(summary.warnings_of(tables), warn=True),
-    ],
+    "answer": lambda tables: [Bullets(findings.sentences(tables)), Bullets(summary.warnings_of(tables), warn=True)],
     # What could not be compared and why, and what is noise.
     "unknown": lambda tables: [Bullets((*findings.unknown(tables), *findings.same_twice(tables)))],
     "loads": loads,

@@ -22,7 +22,7 @@ from runner.present.notebook.pages import RunPage
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.view import View, most_pronounced, survey, view
 
-NAMED, CHOSEN = "The parameter trial names it.", "It was chosen from the list."
+CHOSEN = "It was chosen from the list."
 PARTS: dict[str, tuple[parts.Say[View], ...]] = {
     "trial": (spike_words.trial_words,),
     "spikes": (spike_words.spike_words, spike_words.spike_table),
@@ -46,11 +46,12 @@ class SpikePage(RunPage):
         super().__init__(run)
         self.live = has_reader()
         self.survey = survey(self.tables)
-        self._places: list[tuple[Any, Callable[[], None]]] = []
+        self._shown: list[Callable[[], None]] = []
         self.parts = {**self.parts, **parts.about(None, PARTS, spike_words.NOTHING), "control": self._control}
-        chosen = trial or most_pronounced(self.survey)
-        if chosen:
-            self.choose(chosen, NAMED if trial else spike_words.why(self.survey, chosen), start_s, stop_s)
+        if trial:
+            self.choose(trial, "The parameter trial names it.", start_s, stop_s)
+        elif chosen := most_pronounced(self.survey):
+            self.choose(chosen, spike_words.why(self.survey, chosen), start_s, stop_s)
 
     @property
     def subjects(self) -> tuple[Any, ...]:
@@ -61,8 +62,8 @@ class SpikePage(RunPage):
         """Take a trial, or a part of its load, and show again what is shown already."""
         self.view = view(self.tables, trial, why, start_s, stop_s)
         self.parts = {**self.parts, **parts.about(self.view, PARTS, spike_words.NOTHING)}
-        for place, render in self._places:
-            _fill(place, render)
+        for show_again in self._shown:
+            show_again()
 
     def show_controls(self) -> None:
         """Show a list of the trials and a slider for the part of the load, where a reader is there to use them."""
@@ -116,8 +117,14 @@ class SpikePage(RunPage):
             return
         place = widgets.Output()
         display(place)
-        self._places.append((place, render))
-        _fill(place, render)
+
+        def show_in_place() -> None:
+            place.clear_output(wait=True)
+            with place:
+                render()
+
+        self._shown.append(show_in_place)
+        show_in_place()
 
     def _control(self) -> Iterator[Block]:
         """Yield how often each server of the run spikes, and those without a garbage collector under the same load."""
@@ -146,12 +153,6 @@ def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float =
     are none of the load.
     """
     return SpikePage(run, trial, start_s, stop_s)
-
-
-def _fill(place: Any, render: Callable[[], None]) -> None:
-    place.clear_output(wait=True)
-    with place:
-        render()
 
 
 def _installed(name: str) -> Any:

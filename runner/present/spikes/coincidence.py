@@ -27,6 +27,7 @@ from runner.present.spikes.found import ROUNDING_S, Spike, Track, Windows, insid
 from runner.present.statistics.significance import holm
 from runner.present.statistics.stats import Floats
 
+Range = tuple[int, int]
 ALPHA = 0.05
 SWITCHES_FLOOR = 500.0
 """Least deviation of context switches a second, over the whole machine."""
@@ -53,7 +54,6 @@ class Coincidence:
 
     kind: str
     every_s: float
-    """Seconds between two looks at it."""
     events: int = 0
     covered: float = 0.0
     """Share of the windows in which there is such an event."""
@@ -76,50 +76,48 @@ def events_of(samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: fl
     throttled, stolen = inside(server, "throttled_ms", duration_s), inside(host, "steal_ms", duration_s)
     switches = inside(host, "switches_per_s", duration_s)
     found = [
-        _between("GC cycle", cycles, _each(np.diff(cycles.value) > 0), "the server reports no garbage collector"),
-        _within("throttling", throttled, runs(throttled.value > 0)),
-        _within("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
-        _within("steal", stolen, runs(stolen.value > 0)),
-        _between(
+        _events("GC cycle", cycles, _pairs(np.diff(cycles.value) > 0), "the server reports no garbage collector", 2),
+        _events("throttling", throttled, runs(throttled.value > 0)),
+        _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
+        _events("steal", stolen, runs(stolen.value > 0)),
+        _events(
             "connection storm", accepted, _storms(accepted), "accepted connections were not asked for", FEW_ANSWERS
         ),
     ]
     if server["pool_size"].notna().any():
-        found.append(_between("pool exhausted", free, _each(free.value[1:] <= 0), "the pool was not asked for"))
+        found.append(_events("pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2))
     for subject, track in tracks.items():
         if subject != "server":
-            found.append(_within(f"{subject}'s CPU spike", track.windows, track.ranges))
+            found.append(_events(f"{subject}'s CPU spike", track.windows, track.ranges))
     return tuple(found)
 
 
-def _within(kind: str, windows: Windows, ranges: Iterable[tuple[int, int]]) -> Events:
-    """Return the events that fill these ranges of windows."""
-    if not len(windows.end_s):
-        return Events(kind, unknown="the tables of this run do not have it")
+def _events(
+    kind: str, windows: Windows, ranges: Iterable[Range], unknown: str = "the tables of this run do not have it",
+    enough: int = 1,
+) -> Events:  # fmt: skip
+    """Return the events that fill these ranges of windows; `unknown` says why nothing is known of fewer windows."""
+    if len(windows.end_s) < enough:
+        return Events(kind, unknown=unknown)
     spans = [(windows.start_s[first], windows.end_s[last]) for first, last in ranges]
     every_s = float(np.median(np.diff(windows.end_s))) if len(windows.end_s) > 1 else math.nan
     return Events(kind, np.array(spans, dtype=np.float64).reshape(-1, 2), every_s)
 
 
-def _between(kind: str, answers: Windows, ranges: Iterable[tuple[int, int]], unknown: str, enough: int = 2) -> Events:
-    """Return the events between an answer of /stats and the next, a range being of the answers before.
+def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
+    """Return the answers of /stats between which something differs, each with the next.
 
-    What differs between two answers happened after the first one's window began, and before the second one's ended.
+    It happened after the first one's window began, and before the second one's ended.
     """
-    if len(answers.end_s) < enough:
-        return Events(kind, unknown=unknown)
-    return _within(kind, answers, [(first, last + 1) for first, last in ranges])
+    return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 
 
-def _each(chosen: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    return [(int(place), int(place)) for place in np.flatnonzero(chosen)]
-
-
-def _storms(accepted: Windows) -> tuple[tuple[int, int], ...]:
+def _storms(accepted: Windows) -> list[Range]:
     """Return between which answers more connections were accepted than is usual."""
     _, end, count = accepted
     per_s = Windows(end[:-1], end[1:], np.diff(count) / np.diff(end))
-    return stand_out(per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
+    ranges = stand_out(per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
+    return [(first, last + 1) for first, last in ranges]
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, ...]:
@@ -134,7 +132,7 @@ def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, .
     return tuple(found)
 
 
-def _hold(kind: Events, spikes: Sequence[tuple[int, int]], start: Floats, end: Floats) -> Coincidence:
+def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> Coincidence:
     if not len(start):
         return Coincidence(kind.kind, kind.every_s)
     begin, finish = np.sort(kind.intervals, axis=0).T
@@ -151,7 +149,7 @@ def _hold(kind: Events, spikes: Sequence[tuple[int, int]], start: Floats, end: F
     return replace(found, p=float((overlaps >= overlaps[0]).mean()), least_p=float((overlaps >= overlaps.max()).mean()))
 
 
-def by_shift(spikes: Sequence[tuple[int, int]], there: NDArray[np.bool_]) -> NDArray[np.int64]:
+def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return how many spikes overlap an event after the events were shifted by 0, 1, 2, ... windows, in a circle.
 
     `spikes` are ranges of windows (first, one after the last), `there` says of each window whether it has an event.

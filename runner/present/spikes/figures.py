@@ -60,8 +60,7 @@ def spikes(view: View) -> Chart:
 
     In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid is false in a spike.
     """
-    names = clients.names(view.case)
-    curves = []
+    row, names, curves = view.case.row, clients.names(view.case), []
     for side, track in view.tracks.items():
         _, end_s, cpu_pct = track.windows
         solid = np.ones(len(end_s), dtype=bool)
@@ -69,39 +68,41 @@ def spikes(view: View) -> Chart:
             solid[first : last + 1] = False
         cell = ServerLoad(side, names[side], view.case.frame)
         curves.append(points(cell, "CPU", end_s, cpu_pct, track.baseline, track.baseline, solid))
+    remarks = {
+        f"Trial {view.case.trial_id}, {row['load']}.": True,
+        "A part of the load.": (view.start_s, view.stop_s) != (0.0, view.duration_s),
+        "Shaded: spikes of the server, numbered as in the table; paler, those of the load's begin. Dashed: "
+        f"{LIMIT:g} deviations above the baseline.": True,
+        "wrk keeps no times of single requests.": row["tool"] == "wrk",
+        "There was no probe.": view.case.probe is None,
+    }
+    words = " ".join(words for words, holds in remarks.items() if holds)
+    count = len(view.server.counted)
     return Chart(
-        _title(view),
+        f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}",
         pd.concat(curves, ignore_index=True),
         Axis(SECONDS, SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
-        caption=_caption(view),
+        caption=captions.caption(view.case.tables, view.case.frame, words),
         noun="side",
-        draw=lambda chart: timeline(view, chart.caption),
-        describe=lambda _: describe(view),
+        draw=lambda chart: _timeline(view, chart),
+        describe=lambda _: _description(view),
     )
 
 
-@style.rc()
-def timeline(view: View, caption: str | None = None) -> Figure:
+def _timeline(view: View, chart: Chart) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
-    panels = [
-        *(_cpu_panel(view, subject, look) for subject in view.tracks),
-        *_rate_panel(view),
-        *_latency_panel(view, look),
-        _events_panel(view),
-    ]
+    cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
+    panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view)]
     rows = [
         style.PanelRow(
-            panel_in=panel.height_in,
-            heading_in=0.58 if panel.words else 0.36,
-            axis_in=0.72 if panel is panels[-1] else 0.08,
-            left_in=1.05,
-            right_in=RIGHT_IN,
+            panel_in=panel.height_in, heading_in=0.58 if panel.words else 0.36,
+            axis_in=0.72 if panel is panels[-1] else 0.08, left_in=1.05, right_in=RIGHT_IN,
         )
         for panel in panels
-    ]
-    figure, grid = style.page(_title(view), _caption(view) if caption is None else caption, rows)
+    ]  # fmt: skip
+    figure, grid = style.page(chart.title, chart.caption, rows)
     for (ax,), panel in zip(grid, panels, strict=True):
         style.heading(ax, panel.name, panel.words, 0.95, above_in=0.06)
         for spike in view.numbered.values():
@@ -119,25 +120,6 @@ def timeline(view: View, caption: str | None = None) -> Figure:
     return figure
 
 
-def _title(view: View) -> str:
-    counted = len(view.server.counted)
-    return f"{captions.plural(counted, 'CPU spike') if counted else 'No CPU spike'} of {view.case.row['server']}"
-
-
-def _caption(view: View) -> str:
-    row = view.case.row
-    parts = {
-        f"Trial {view.case.trial_id}, {row['load']}.": True,
-        "A part of the load.": (view.start_s, view.stop_s) != (0.0, view.duration_s),
-        "Shaded: spikes of the server, numbered as in the table; paler, those of the load's begin. Dashed: "
-        f"{LIMIT:g} deviations above the baseline.": True,
-        "wrk keeps no times of single requests.": row["tool"] == "wrk",
-        "There was no probe.": view.case.probe is None,
-    }
-    words = " ".join(part for part, said in parts.items() if said)
-    return captions.caption(view.case.tables, view.case.frame, words)
-
-
 def _number(ax: Axes, view: View) -> None:
     """Write the spikes' numbers where there is room, the highest spike's first."""
     width, taken = view.stop_s - view.start_s, list[float]()
@@ -151,9 +133,6 @@ def _number(ax: Axes, view: View) -> None:
             )  # fmt: skip
 
 
-# --- CPU and requests -------------------------------------------------------------------------------------
-
-
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
     track, name, is_server = view.tracks[subject], clients.names(view.case)[subject], subject == "server"
 
@@ -165,8 +144,12 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
             middle = (track.windows.start_s + track.windows.end_s) / 2
             limit = track.baseline + LIMIT * track.deviation
             ax.plot(middle, limit, color=style.INK, lw=0.9, ls=DASHED, label="limit")
-        if is_server:
-            _mark_peaks(ax, view)
+        for value, window_s, window in view.peaks if is_server else ():
+            curve = usage(view.samples[view.samples["subject"] == "server"], window_s)
+            curve = curve[curve["t_s"] <= view.duration_s + 1e-6]
+            end = float(curve["t_s"].iloc[int(curve["cpu_pct"].argmax())]) if len(curve) else math.nan
+            if end - window_s < view.stop_s and end > view.start_s:
+                ax.plot([end - window_s, end], [value] * 2, color=style.INK, lw=3, solid_capstyle="butt", label=window)
         return lambda t_s, _: f"{name}, {_at(track.windows, t_s)} % of a core"
 
     peaks = f"peak (thick bars): {peak_words(view)}; 100 % is one core" if view.peaks else "100 % is one core"
@@ -195,15 +178,6 @@ def _at(windows: Windows, t_s: float) -> str:
     return f"{t_s:.2f} s: {number(float(value[place]) if inside else math.nan)}"
 
 
-def _mark_peaks(ax: Axes, view: View) -> None:
-    for value, window_s, words in view.peaks:
-        curve = usage(view.samples[view.samples["subject"] == "server"], window_s)
-        curve = curve[curve["t_s"] <= view.duration_s + 1e-6]
-        end = float(curve["t_s"].iloc[int(curve["cpu_pct"].argmax())]) if len(curve) else math.nan
-        if end - window_s < view.stop_s and end > view.start_s:
-            ax.plot([end - window_s, end], [value, value], color=style.INK, lw=3, solid_capstyle="butt", label=words)
-
-
 def _rate_panel(view: View) -> list[_Panel]:
     """Return the panel of requests/s, in bins of 0.1 s or between two counts of the server's; none without either."""
     bins = view.case.tables.throughput
@@ -227,9 +201,6 @@ def _rate_panel(view: View) -> list[_Panel]:
         return lambda t_s, _: f"{_at(windows, t_s)} requests/s"
 
     return [_Panel(name, "", 0.85, draw)]
-
-
-# --- response times and events ----------------------------------------------------------------------------
 
 
 def _latency_panel(view: View, look: Identity) -> list[_Panel]:
@@ -292,17 +263,16 @@ def _events_panel(view: View) -> _Panel:
     return _Panel("What else happened", "", LANE_IN * len(kinds), draw)
 
 
-def describe(view: View) -> str:
-    """Return what the figure shows, for a reader who does not see it."""
-    spikes = view.numbered.values()
+def _description(view: View) -> str:
     said = (
         f"CPU of {', '.join(view.tracks)} from {view.start_s:.1f} to {view.stop_s:.1f} s of trial "
         f"{view.case.trial_id}, with requests, response times and events below on the same axis of time."
     )
-    if not spikes:
+    if not view.numbered:
         return f"{said} There is no spike of the server."
-    highest = max(spikes, key=lambda spike: spike.height_pct)
+    highest = max(view.numbered.values(), key=lambda spike: spike.height_pct)
     return (
-        f"{said} {captions.plural(len(spikes), 'spike')} of the server; the highest, {number(highest.height_pct)} % "
-        f"of a core above its baseline, from {highest.start_s:.2f} to {highest.end_s:.2f} s."
+        f"{said} {captions.plural(len(view.numbered), 'spike')} of the server; the highest, "
+        f"{number(highest.height_pct)} % of a core above its baseline, from {highest.start_s:.2f} to "
+        f"{highest.end_s:.2f} s."
     )

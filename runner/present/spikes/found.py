@@ -3,15 +3,14 @@
 A window is one interval between two readings of the sampler, 50 ms at 20 Hz. Only windows inside the load count.
 
 Baseline of a window: the median of all windows whose middle is at most BASELINE_S / 2 away, cut off at the load's
-ends (a centred rolling median). A step, or a staircase of rates, passes a centred median unchanged; a trailing one
-would lag and call each step of a ramp a spike. Cut off at the end of the load the median lags as well, so that there
-the baseline is at least the first quartile of the last END_S: what fills more than three quarters of these may be a
-step of a ramp as well.
+ends (a centred rolling median). Steps of a rate pass it unchanged; a trailing median would lag and call each a spike.
+At the end of the load it lags as well, so that there the baseline is at least the first quartile of the last END_S:
+what fills more than three quarters of these may be a step as well.
 
 Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation of normal noise
 (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in short windows is skewed upwards,
-so that the upper side alone, 1.4826 x (third quartile - median), is taken where it is larger. The deviation is at
-least the floor, FLOOR_PCT for CPU: where the MAD is 0, or nearly so, a spike is still LIMIT x FLOOR_PCT high.
+so that the upper side alone, 1.4826 x (third quartile - median), is taken where it is larger. It is at least the
+floor, FLOOR_PCT for CPU.
 
 Spike: FEWEST_WINDOWS or more in a row of which each is more than LIMIT deviations above its baseline. Two with a
 single window between them are one. One that begins in the first SETTLING_S seconds, in which connections are opened
@@ -21,7 +20,7 @@ than about a quarter of the load, is a level and not found.
 Chance: where single windows stand out often, some are in a row by chance. If windows stood out independently, with a
 probability q of each, there would be n q (1 - q) stretches in n windows, which gives q, and a stretch would be L
 windows or longer with probability q^(L-1). Where no more are as long as that (binomial, P > CHANCE), the least
-length grows by a window, until more are or none is left. Real spikes, one or many, are far beyond it.
+length grows by a window, until more are or none is left.
 
 docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
 """
@@ -80,7 +79,7 @@ class Spike:
 
     @property
     def length_s(self) -> float:
-        """Seconds from the begin of its first window to the end of its last."""
+        """Seconds from its begin to its end."""
         return self.end_s - self.start_s
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
@@ -104,21 +103,22 @@ class Track:
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
         """What stands out."""
-        return tuple(self._spike(slice(first, last + 1)) for first, last in self.ranges)
-
-    def _spike(self, stretch: slice) -> Spike:
-        start, end, value, baseline = (side[stretch] for side in (*self.windows, self.baseline))
-        above = value - baseline
-        top = int(above.argmax())
-        return Spike(
-            start_s=float(start[0]),
-            end_s=float(end[-1]),
-            height_pct=float(above[top]),
-            baseline_pct=float(baseline[top]),
-            deviations=float(above[top]) / self.deviation,
-            excess_ms=float((above * (end - start)).sum() * 10),  # 1 % of a core for a second is 10 ms
-            settling=bool(start[0] < SETTLING_S),
-        )
+        found = []
+        for first, last in self.ranges:
+            start, end, value, baseline = (side[first : last + 1] for side in (*self.windows, self.baseline))
+            above = value - baseline
+            top = int(above.argmax())
+            spike = Spike(
+                start_s=float(start[0]),
+                end_s=float(end[-1]),
+                height_pct=float(above[top]),
+                baseline_pct=float(baseline[top]),
+                deviations=float(above[top]) / self.deviation,
+                excess_ms=float((above * (end - start)).sum() * 10),  # 1 % of a core for a second is 10 ms
+                settling=bool(start[0] < SETTLING_S),
+            )
+            found.append(spike)
+        return tuple(found)
 
     @property
     def counted(self) -> tuple[Spike, ...]:
@@ -153,7 +153,7 @@ def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0
 def stand_out(windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH) -> Track:
     """Return where a series stands out upwards, by the rule above.
 
-    `floor` is the least deviation, in the unit of the values. Below `enough` windows nothing stands out.
+    `floor` is the least deviation, in the unit of the values. It takes `enough` windows.
     """
     start_s, end_s, value = windows
     if len(value) < enough:

@@ -87,7 +87,7 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
 OF_SPIKE = ("deviations", "height_pct", "start_s")
-COLUMNS = (*OF_TRIAL, "peak_pct", "gc_per_s", "seconds", "spikes", "spike_s", "settling", *OF_SPIKE)
+COLUMNS = [*OF_TRIAL, "peak_pct", "gc_per_s", "seconds", "spikes", "spike_s", "settling", *OF_SPIKE]
 
 
 def has_samples(tables: Tables) -> bool:
@@ -112,19 +112,18 @@ def survey(tables: Tables) -> pd.DataFrame:
         most = max(found.counted, key=lambda spike: spike.deviations, default=None)
         _, end_s, cycles = inside(samples[trial["trial_id"]], "gc_cycles", math.inf, -math.inf)
         peaks = trial["server_cpu_peak_100ms_pct"], trial["server_cpu_mean_pct"]
-        rows.append(
-            {
-                **{name: trial[name] for name in OF_TRIAL},
-                "peak_pct": next(filter(math.isfinite, peaks), math.nan),
-                "gc_per_s": np.ptp(cycles) / np.ptp(end_s) if len(cycles) > 1 else math.nan,
-                "seconds": found.settled_s,
-                "spikes": len(found.counted),
-                "spike_s": sum(spike.length_s for spike in found.counted),
-                "settling": len(found.spikes) - len(found.counted),
-                **{name: getattr(most, name, math.nan) for name in OF_SPIKE},
-            }
+        row = (
+            *(trial[name] for name in OF_TRIAL),
+            next(filter(math.isfinite, peaks), math.nan),
+            np.ptp(cycles) / np.ptp(end_s) if len(cycles) > 1 else math.nan,
+            found.settled_s,
+            len(found.counted),
+            sum(spike.length_s for spike in found.counted),
+            len(found.spikes) - len(found.counted),
+            *(getattr(most, name, math.nan) for name in OF_SPIKE),
         )
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def most_pronounced(found: pd.DataFrame) -> str:

@@ -19,9 +19,6 @@ FULL = 0.9
 """Share of the CPU that a server was given from which on a spike has no room."""
 
 
-# --- the trial and its spikes -----------------------------------------------------------------------------
-
-
 def why(found: pd.DataFrame, trial_id: str) -> str:
     """Say why a trial of a survey is the one that is shown where none was asked for."""
     row = found[found["trial_id"] == trial_id].iloc[0]
@@ -57,14 +54,8 @@ def spike_words(view: View) -> str:
     counted, settling = len(server.counted), len(server.spikes) - len(server.counted)
     begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
     part = "" if len(view.numbered) == len(server.spikes) else f" Of these, {len(view.numbered)} in the part shown."
-    more = (
-        ""
-        if server.fewest == FEWEST_WINDOWS
-        else (
-            f" It takes more than {FEWEST_WINDOWS} windows here, because so many stand out singly that as many would "
-            "come in a row by chance."
-        )
-    )
+    more = f" It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly."
+    more = more if server.fewest > FEWEST_WINDOWS else ""
     mean = number(view.case.row["server_cpu_mean_pct"])
     peak = f" Its peak is {peak_words(view)}; its mean {mean} %." if view.peaks else ""
     return (
@@ -94,9 +85,6 @@ def spike_table(view: View) -> pd.DataFrame:
             row["probe's slowest, ms"] = number(float(due.max()))
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-# --- coincidence ------------------------------------------------------------------------------------------
 
 
 def coincidence_words(view: View) -> str:
@@ -145,9 +133,6 @@ def reading(found: Coincidence, spikes: int) -> str:
     return "no more than by chance"
 
 
-# --- what is not known -------------------------------------------------------------------------------------
-
-
 def limits(view: View) -> tuple[str, ...]:
     """Return what this page cannot say of this trial, a sentence each."""
     row, server, spikes = view.case.row, view.server, view.server.counted
@@ -176,9 +161,6 @@ def limits(view: View) -> tuple[str, ...]:
         "being tied: the test does not know of steps.": row["steps"] > 1,
     }
     return tuple(sentence for sentence, holds in said.items() if holds)
-
-
-# --- the control ------------------------------------------------------------------------------------------
 
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
