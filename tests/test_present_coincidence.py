@@ -11,19 +11,7 @@ import synthetic_run
 import synthetic_spikes
 from built import kept
 from figure_checks import readable, words
-from synthetic_spikes import (
-    GIN_SPIKES,
-    LOAD_S,
-    SETTLING,
-    STEALS_S,
-    STORM_S,
-    WINDOW_S,
-    WINDOWS,
-    WRK_S,
-    ends,
-    found_in,
-    within,
-)
+from synthetic_spikes import GIN_SPIKES, LOAD_S, SETTLING, STEALS_S, WINDOW_S, WINDOWS, ends, found_in, within
 
 from runner.model import LabError
 from runner.present.chart import draw
@@ -98,9 +86,9 @@ def test_what_is_always_or_never_there_is_not_tested():
     assert (always.covered, always.together) == (1.0, 2) and np.isnan(always.p)
     assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
     assert tied.p_holm == tied.p <= 0.02  # Holm's family has those that can be tested
-    assert [spike_words.reading(found, 2) for found in (always, never, tied)] == [
-        "nothing: there was one all the time", "there was none", "coincides with spikes more than by chance",
-    ]  # fmt: skip
+    assert spike_words.reading(always, 2) == "nothing: there was one all the time"
+    assert spike_words.reading(never, 2) == "there was none"
+    assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
 
 
 def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes_there_is_no_test():
@@ -141,11 +129,9 @@ def test_the_spikes_of_a_run_are_those_that_were_put_in():
 
 def test_the_events_of_a_run_are_those_that_were_put_in():
     events = kinds(of(GIN))
-    for begins, spans in (
-        (sorted(begin for begin, _, _ in (SETTLING, *GIN_SPIKES)), events[CYCLE].intervals),
-        ([STORM_S], events["connection storm"].intervals),
-    ):
-        for begin, (low, high) in zip(begins, spans, strict=True):
+    cycles = sorted(begin for begin, _, _ in (SETTLING, *GIN_SPIKES))
+    for kind, begins in ((CYCLE, cycles), ("connection storm", [synthetic_spikes.STORM_S])):
+        for begin, (low, high) in zip(begins, events[kind].intervals, strict=True):
             assert low <= begin <= high <= low + 0.3
     assert events[CYCLE].every_s == pytest.approx(0.2)
     assert events["steal"].intervals == pytest.approx(np.array([(at, at + 0.1) for at in STEALS_S]))
@@ -168,11 +154,8 @@ def test_close_mode_accepts_all_the_time_and_is_no_storm():
     accepted = np.cumsum(np.random.default_rng(6).poisson(500, at.size)).astype(float)
     connections = np.where(np.arange(at.size) % 4 == 0, accepted, np.nan)
     rows = pd.DataFrame({"subject": "server", "t_s": at, "dt_s": WINDOW_S, "throttled_ms": 0.0, "cpu_pct": 50.0})
-    (storms,) = [
-        events
-        for events in events_of(rows.assign(connections=connections, **none), {}, 30.0)
-        if events.kind == "connection storm"
-    ]
+    found = {events.kind: events for events in events_of(rows.assign(connections=connections, **none), {}, 30.0)}
+    storms = found["connection storm"]
     assert not storms.unknown and len(storms.intervals) == 0
 
 
@@ -193,7 +176,7 @@ def test_the_control_counts_spikes_by_server():
     table = spike_words.control_table(found).set_index("server")
     gin = table.loc["gin"]
     assert gin[["spikes", "trials with one", "with the load's begin"]].tolist() == [str(len(GIN_SPIKES)), "1", "1"]
-    seconds = 2 * (LOAD_S - 1) + 2 * (WRK_S - 1)
+    seconds = 2 * (LOAD_S - 1) + 2 * (synthetic_spikes.WRK_S - 1)
     assert float(gin["a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
     assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none reported"]
     assert "reference (calibration)" in table.index

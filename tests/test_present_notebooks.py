@@ -69,12 +69,10 @@ def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def outputs(notebook: nbformat.NotebookNode) -> list[Any]:
-    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-
-
-def images(notebook: nbformat.NotebookNode) -> list[Any]:
-    return [output for output in outputs(notebook) if "image/png" in output.get("data", {})]
+def outputs(notebook: nbformat.NotebookNode, kind: str = "") -> list[Any]:
+    """What the cells of a notebook show; of a kind of data, such as image/png, where one is named."""
+    every = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return [output for output in every if not kind or kind in output.get("data", {})]
 
 
 # --- as stored --------------------------------------------------------------------------------------------
@@ -107,7 +105,8 @@ def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
     done = papermill(lab, "notebooks/report.ipynb")
     assert done.returncode == 0, done.stderr
     executed = nbformat.reads(done.stdout, as_version=4)
-    assert len({image.data["image/png"] for image in images(executed)}) == len(images(executed)) == len(FIGURES)
+    images = [output.data["image/png"] for output in outputs(executed, "image/png")]
+    assert len(set(images)) == len(images) == len(FIGURES)
     names = {path.name for path in (lab / "figures" / "sample").iterdir()}
     assert names >= {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
     text = " ".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs(executed))
@@ -216,21 +215,14 @@ def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab: Path) -> No
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-@pytest.mark.long
-def test_the_notebook_about_inserts_on_a_run_without_a_database(kernel: KernelManager, tmp_path: Path) -> None:
-    out = tmp_path / "out.ipynb"
-    assert notebooks.execute(ROOT / "notebooks" / "postgres.ipynb", {"run": "sample"}, out, kernel) == []
-    assert "This run has no workload with a database" in out.read_text()
-
-
 def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic_run.build(tmp_path / "run", k6=(), wrk=False)
     report = open_report(str(folder))
-    for name in ("answer", "failures", "verdicts", "machine"):
+    for name in ("answer", "failures", "verdicts", "machine", "inserts"):
         report.show_part(name)
-    assert report.chart("rates-objective") is None
+    assert report.chart("rates-objective") is report.chart("inserts-rows") is None
     printed = capsys.readouterr().out
-    assert "No trial of this run was sealed" in printed
+    assert "No trial of this run was sealed" in printed and "This run has no workload with a database" in printed
 
 
 # --- to explore a run -------------------------------------------------------------------------------------
@@ -255,7 +247,8 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report: not
     assert notebooks.figures_shown(out) == list(EXPLORED)
     found = explored(out)
     assert list(found) == list(CELLS) and all(picture for picture, _ in found.values())
-    texts = [image.metadata["image/png"]["alt"] for image in images(nbformat.read(out, as_version=4))]
+    images = outputs(nbformat.read(out, as_version=4), "image/png")
+    texts = [image.metadata["image/png"]["alt"] for image in images]
     assert len(set(texts)) == len(CELLS)
     for text, (_, words) in zip(texts, found.values(), strict=True):
         assert text.startswith(words) and "Across: " in text and "Up: " in text
@@ -263,19 +256,17 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report: not
     assert page.read_text().count('alt="') == len(CELLS) and "sns." not in page.read_text()
 
 
+NO_WRK = {"wrk-matrix": "This run has no closed load by wrk without a database."}
+NO_K6 = {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}
+NEITHER = {
+    "distributions": "This run has no sealed trial with response times.",
+    "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
+    "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
+}
 LACKING = [
-    (
-        {"k6": (), "wrk": False},
-        {
-            "distributions": "This run has no sealed trial with response times.",
-            "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
-            "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
-            "wrk-matrix": "This run has no closed load by wrk without a database.",
-            "percentiles-over-time": "This load has no response times by second: only k6 keeps them.",
-        },
-    ),
-    ({"wrk": False}, {"wrk-matrix": "This run has no closed load by wrk without a database."}),
-    ({"k6": ()}, {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}),
+    ({"k6": (), "wrk": False}, NEITHER | NO_WRK | NO_K6),
+    ({"wrk": False}, NO_WRK),
+    ({"k6": ()}, NO_K6),
 ]
 
 
@@ -351,10 +342,9 @@ def test_a_broken_notebook_is_kept_and_one_sentence(
     kernel: KernelManager, tmp_path: Path, source: str, sentence: str
 ) -> None:
     out = tmp_path / "out.ipynb"
+    broken, in_kernel = make(tmp_path, source, "pass"), None if "os" in source else kernel
     with pytest.raises(LabError, match=sentence) as caught:
-        notebooks.execute(
-            make(tmp_path, source, "pass"), {"run": "sample"}, out, kernel if "os" not in source else None
-        )
+        notebooks.execute(broken, {"run": "sample"}, out, in_kernel)
     assert out.exists() and str(out) in str(caught.value)
     assert "\n" not in str(caught.value)
 

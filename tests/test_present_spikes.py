@@ -26,11 +26,8 @@ def test_an_injected_spike_comes_back(at_s, length_s, height):
     noise = np.random.default_rng(7).normal(40, 1.5, WINDOWS)
     length_s = min(length_s, 30 - at_s)
     (spike,) = found_in(noise + height * within(ends(), at_s, length_s)).spikes
-    assert (spike.start_s, spike.length_s, spike.baseline_pct) == (
-        near(at_s, 0.051),
-        near(length_s, 0.101),
-        near(40, 1.5),
-    )
+    expected = (near(at_s, 0.051), near(length_s, 0.101), near(40, 1.5))
+    assert (spike.start_s, spike.length_s, spike.baseline_pct) == expected
     assert spike.height_pct == near(height, 5.5)  # the noise of its highest window
     assert spike.excess_ms == pytest.approx(height * length_s * 10, rel=0.15)
 

@@ -30,10 +30,8 @@ from runner.store import RunFolder
 pytestmark = pytest.mark.long
 
 SECRETS = {
-    "command": ["bench", "run", "/home/mallory/mine.toml"],
-    "environment": {"API_TOKEN": "hunter2"},
-    "hostname": "mallorys-laptop",
-    "user": "mallory",
+    **{"command": ["bench", "run", "/home/mallory/mine.toml"], "environment": {"API_TOKEN": "hunter2"}},
+    **{"hostname": "mallorys-laptop", "user": "mallory"},
 }
 SHOWN = (*charts("report"), *charts("published"), *charts("cpu_spikes"))
 """The figures that the run has loads for: no database, no probe and no rates."""
@@ -164,17 +162,9 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page:
     assert pictures[0] == pictures[1] == pictures[2]
     ranks = [int(heading.name[1]) for heading in page.find_all(re.compile("^h[1-6]$"))]
     assert ranks[0] == 1 and ranks.count(1) == 1 and all(b <= a + 1 for a, b in pairwise(ranks))
-    order = [heading.get_text() for heading in page.find_all("h2")]
-    assert order == [
-        "The answer",
-        "What became of what was published",
-        "How it was measured",
-        "What is not known",
-        "More figures",
-        "Tables",
-        "Load by load",
-        "Verdicts",
-        "Machine and provenance",
+    assert [heading.get_text() for heading in page.find_all("h2")] == [
+        *("The answer", "What became of what was published", "How it was measured", "What is not known"),
+        *("More figures", "Tables", "Load by load", "Verdicts", "Machine and provenance"),
     ]
 
 
@@ -279,10 +269,14 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 
-def test_an_untouched_bundle_is_replaced_without_a_trace(quick: None, run: RunFolder, target: Path) -> None:
+def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(
+    quick: None, run: RunFolder, target: Path
+) -> None:
     made = publish(run, target, lambda _: None)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]
+    (target.parent / "empty").mkdir()
+    assert publish(run, target.parent / "empty", lambda _: None).files
 
 
 @pytest.mark.parametrize(
@@ -296,9 +290,8 @@ def test_what_a_user_wrote_is_never_lost(
         shutil.copytree(bundle.folder, target)
     elif left != "a file":
         target.mkdir()
-    where = {"an edited post": target / "post.md", "a file": target, "not our JSON": target / "provenance.json"}.get(
-        left, target / "notes.txt"
-    )
+    named = {"an edited post": target / "post.md", "a file": target, "not our JSON": target / "provenance.json"}
+    where = named.get(left, target / "notes.txt")
     with where.open("a") as handle:
         handle.write('{"files": {}}' if left == "not our JSON" else "My words.")
     before = contents(tmp_path)
@@ -306,12 +299,6 @@ def test_what_a_user_wrote_is_never_lost(
         publish(run, target, lambda _: None)
     assert caught.value.exit_code == 2 and str(target) in str(caught.value) and str(caught.value).endswith(".")
     assert contents(tmp_path) == before
-
-
-def test_an_empty_folder_is_taken(quick: None, run: RunFolder, tmp_path: Path) -> None:
-    assert publish(run, tmp_path / "new", lambda _: None).files
-    (tmp_path / "empty").mkdir()
-    assert publish(run, tmp_path / "empty", lambda _: None).files
 
 
 def test_an_error_half_way_leaves_what_was_there(
