@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,11 @@ from runner.present.answers.evidence import NOTHING
 from runner.present.case import Case, choose
 from runner.present.chart import Chart, charts
 from runner.present.comparison import compare
+from runner.present.comparison.conditions import word
 from runner.present.comparison.history import findings, history, table, timeline
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions
-from runner.present.look.content import Bullets, TextTable
+from runner.present.look.content import Block, Bullets, Paragraph, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 from runner.present.notebook.page import Page, opener
@@ -78,14 +80,40 @@ def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: Non
     found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
     tables = [read_tables(folder) for folder in folders]
     looks = identities(pd.concat([each.trials for each in tables], ignore_index=True))
+    about = Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A.")
     return Page(
         about=f"runs {found.run_a} and {found.run_b}",
         figures=figures_folder(folders[1]).with_name("--".join(figures_folder(folder).name for folder in folders)),
         parts={
-            name: partial(part, found, *(each.manifest for each in tables)) for name, part in parts.OF_TWO_RUNS.items()
+            "answer": lambda: [about, Bullets(tuple(compare.findings(found)))],
+            "conditions": partial(_conditions, found, [each.manifest for each in tables]),
+            # A table for each load: medians, ratio with interval, what difference was detectable, and verdict.
+            "loads": lambda: [TextTable(pd.DataFrame(rows), load) for load, rows in compare.tables(found).items()],
+            "left out": partial(_left_out, found),
         },
         charts={"compare-ratios": partial(compare.ratios, found, looks)},
     )
+
+
+def _conditions(found: compare.RunComparison, manifests: list[dict[str, Any]]) -> Iterator[Block]:
+    """Yield what differs between the runs, what was changed, and both manifests."""
+    rows = [{"differs": each.what, "A": word(each.a), "B": word(each.b)} for each in found.differences]
+    if not rows:
+        yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
+    yield TextTable(pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves")
+    yield Bullets(tuple(compare.provenance(found)))
+    sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
+    facts = pd.DataFrame(sides).fillna("–").rename_axis("what").reset_index()
+    alike = facts["A"] == facts["B"]
+    yield TextTable(facts[~alike], "Not the same in both runs")
+    yield TextTable(facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs")
+
+
+def _left_out(found: compare.RunComparison) -> Iterator[Block]:
+    rows = [{"what": cell, "why": why} for why, cells in compare.left_out(found).items() for cell in cells]
+    if not rows:
+        yield Paragraph("Every cell of either run is in the other one, and could be compared.")
+    yield TextTable(pd.DataFrame(rows))
 
 
 @opener

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pandas as pd
 
@@ -14,8 +14,6 @@ from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, summary
 from runner.present.case import Case
 from runner.present.chart import charts
-from runner.present.comparison import compare
-from runner.present.comparison.conditions import word
 from runner.present.figures import objectives, ratios, sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
@@ -120,6 +118,12 @@ def verdicts(tables: Tables) -> Iterator[Block]:
     yield TextTable(pd.DataFrame(rows), about="Verdicts")
 
 
+def machine(tables: Tables) -> list[Block]:
+    """Return the facts of the manifest."""
+    facts = pd.DataFrame(captions.manifest_facts(tables.manifest).items(), columns=["what", "value"])
+    return [TextTable(facts, about="Machine and run")]
+
+
 # --- a run beside what was published ----------------------------------------------------------------------
 
 
@@ -130,16 +134,10 @@ def claims_of(tables: Tables) -> Iterator[Block]:
     judged = judge_all(tables)
     yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
     known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
-    rows = [
-        {
-            "claim": each.claim.short,
-            "claimed ratio": each.claim.range_words or "–",
-            "measured": each.measured,
-            "here": each.found.outcome,
-        }
-        for each in sorted(known, key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
-    ]
-    yield TextTable(pd.DataFrame(rows), "Claim by claim", name="claims")
+    known.sort(key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
+    rows = [(each.claim.short, each.claim.range_words or "–", each.measured, each.found.outcome) for each in known]
+    heads = ["claim", "claimed ratio", "measured", "here"]
+    yield TextTable(pd.DataFrame(rows, columns=heads), "Claim by claim", name="claims")
     sources = "; ".join(dict.fromkeys(each.claim.source for each in known))
     yield Paragraph(f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note")
 
@@ -212,32 +210,6 @@ def evidence_words(judged: Judged) -> Iterator[str]:
     yield f"Why: {judged.why}."
 
 
-# --- two runs ---------------------------------------------------------------------------------------------
-
-
-def conditions(found: compare.RunComparison, *manifests: dict[str, Any]) -> Iterator[Block]:
-    """Yield what differs between the runs, what was changed, and both manifests."""
-    rows = [{"differs": each.what, "A": word(each.a), "B": word(each.b)} for each in found.differences]
-    if rows:
-        yield TextTable(pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves")
-    else:
-        yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
-    yield Bullets(tuple(compare.provenance(found)))
-    sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
-    facts = pd.DataFrame(sides).fillna("–").rename_axis("what").reset_index()
-    alike = facts["A"] == facts["B"]
-    yield TextTable(facts[~alike], "Not the same in both runs")
-    yield TextTable(facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs")
-
-
-def not_compared(found: compare.RunComparison, *_: object) -> Iterator[Block]:
-    """Yield what could not be compared."""
-    rows = [{"what": cell, "why": why} for why, cells in compare.left_out(found).items() for cell in cells]
-    if not rows:
-        yield Paragraph("Every cell of either run is in the other one, and could be compared.")
-    yield TextTable(pd.DataFrame(rows))
-
-
 # --- by their names ---------------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
@@ -254,25 +226,9 @@ OF_A_RUN: dict[str, Part] = {
     "numbers": numbers,
     "failures": failures,
     "verdicts": verdicts,
-    "machine": lambda tables: [
-        TextTable(
-            pd.DataFrame(captions.manifest_facts(tables.manifest).items(), columns=["what", "value"]),
-            about="Machine and run",
-        )
-    ],
+    "machine": machine,
 }
 """Name of a part of a run's pages -> what it shows."""
-OF_TWO_RUNS: dict[str, Part] = {
-    "answer": lambda found, *_: [
-        Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A."),
-        Bullets(tuple(compare.findings(found))),
-    ],
-    "conditions": conditions,
-    # A table for each load: medians, ratio with interval, what difference was detectable, and verdict.
-    "loads": lambda found, *_: [TextTable(pd.DataFrame(rows), load) for load, rows in compare.tables(found).items()],
-    "left out": not_compared,
-}
-"""Name of a part of a comparison's page -> what it shows of a comparison and both manifests."""
 OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
     "trial": (evidence.trial_words,),
     "generator": (evidence.generator_said,),

@@ -45,6 +45,7 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader()
+        self._widgets = _installed("ipywidgets") if self.live else None
         self.survey = survey(self.tables)
         self._shown: list[Callable[[], None]] = []
         self.parts = {**self.parts, **parts.about(None, PARTS, spike_words.NOTHING), "control": self._control}
@@ -69,8 +70,7 @@ class SpikePage(RunPage):
         """Show a list of the trials and a slider for the part of the load, where a reader is there to use them."""
         if not self.live or self.view is None:
             return
-        widgets = _installed("ipywidgets")
-        if widgets is None:
+        if (widgets := self._widgets) is None:
             show([Paragraph(NO_WIDGETS)])
             return
         labels = [
@@ -111,11 +111,10 @@ class SpikePage(RunPage):
 
     def _in_place(self, render: Callable[[], None]) -> None:
         """Show something, for a reader in a place where it can be replaced."""
-        widgets = _installed("ipywidgets") if self.live and self.view is not None else None
-        if widgets is None:
+        if self._widgets is None or self.view is None:
             render()
             return
-        place = widgets.Output()
+        place = self._widgets.Output()
         display(place)
 
         def show_in_place() -> None:
