@@ -53,20 +53,20 @@ class Course:
 # --- one series -------------------------------------------------------------------------------------------
 
 
-def ends(count: int = WINDOWS) -> np.ndarray:
+def ends() -> np.ndarray:
     """The ends of the windows of a load."""
-    return (np.arange(count) + 1) * WINDOW_S
+    return (np.arange(WINDOWS) + 1) * WINDOW_S
 
 
-def samples(cpu_pct: Any, window_s: float = WINDOW_S) -> pd.DataFrame:
-    """A load's rows of the resources table; windows of one length."""
-    cpu_pct = np.asarray(cpu_pct, dtype=float)
-    return pd.DataFrame({"t_s": (np.arange(cpu_pct.size) + 1) * window_s, "dt_s": window_s, "cpu_pct": cpu_pct})
+def samples(cpu_pct: Any) -> pd.DataFrame:
+    """A load's rows of the resources table."""
+    end = (np.arange(len(cpu_pct)) + 1) * WINDOW_S
+    return pd.DataFrame({"t_s": end, "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)})
 
 
-def found_in(cpu_pct: Any, window_s: float = WINDOW_S) -> Track:
+def found_in(cpu_pct: Any) -> Track:
     """What is found in a series that is a load's."""
-    return track(samples(cpu_pct, window_s), len(cpu_pct) * window_s)
+    return track(samples(cpu_pct), len(cpu_pct) * WINDOW_S)
 
 
 # --- a run ------------------------------------------------------------------------------------------------

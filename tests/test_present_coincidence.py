@@ -34,7 +34,7 @@ def hold(starts_s, seed, *kinds):
     """Spikes of 0.2 s at known times held against (kind, (begin, end), ...); what is found, and their number."""
     cpu = np.random.default_rng(seed).normal(30, 1, WINDOWS)
     for start in starts_s:
-        cpu = cpu + 50 * within(ends(WINDOWS), start, 0.2)
+        cpu = cpu + 50 * within(ends(), start, 0.2)
     spiked = found_in(cpu)
     events = [Events(kind, np.array(spans, dtype=float).reshape(-1, 2), 0.2) for kind, *spans in kinds]
     return *coincidences(spiked, events), len(spiked.counted)
@@ -149,7 +149,7 @@ def test_an_exhausted_pool_is_an_event():
 
 
 def test_close_mode_accepts_all_the_time_and_is_no_storm():
-    at = np.arange(1, 601) * WINDOW_S
+    at = ends()
     none = dict.fromkeys(["gc_cycles", "pool_size", "pool_in_use", "switches_per_s", "steal_ms"], np.nan)
     accepted = np.cumsum(np.random.default_rng(6).poisson(500, at.size)).astype(float)
     connections = np.where(np.arange(at.size) % 4 == 0, accepted, np.nan)
