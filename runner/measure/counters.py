@@ -56,10 +56,7 @@ def settle(running: Running, counted: Callable[[], Counters]) -> Counters:
 
 
 def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
-    """Read the server's counters now, beside those that the kernel has `counted`; to ask is itself one connection.
-
-    Any server is asked: one that keeps no counter answers something without it.
-    """
+    """Read the server's counters, None for those that it does not keep, and the kernel's; to ask is one connection."""
     stats = get_json(running, "/stats", timeout_s=10.0) or {}
     requests, connections = stats.get("requests"), stats.get("connections")
     return replace(

@@ -209,10 +209,7 @@ class DockerHost:
 
 
 class DockerEngine:
-    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy.
-
-    Servers and databases may have a host each.
-    """
+    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy."""
 
     name = "docker"
 

@@ -87,21 +87,16 @@ def _programs() -> list[Diagnosis]:
     version = None
     with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:
         version = client.version().get("Version", "unknown")
-    postgres, no_engine = find_tool("postgres"), "no engine answers: servers will run as plain processes"
-    no_postgres = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
-    found = [
-        judged("docker", version is not None, f"engine {version} answers: servers will run as containers", no_engine),
-        judged(
-            "postgres",
-            postgres is not None,
-            f"{postgres and postgres.version} (for the process engine; containers have another)",
-            no_postgres,
-        ),
-    ]
+    words = f"engine {version} answers: servers will run as containers"
+    found = [judged("docker", version is not None, words, "no engine answers: servers will run as plain processes")]
+    postgres = find_tool("postgres")
+    words = f"{postgres and postgres.version} (for the process engine; containers have another)"
+    lacking = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
+    found.append(judged("postgres", postgres is not None, words, lacking))
     for server in map(load_server, server_names()):
-        lacking = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
-        text = "; ".join(f"needs {need}: {remedy(need)}" for need in lacking)
-        found.append(judged(f"server {server.name}", not lacking, f"{server.framework} ({server.language})", text))
+        missing = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
+        lacking = "; ".join(f"needs {need}: {remedy(need)}" for need in missing)
+        found.append(judged(f"server {server.name}", not missing, f"{server.framework} ({server.language})", lacking))
     return found
 
 

@@ -120,10 +120,7 @@ DEADLINE_S = 15.0
 
 
 def ask(running: Running, path: str, timeout_s: float = 10.0, *, whole: bool = False) -> Response | None:
-    """GET a path over a fresh connection, following no redirection; None where no HTTP came back.
-
-    The body is read only where the `whole` response is asked for. OSError where no connection could be made.
-    """
+    """GET a path over a new connection, with its body if `whole`; None where no HTTP came back, OSError without one."""
     host = running.origin.partition("//")[2]
     with socket.create_connection((running.address, running.port), timeout=timeout_s) as channel:
         try:

@@ -147,7 +147,7 @@ class Fleet:
     @property
     def generator_cpus(self) -> int:
         """How many CPUs all generators have together."""
-        return sum(len(self._others_cpus(self.places[name])) for name in self.hosts.generators)
+        return sum(host.cpus for host in self.sites.generator_hosts)
 
     def _others_cpus(self, place: Place) -> tuple[int, ...]:
         """Return where generators and instruments run on a host: beside a server on the CPUs that are left, if any."""
@@ -196,10 +196,7 @@ class Fleet:
         ]
 
     def _measured_transfer(self) -> Transfer | None:
-        """Return what the slowest generator's host and the server's can send each other, and how far apart they are.
-
-        None where the only generator is on the server's host.
-        """
+        """Return what the slowest generator's host and the server's send each other; None where they are one host."""
         server, rates, ways = self.server.station, list[float](), list[int]()
         for name in self.hosts.generators:
             generator = self.places[name].station

@@ -85,10 +85,7 @@ def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probi
 def measured(
     cell: Cell, shot: Shot, files: Mapping[str, Path], output: Output = "samples", share: Share = WHOLE
 ) -> Command:
-    """Return the command of a generator's `share` of the measured load.
-
-    Its raw files go to `files`, by the names in OF_GENERATORS. `output` is for k6 only.
-    """
+    """Return the command of a generator's `share` of the load; its raw files go to `files`, by OF_GENERATORS."""
     if cell.tool == "vegeta":
         # Its results, which only it can read, become lines of text afterwards.
         samples, tool, length_s = files["vegeta.csv.gz"], str(shot.tool), cell.lead_s + (cell.window_s or 1.0)
@@ -132,16 +129,9 @@ def _k6(
     options: Sequence[str] = (),
 ) -> Command:
     argv = (str(shot.tool), "run", "--no-usage-report", "--quiet", "--log-output=stderr", *options, str(shot.script))
-    env = {
-        "TARGET_URL": shot.url,
-        "METHOD": shot.method,
-        "BODY": shot.body,
-        "MODE": cell.mode,
-        "SCENARIO": json.dumps(scenario),
-        **shot.more,
-        **collector,
-        "HOME": str(folder),  # k6 reads its configuration from there: none, on every machine
-    }
+    env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
+    env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
+    env["HOME"] = str(folder)  # k6 reads its configuration from there: none, on every machine
     return Command(argv, env, timeout_s)
 
 
@@ -250,7 +240,7 @@ def fence(running: Running) -> dict[str, object]:
     return options
 
 
-SCRIPT_TIMEOUT_S = 30
+LOADED_WITHIN_S = 30
 MOST_BYTES = 50_000_000
 MARK = "LAB: "
 """Begins what the wrapper says to the lab."""
@@ -305,16 +295,10 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     argv += [f"--archive-out={archive}", str(outer)]
     try:
         done = subprocess.run(
-            argv,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SCRIPT_TIMEOUT_S,
-            check=False,
+            argv, env=env, input="", capture_output=True, text=True, timeout=LOADED_WITHIN_S, check=False
         )
     except subprocess.TimeoutExpired:
-        said = f"{path} took k6 more than {SCRIPT_TIMEOUT_S} s to load: what takes long belongs elsewhere."
+        said = f"{path} took k6 more than {LOADED_WITHIN_S} s to load: what takes long belongs elsewhere."
         raise LabError(said) from None
     messages: list[str] = []
     for line in filter(None, map(str.strip, done.stderr.splitlines())):

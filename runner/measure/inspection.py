@@ -52,10 +52,7 @@ class Inspection:
 
 
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
-    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0.
-
-    A server that inserts gets a fresh database.
-    """
+    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0."""
     with temporary() as folder, contextlib.ExitStack() as stack:
         try:
             build(server)

@@ -54,10 +54,7 @@ def identity(pid: int) -> str:
 
 
 def lives(whose: str) -> bool:
-    """Return whether the process of an `identity` is, or may be, still there.
-
-    One with another numbering cannot be checked; it may live.
-    """
+    """Return whether the process of an `identity` is there, or may be: one with another numbering cannot be checked."""
     boot, numbering, pid, *_ = (*whose.split(":"), "", "", "")
     if boot == boot_id() and numbering != str(pid_namespace()):
         return True
@@ -181,10 +178,7 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
-    """Return the living processes of the session that `leader` opened at `started` (clock ticks since boot).
-
-    Where the pid has meanwhile gone to another process, the list is empty.
-    """
+    """Return the living processes of the session that `leader` opened at `started`; none where the pid is another's."""
     now = start_ticks(leader)
     if started is None or (now is not None and now != started):
         return []
@@ -251,12 +245,8 @@ def sweep_temporary() -> list[str]:
 @contextlib.contextmanager
 def watching(ledger: Ledger) -> Iterator[None]:
     """Keep a watchdog over `ledger` as long as this process lives or the context lasts, then reap it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(ledger.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    argv = [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(ledger.path)]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert process.stdin is not None
     try:
         yield

@@ -204,42 +204,24 @@ def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
     took = f"{stolen[0]:.1f} % since boot, {stolen[1]:.1f} % now"
     governor, turbo, cpus = facts["governor"], facts["turbo"], facts["cpus"]
     load = float((_read("proc/loadavg") or "0").split()[0])
-    unseen = "none that this system can see"
+    average, unseen = f"load average {load:.1f} on {cpus} CPUs", "none that this system can see"
+    sentences = {
+        "governor": f"The CPU governor is {governor}, and changes clock speed: `sudo cpupower frequency-set -g "
+        "performance`.",
+        "turbo": "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 to "
+        f"/{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost.",
+        "steal": f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with "
+        "dedicated CPUs, or one that is less busy.",
+        "load": f"The machine was busy before the run: {average}; wait for it, or end what else runs (`top`).",
+        "priority": "Sampler and probe may not take real-time priority, and wait for the generator's CPU at times: "
+        "allow `rtprio 1` in /etc/security/limits.conf, or give a container `--cap-add SYS_NICE`.",
+    }
     return [
-        judged(
-            "governor",
-            governor in (None, "performance"),
-            governor or unseen,
-            f"The CPU governor is {governor}, and changes clock speed: `sudo cpupower frequency-set -g performance`.",
-        ),
-        judged(
-            "turbo",
-            not turbo,
-            unseen if turbo is None else "off",
-            "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 to "
-            f"/{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost.",
-        ),
-        judged(
-            "steal",
-            max(stolen) <= STEAL_PCT,
-            f"the hypervisor took {took}",
-            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with "
-            "dedicated CPUs, or one that is less busy.",
-        ),
-        judged(
-            "load",
-            load <= 0.5 * cpus,
-            f"load average {load:.1f} on {cpus} CPUs",
-            f"The machine was busy before the run: load average {load:.1f} on {cpus} CPUs; wait for it, or end what "
-            "else runs (`top`).",
-        ),
-        judged(
-            "priority",
-            _real_time_permitted(),
-            "sampler and probe run ahead of the generator",
-            "Sampler and probe may not take real-time priority, and wait for the generator's CPU at times: allow "
-            "`rtprio 1` in /etc/security/limits.conf, or give a container `--cap-add SYS_NICE`.",
-        ),
+        judged("governor", governor in (None, "performance"), governor or unseen, sentences["governor"]),
+        judged("turbo", not turbo, unseen if turbo is None else "off", sentences["turbo"]),
+        judged("steal", max(stolen) <= STEAL_PCT, f"the hypervisor took {took}", sentences["steal"]),
+        judged("load", load <= 0.5 * cpus, average, sentences["load"]),
+        judged("priority", _may_run_first(), "sampler and probe run ahead of the generator", sentences["priority"]),
     ]
 
 
@@ -249,7 +231,7 @@ def _cpu_times() -> list[int]:
     return [int(value) for value in first.split()[1:9]]
 
 
-def _real_time_permitted() -> bool:
+def _may_run_first() -> bool:
     """Return whether this process, and so the instruments that it starts, may run first (idle.become_instrument)."""
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -263,33 +245,24 @@ def _real_time_permitted() -> bool:
 def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
     """Judge whether the kernel lets a generator have its connections."""
     files, backlog, tracked = facts["open_files"], facts["somaxconn"], facts["nf_conntrack_max"]
-    needed = connections + OTHER_FILES
+    needed, can_wait = connections + OTHER_FILES, f"{backlog} connections can wait to be accepted"
+    can_track = f"{tracked} connections can be tracked (a trial opens up to {opened})"
+    room = "the firewall, if any, tracks no connections" if tracked is None else can_track
+    allowed = f"up to {files} ({connections} connections need {needed})"
+    sentences = {
+        "files": f"`ulimit -Hn` allows {files} open files, and {connections} connections need {needed}: as root, "
+        f"`ulimit -n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
+        "backlog": f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
+        f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`.",
+        "tracking": f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which are tracked "
+        "for two minutes: the kernel drops packets where the table is full; "
+        f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`.",
+    }
     return [
-        judged(
-            "open files",
-            files >= needed,
-            f"up to {files} ({connections} connections need {needed})",
-            f"`ulimit -Hn` allows {files} open files, and {connections} connections need {needed}: as root, "
-            f"`ulimit -n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
-        ),
-        judged(
-            "somaxconn",
-            backlog >= connections,
-            f"{backlog} connections can wait to be accepted",
-            f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
-            f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`.",
-        ),
+        judged("open files", files >= needed, allowed, sentences["files"]),
+        judged("somaxconn", backlog >= connections, can_wait, sentences["backlog"]),
         _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], connections, opened),
-        judged(
-            "tracking",
-            tracked is None or tracked >= opened,
-            "the firewall, if any, tracks no connections"
-            if tracked is None
-            else f"{tracked} connections can be tracked (a trial opens up to {opened})",
-            f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which are tracked for two "
-            "minutes: the kernel drops packets where the table is full; "
-            f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`.",
-        ),
+        judged("tracking", tracked is None or tracked >= opened, room, sentences["tracking"]),
     ]
 
 

@@ -67,10 +67,7 @@ class Connection:
         self.channel.sendall(self._waiting)
 
     def read(self) -> Response | None:
-        """Take what has come; return the response, None while some of it is missing.
-
-        OSError where the server has closed the connection, ValueError for what is not HTTP.
-        """
+        """Return the response, None while some of it is missing; OSError once it was closed, ValueError for no HTTP."""
         try:
             received = self.channel.recv(RECEIVE_BYTES)
         except BlockingIOError:  # it was ready, and is not: the kernel dropped what did not check out

@@ -10,7 +10,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import psutil
 
@@ -90,14 +92,9 @@ def pinned(
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
+        launched = ["sh", "-c", _LAUNCHER, "sh", folders, ",".join(map(str, cpus)), *argv]
         popen = subprocess.Popen(
-            ["sh", "-c", _LAUNCHER, "sh", folders, ",".join(map(str, cpus)), *argv],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=dict(env),
-            start_new_session=True,
+            launched, stdin=PIPE, stdout=output, stderr=STDOUT, cwd=folder, env=dict(env), start_new_session=True
         )
         ledger.add_process(popen.pid)
         process = Pinned(popen, group, start_ticks(popen.pid), grace_s, asking)
@@ -166,28 +163,12 @@ class ProcessEngine:
             for name in ("start.sh", "postgresql.conf"):
                 shutil.copy(POSTGRES / name, folder / name)
             argv = [*_unprivileged(folder), "sh", str(folder / "start.sh")]
-            env = {
-                "PATH": SYSTEM_PATH,
-                "PG_BIN": str(found.parent),
-                "PGDATA": str(folder / "cluster"),
-                "PGPORT": str(port),
-                "LAB_VERIFIER": verifier,
-            }
+            env = {"PATH": SYSTEM_PATH, "PG_BIN": str(found.parent), "PGDATA": str(folder / "cluster")}
+            env |= {"PGPORT": str(port), "LAB_VERIFIER": verifier}
+            held = partial(pinned, "database", argv, cpus=cpus, env=env, folder=folder, log=log, ledger=self._ledger)
 
             def start() -> Pinned:
-                process = stack.enter_context(
-                    pinned(
-                        "database",
-                        argv,
-                        cpus=cpus,
-                        env=env,
-                        folder=folder,
-                        log=log,
-                        ledger=self._ledger,
-                        grace_s=5.0,
-                        asking=signal.SIGQUIT,
-                    )
-                )
+                process = stack.enter_context(held(grace_s=5.0, asking=signal.SIGQUIT))
                 process.release()
                 return process
 

@@ -67,10 +67,7 @@ class Memory:
         """Of each process its stat and statm."""
 
     def at(self, mono_ns: int) -> tuple[int | None, int | None]:
-        """Return resident bytes and threads as known at an instant, None for both where there is no process.
-
-        The first call reads all. Raises what `pids` raises.
-        """
+        """Return resident bytes and threads as known at an instant, None without a process; raises what `pids` does."""
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:
             if self._listed_ns is None or mono_ns - self._listed_ns >= SELDOM * self._every_ns:

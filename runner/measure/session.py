@@ -235,17 +235,9 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         for site in sites.generators if sites.transfer else ():
             site.reach(running.address, running.port)
     facts = [_facts(load, done, member.folder, running) for load, done in zip(planned, loads, strict=True)]
-    live.slices.append(
-        Slice(
-            place=place,
-            position=position,
-            **facts[0],
-            counters_before=before,
-            counters_after=after,
-            between=between,
-            parts=tuple(Part(number=share.number, **part) for share, part in zip(bench.shares, facts, strict=True))[1:],
-        )
-    )
+    parts = tuple(Part(number=share.number, **part) for share, part in zip(bench.shares, facts, strict=True))[1:]
+    seen = facts[0] | {"counters_before": before, "counters_after": after, "between": between, "parts": parts}
+    live.slices.append(Slice(place=place, position=position, **seen))
     return loads[0]
 
 

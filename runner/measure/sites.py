@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 from runner.measure import counters, memory
@@ -140,13 +141,8 @@ class Site:
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
         """Run `runner.measure.NAME` on `cpus`, `hz` times a second; the end of its input ends it, or a kill."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
+        process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
         self._ledger.add_process(process.pid)
         assert process.stdin is not None and process.stdout is not None
         to, out = process.stdin, process.stdout

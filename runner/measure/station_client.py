@@ -193,11 +193,7 @@ class StationClient(Site):
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load" if load.files else "thrown-away"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
-        asked: dict[str, Any] = {
-            "command": {**asdict(load.command), "after": []},
-            "cpus": list(load.cpus),
-            "folder": folder,
-        }
+        asked: dict[str, Any] = {"command": {**asdict(load.command), "after": []}, "cpus": load.cpus, "folder": folder}
         asked |= {"begin_mono_ns": begin, "sampled": sampler is not None}
         answer = self.begin("run", load.command.timeout_s + 2 * SILENT_S, **asked)
 

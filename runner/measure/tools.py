@@ -79,10 +79,7 @@ def need_tool(name: str) -> Tool:
 
 
 def build(server: Server) -> str | None:
-    """Run the server's build command (nothing is built anew where nothing changed); LabError if it fails.
-
-    Return the binary's SHA-256; None for a server that is a script.
-    """
+    """Run the server's build command, LabError if it fails; return the binary's SHA-256, None for a script."""
     if not server.build_command:
         return None
     for need in server.build_needs:
@@ -92,14 +89,9 @@ def build(server: Server) -> str | None:
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # another program of the lab may be building the same server
+        env = {**os.environ, **dict(server.build_env)}
         done = subprocess.run(
-            server.build_command,
-            cwd=server.folder,
-            env={**os.environ, **dict(server.build_env)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=1200,
-            check=False,
+            server.build_command, cwd=server.folder, env=env, input=b"", capture_output=True, timeout=1200, check=False
         )
         handle.truncate(0)
         handle.write(done.stdout + done.stderr)
