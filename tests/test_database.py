@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import socket
-import subprocess
 from pathlib import Path
 
 import fake_lab
@@ -12,7 +10,8 @@ import pandas as pd
 import psutil
 import psycopg
 import pytest
-from fake_lab import BENCH, records, run, wait_for
+import real_lab
+from fake_lab import records, run, wait_for
 from measured import measured
 
 from runner.digest.reconcile import Sent, database_checks
@@ -40,24 +39,22 @@ warmup_s = 0.1
 TRIAL = "b01-fake-devices-insert-c4-keepalive-pool1"
 
 
-@pytest.fixture
-def engine(tmp_path, monkeypatch):
-    fake_lab.make(tmp_path)
-    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    with ledger() as book:
-        yield ProcessEngine(book, "for a test")
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A database for tests that leave it as it was, and its log."""
-    root = tmp_path_factory.mktemp("served")
+def engine(tmp_path_factory):
+    root = tmp_path_factory.mktemp("engine")
     fake_lab.make(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(root))
-        with ledger() as book, serving(ProcessEngine(book, "for tests"), place(1).generator, root / "log") as database:
-            patch.undo()
-            yield database, root / "log"
+        with ledger() as book:
+            yield ProcessEngine(book, "for tests")
+
+
+@pytest.fixture(scope="module")
+def served(engine, tmp_path_factory):
+    """A database for tests that leave it as it was, and its log."""
+    log = tmp_path_factory.mktemp("served") / "log"
+    with serving(engine, place(1).generator, log) as database:
+        yield database, log
 
 
 def living(processes):
@@ -76,15 +73,9 @@ def campaign(tmp_path):
     return path
 
 
-@contextlib.contextmanager
 def running(campaign):
-    """The campaign in another process; what it says is in its standard error."""
-    argv, root = [*BENCH, "run", str(campaign), "--engine", "process"], campaign.parent
-    env = {**os.environ, "BENCH_ROOT": str(root)}
-    with subprocess.Popen(
-        argv, cwd=root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as runner:
-        yield runner
+    """The campaign in another process."""
+    return real_lab.start(campaign.parent, "run", str(campaign), "--engine", "process")
 
 
 def databases(runner):
@@ -298,8 +289,8 @@ def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         fake_lab.fault(tmp_path, "")
-        _, said = runner.communicate(timeout=60)
-    assert runner.returncode == 1, said
+        code, _, said = real_lab.ended(runner)
+    assert code == 1, said
     assert "Traceback" not in said
     (run_folder,) = tmp_path.glob("data/runs/*")
     record = records(run_folder)[TRIAL]

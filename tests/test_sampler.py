@@ -18,7 +18,7 @@ from runner.measure.leftovers import ledger
 from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
-from runner.measure.procfs import KeptFile, Memory, descendants, number_after
+from runner.measure.procfs import KeptFile, Memory, descendants
 from runner.measure.sampler import StatsPoll
 from runner.measure.sites import Clock, Sampler, Site
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
@@ -45,12 +45,8 @@ BUSY = "while True: pass"
 @contextmanager
 def running(code, lines=0):
     """Run Python code, wait for so many lines of it, and end it with all its children."""
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes, start_new_session=True) as process:
         try:
             for _ in range(lines):
                 process.stdout.readline()
@@ -68,8 +64,8 @@ def group(root):
         yield made
 
 
-def join(group, pid):
-    (group.folder / "cgroup.procs").write_text(str(pid))
+def join(group, process):
+    (group.folder / "cgroup.procs").write_text(str(process.pid))
 
 
 SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
@@ -102,44 +98,29 @@ def held(name, code, sampling, root):
 
 # --- text of the kernel's files -----------------------------------------------------------------------------
 
-CPU_STAT = b"""usage_usec 1234567
-user_usec 1000000
-system_usec 234567
-nr_periods 20
-nr_throttled 3
-throttled_usec 4500
-nr_bursts 0
-"""
-
-
-def test_version_2_counts_microseconds_and_throttling_only_with_its_controller():
-    assert cgroups.unified_counters(CPU_STAT) == (1_234_567_000, 4_500_000)
-    assert cgroups.unified_counters(CPU_STAT[: CPU_STAT.index(b"nr_periods")]) == (1_234_567_000, None)
-    with pytest.raises(OSError, match="usage_usec"):
-        cgroups.unified_counters(b"")
+VERSION_1 = b"nr_periods 1\nnr_throttled 1\nthrottled_time 4500000\n"
+WITHOUT_CPU = b"usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\n"
+VERSION_2 = WITHOUT_CPU + b"nr_periods 20\nnr_throttled 3\nthrottled_usec 4500\nnr_bursts 0\n"
 
 
 @pytest.mark.parametrize(
-    ("version", "files"),
-    [
-        (1, {"cpuacct.usage": b"1234567000\n", "cpu.stat": b"nr_periods 1\nnr_throttled 1\nthrottled_time 4500000\n"}),
-        (2, {"cpu.stat": CPU_STAT}),
-    ],
+    ("version", "stat", "throttled"),
+    [(1, VERSION_1, 4_500_000), (2, VERSION_2, 4_500_000), (2, WITHOUT_CPU, None)],
+    ids=["version 1", "version 2", "version 2 without its controller"],
 )
-def test_a_group_of_either_version_counts_time_throttling_memory_and_threads(tmp_path, version, files):
-    for name, text in {**files, "cgroup.procs": b"%d\n" % os.getpid()}.items():
+def test_a_group_counts_time_throttling_memory_and_threads(tmp_path, version, stat, throttled):
+    files = {"cpuacct.usage": b"1234567000\n", "cpu.stat": stat, "cgroup.procs": b"%d\n" % os.getpid()}
+    for name, text in files.items():
         (tmp_path / name).write_bytes(text)
-    reading = CgroupSubject(cgroups.Cgroup(version, tmp_path, tmp_path / "cpu.stat")).read()
-    assert (reading.cpu_ns, reading.throttled_ns) == (1_234_567_000, 4_500_000)
+    subject = CgroupSubject(cgroups.Cgroup(version, tmp_path, tmp_path / "cpu.stat"))
+    reading = subject.read()
+    assert (reading.cpu_ns, reading.throttled_ns) == (1_234_567_000, throttled)
     assert reading.rss_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
     assert reading.threads == psutil.Process().num_threads()
-
-
-def test_a_number_stands_after_its_key():
-    text = b"MemTotal:        8000 kB\nMemAvailable:\t5 kB\n"
-    assert number_after(b"MemTotal:", text) == 8000
-    assert number_after(b"MemAvailable:", text) == 5
-    assert number_after(b"Swap:", text) is None
+    if version == 2:
+        (tmp_path / "cpu.stat").write_bytes(b"")
+        with pytest.raises(OSError, match="usage_usec"):
+            subject.read()
 
 
 def opened(path):
@@ -263,10 +244,10 @@ time.sleep(60)
 def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
     """Version 1 hands an old list of processes to whoever keeps the file open and reads it more than once a second."""
     with running(BUSY) as first, running(BUSY) as second:
-        join(group, first.pid)
+        join(group, first)
         subject = CgroupSubject(group, memory_ns=40_000_000)
         assert subject.read().threads == 1
-        join(group, second.pid)
+        join(group, second)
         deadline = time.monotonic() + 3
         while subject.read().threads != 2 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -275,15 +256,15 @@ def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
 
 def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
     with running(BUSY) as process:
-        join(group, process.pid)
-        source = source_of(process.pid)
+        join(group, process)
+        source, times = source_of(process.pid), psutil.Process(process.pid).cpu_times
         assert source.name == f"cgroup-v{group.version}"
         begin = source.read()
-        said = [sum(psutil.Process(process.pid).cpu_times()[:2])]
+        said = [times()]
         time.sleep(0.5)
-        said.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
+        said.append(times())
         end = source.read()
-        said.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
+        said = [sum(each[:2]) for each in (*said, times())]
     used = (end.cpu_ns - begin.cpu_ns) / 1e9
     assert said[1] - said[0] - 0.03 <= used
     assert used <= (end.mono_ns - begin.mono_ns) / 1e9 + 0.01
@@ -332,7 +313,10 @@ def test_a_known_duty_cycle_comes_back(root, sampling):
 
 @pytest.mark.timed
 def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(sampling):
-    with running(BUSY) as server:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    sampling.add("database", ended.pid)
+    with running(f"print(flush=True)\n{BUSY}", lines=1) as server:
         sampling.add("server", server.pid)
         time.sleep(1.0)
     time.sleep(0.5)
@@ -345,15 +329,7 @@ def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(sampling):
     assert all(row["switches"] and row["steal_ns"] is not None and row["rss_bytes"] for row in host)
     assert len(sampler) == len(host)
     assert sampler[-1]["cpu_ns"] > sampler[0]["cpu_ns"]
-
-
-def test_a_process_that_is_gone_already_has_no_rows_and_stops_nothing(sampling):
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    sampling.add("server", ended.pid)
-    sampling.stop()
-    assert sampling.rows("server") == []
-    assert sampling.rows("host")
+    assert sampling.rows("database") == [], "it was gone already"
 
 
 @pytest.mark.timed
