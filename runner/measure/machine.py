@@ -73,9 +73,9 @@ def facts() -> dict[str, Any]:
     flags, is_xen = _entry("proc/cpuinfo", "flags"), (ROOT / "sys/hypervisor/type").exists()
     governors = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
     no_turbo, boost = _number(f"{_CPU}/intel_pstate/no_turbo"), _number(f"{_CPU}/cpufreq/boost")
-    turbo = no_turbo == 0 if no_turbo is not None else None if boost is None else boost != 0
-    groups = ROOT / "sys/fs/cgroup"  # the unified hierarchy counts CPU, or cpuacct, or neither
-    version = 2 if (groups / "cgroup.controllers").exists() else 1 if (groups / "cpuacct").is_dir() else None
+    turbo = None if boost is None else boost != 0
+    # Which version of control groups counts CPU time.
+    marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry("proc/cpuinfo", "model name") or platform.machine(),
         "cpus": len(cpus),
@@ -83,10 +83,10 @@ def facts() -> dict[str, Any]:
         "memory_bytes": None if memory_kib is None else 1024 * memory_kib,
         "kernel": _read("proc/sys/kernel/osrelease") or platform.release(),
         "os": (_entry("etc/os-release", "PRETTY_NAME", "=") or platform.system()).strip('"'),
-        "hypervisor": True if is_xen else None if flags is None else "hypervisor" in flags.split(),
+        "hypervisor": is_xen or (None if flags is None else "hypervisor" in flags.split()),
         "governor": ", ".join(sorted(governors)) or None,
-        "turbo": turbo,
-        "cgroup_version": version,
+        "turbo": turbo if no_turbo is None else no_turbo == 0,
+        "cgroup_version": next((version for version, path in marks.items() if (ROOT / path).exists()), None),
         "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource") or None,
         "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
         "ephemeral_ports": ephemeral_ports(),
