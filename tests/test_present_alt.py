@@ -204,20 +204,29 @@ def test_bars_are_said_cheapest_first_and_fullest_first(tables: Tables) -> None:
     assert order(other.split("the costs are")[1], SCALES) == ["gin", "axum", "nginx"]
 
 
-@pytest.mark.parametrize(("name", "best"), [("wrk-requests", max), ("wrk-cpu-per-request", min)])
-def test_the_matrix_has_each_servers_best_and_what_is_pale(tables: Tables, name: str, best: "type[max]") -> None:
-    text, figure = text_of(name, tables), picture(name, tables)
-    assert order(text, SCALES) == ["nginx", "axum", "gin"]
-    for server in SCALES:
+@pytest.mark.parametrize(
+    ("name", "best", "faint"),
+    [
+        ("wrk-requests", max, "pale are axum and gin at 1, nginx everywhere"),
+        ("wrk-cpu-per-request", min, ""),
+        ("inserts-by-pool-size", max, "pale are axum and gin at 4, echo everywhere"),
+        ("inserts-latency-by-pool-size", min, "pale are axum and gin at 4, echo everywhere"),
+    ],
+)
+def test_points_have_each_servers_best_and_what_is_pale(name: str, best: "type[max]", faint: str) -> None:
+    run, ranked, at, count = "three of a database", ["axum", "gin", "echo"], 64, 1
+    if name.startswith("wrk"):
+        run, ranked, at, count = "one load", ["nginx", "axum", "gin"], 100, 2
+    text, figure = text_of(name, tables_of(run)), picture(name, tables_of(run))
+    assert order(text, ranked) == ranked
+    assert faint in text if faint else "pale" not in text.lower()
+    for server in ranked:
         panels = points(figure, server)
-        assert len(panels) == 2
         values = [number(best(value for value, *_ in panel.values())) for panel in panels]
-        assert after(text, server) == values and re.search(rf"{server} {values[0]}(/s| ms) at 100\b", text)
-        if name == "wrk-requests":
-            filled = [full for *_, full in panels[0].values()]
-            assert filled == ([False] * 4 if server == "nginx" else [False, True, True, True])
-    assert ("pale are axum and gin at 1, nginx everywhere" in text) == (name == "wrk-requests")
-    assert ("pale" in text.lower()) == (name == "wrk-requests")
+        assert len(panels) == count and after(text, server) == values
+        assert re.search(rf"{server} {re.escape(values[0])}(/s| ms) at {at}\b", text)
+    if name == "wrk-requests":
+        assert {full for panel in points(figure, "nginx") for *_, full in panel.values()} == {False}
 
 
 @pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])
@@ -249,17 +258,6 @@ def test_ramps_say_what_was_kept_and_who_was_the_limit(stored: Tables) -> None:
     assert "what PostgreSQL may use, 100 %" in text_of("inserts-database-cpu", stored)
 
 
-@pytest.mark.parametrize(("name", "best"), [("inserts-by-pool-size", max), ("inserts-latency-by-pool-size", min)])
-def test_pools_have_the_best_size_and_what_is_pale(stored: Tables, name: str, best: "type[max]") -> None:
-    text, figure = text_of(name, stored), picture(name, stored)
-    for server in synthetic_database.THREE:
-        (panel,) = points(figure, server)
-        value = number(best(value for value, *_ in panel.values()))
-        assert re.search(rf"{server} {re.escape(value)}(/s| ms) at 64\b", text)
-    assert order(text, list(synthetic_database.THREE)) == ["axum", "gin", "echo"]
-    assert "pale are axum and gin at 4, echo everywhere" in text
-
-
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:
     text, figure = (read("rates-latency", tables_of("rates")) for read in (text_of, picture))
     assert len(drawn(figure, "knee")) == 3
@@ -270,13 +268,6 @@ def test_sweeps_have_knee_and_ends_as_drawn() -> None:
         whose = ", the generator's" if server == synthetic_rates.LIMITED_BY_K6 else ""
         assert f"knee at {at:,.0f}/s{whose}; sustained to " in text
     assert text.count("sustained to 6,000/s; then: server") == text.count("sustained to 3,000/s; then: generator") == 1
-
-
-def test_many_sweeps_are_said_by_their_ends() -> None:
-    text = text_of("rates-latency", tables_of("nine rates"))
-    # Six servers have no limit within the rates, and no knee.
-    assert "(7 more between)" in text and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in text
-    assert "2 servers otherwise" in text
 
 
 def test_objectives_have_the_marks_highest_first() -> None:
@@ -315,6 +306,9 @@ def test_nine_servers_have_the_extremes_and_a_count() -> None:
     assert order(medians.split("In “")[1], list(synthetic_run.NINE)) == ["nginx", "echo"]
     rates = text_of("wrk-requests", nine)
     assert "from nginx 97,500/s at 100 to" in rates and "of 36 points are pale" in rates
+    sweeps = text_of("rates-latency", tables_of("nine rates"))  # six servers have no limit within the rates, no knee
+    assert "(7 more between)" in sweeps and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in sweeps
+    assert "2 servers otherwise" in sweeps
 
 
 def test_loads_that_do_not_fit_are_counted() -> None:

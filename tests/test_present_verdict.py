@@ -34,11 +34,6 @@ NEWER = (
 
 
 @pytest.fixture(scope="module")
-def tables() -> Tables:
-    return tables_of("probed")
-
-
-@pytest.fixture(scope="module")
 def case() -> Case:
     """The trial in which generator and probe differ most."""
     return probed_case()
@@ -48,14 +43,6 @@ def case() -> Case:
 def stored() -> pd.DataFrame:
     """The trials as they are on disk, by trial id: what the words must agree with."""
     return pd.read_parquet(folder_of("probed").table("trials")).set_index("trial_id")
-
-
-@pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """A run of an earlier version, without a probe."""
-    folder = tmp_path_factory.mktemp("old")
-    synthetic_rates.build(folder, blocks=2, sweep=False, search=False)
-    return read_tables(RunFolder(synthetic_rates.forget(folder, *NEWER)))
 
 
 def chosen(tables: Tables, trial: str = "") -> Case:
@@ -73,8 +60,8 @@ def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(stored: p
     assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
 
 
-def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence(tables: Tables) -> None:
-    name = "echo-experiments-vus3000-b2"
+def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> None:
+    tables, name = tables_of("probed"), "echo-experiments-vus3000-b2"
     assert chosen(tables, name).trial_id == name
     with pytest.raises(LabError, match="This run has no trial 'nope'"):
         choose(tables, "nope")
@@ -84,8 +71,8 @@ def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence(table
     assert choose(replace(tables, trials=failed)) is None and not probed(replace(tables, trials=failed))
 
 
-def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named(tmp_path: Path) -> None:
-    tables = read_tables(RunFolder(synthetic_rates.build(tmp_path, blocks=1, closed=False)))
+def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named() -> None:
+    tables = tables_of("rates")
     assert choose(tables) is None
     found = chosen(tables, "reference-rates-r500-b1")
     assert set(found.peers["server"]) == {"reference"}
@@ -134,14 +121,14 @@ def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) ->
 
 
 @pytest.mark.parametrize("server", synthetic_rates.FACTOR)
-def test_users_by_rate_are_the_mean_whatever_the_server(tables: Tables, server: str) -> None:
-    found = chosen(tables, f"{server}-experiments-vus3000-b1")
-    of = evidence.little(found.row, tables.throughput)
-    assert of is not None and of.users == USERS
-    assert of.rate_rps == pytest.approx(9000 * synthetic_rates.FACTOR[server], rel=0.01)
-    assert of.expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
+def test_users_by_rate_are_the_mean_whatever_the_server(server: str) -> None:
+    found = chosen(tables_of("probed"), f"{server}-experiments-vus3000-b1")
+    law = evidence.little(found.row, found.tables.throughput)
+    assert law is not None and law.users == USERS
+    assert law.rate_rps == pytest.approx(9000 * synthetic_rates.FACTOR[server], rel=0.01)
+    assert law.expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
     said = evidence.law_words(found)
-    assert f"{USERS:,} / {of.rate_rps:,.0f} s = {number(of.expected_ms)} ms" in said
+    assert f"{USERS:,} / {law.rate_rps:,.0f} s = {number(law.expected_ms)} ms" in said
     assert f"Measured: {number(found.row['iteration_mean_ms'])} ms" in said
     assert f"(counted: {number(USERS - 4)} on the average)" in said
 
@@ -191,7 +178,9 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
     assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
-def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
+def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(tmp_path: Path) -> None:
+    build = synthetic_rates.build(tmp_path, blocks=2, sweep=False, search=False)
+    old = read_tables(RunFolder(synthetic_rates.forget(build, *NEWER)))
     found = chosen(old)
     assert not probed(old) and found.probe is None
     assert evidence.probe_saw(found) == evidence.NO_PROBE
@@ -206,10 +195,10 @@ def test_a_run_without_a_probe_says_so_and_shows_the_rest(old: Tables) -> None:
 
 
 @pytest.mark.parametrize("name", VERDICT_FIGURES)
-def test_figures_can_be_read(name: str, case: Case, tables: Tables) -> None:
+def test_figures_can_be_read(name: str, case: Case) -> None:
     readable(picture(name, case))
-    untimed = tables.latency[tables.latency["trial_id"] == case.trial_id].assign(second=np.nan)
-    readable(picture(name, replace(case, tables=replace(tables, latency=untimed))))
+    untimed = replace(case.tables, latency=case.tables.latency.assign(second=np.nan))
+    readable(picture(name, replace(case, tables=untimed)))
 
 
 @pytest.fixture(scope="module")

@@ -75,11 +75,21 @@ def frame(tables: Tables) -> pd.DataFrame:
     geometric means of base and server; `sessions` is how many were compared. Several figures and texts
     read the same frame: nobody changes it.
     """
-    order, rows = _order(tables), []
+    order, rows = _order(tables), list[tuple[Any, ...]]()
     for quantity in REPORTED:
         for _, of_load in _comparable(tables, quantity).groupby("load_order"):
-            base, *others = [found for name in order if len(found := of_load[of_load["server"] == name])]
-            rows += [_row_of(tables, quantity, base, other) for other in others]
+            base, *others = [side for name in order if len(side := of_load[of_load["server"] == name])]
+            load, within = str(base["load"].iloc[0]), bool(base["session"].ne("").all())
+            noise = noise_floor(tables, load, quantity.column, within=within)
+            for other in others:
+                samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
+                found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
+                found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
+                ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
+                pair = [str(side["server"].iloc[0]) for side in (base, other)]
+                means = [sample.geometric_mean for sample in samples]
+                sessions = found.blocks if found and found.blocks else min(len(base), len(other))
+                rows.append((quantity.column, load, *pair, *means, *ends, sessions, why))
     names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
     return pd.DataFrame(rows, columns=names)
 
@@ -120,19 +130,6 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
     wide = trials.assign(log=np.log(trials["rps"])).pivot_table(index="load", columns="server", values="log")
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
-
-
-def _row_of(tables: Tables, quantity: Reported, base: pd.DataFrame, other: pd.DataFrame) -> tuple[Any, ...]:
-    samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
-    found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
-    found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
-    load, within = str(base["load"].iloc[0]), bool(base["session"].ne("").all())
-    noise = noise_floor(tables, load, quantity.column, within=within)
-    ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
-    means = [sample.geometric_mean for sample in samples]
-    sessions = found.blocks if found and found.blocks else min(len(base), len(other))
-    names = (str(side["server"].iloc[0]) for side in (base, other))
-    return quantity.column, load, *names, *means, *ends, sessions, why
 
 
 def _comparable(tables: Tables, quantity: Reported) -> pd.DataFrame:

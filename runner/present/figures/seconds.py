@@ -110,7 +110,7 @@ def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
             means = window_means(known["t_s"], known["dt_s"], known["cpu_pct"], edges)
             return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
 
-        return _each(trials, _of(tables, subject), windows, width)
+        return _each(trials, tables.resources[tables.resources["subject"] == subject], windows, width)
 
     return points
 
@@ -132,11 +132,7 @@ def _sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.
         found = (rows.loc[known, column] / unit).groupby(np.floor(middle[known])).mean()
         return pd.DataFrame({"t_s": found.index.to_numpy(dtype=float) + 0.5, "value": found.to_numpy(dtype=float)})
 
-    return _each(trials, _of(tables, "server"), means)
-
-
-def _of(tables: Tables, subject: str) -> pd.DataFrame:
-    return tables.resources[tables.resources["subject"] == subject]
+    return _each(trials, tables.resources[tables.resources["subject"] == "server"], means)
 
 
 def _each(

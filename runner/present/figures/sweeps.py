@@ -230,18 +230,16 @@ def latency(tables: Tables) -> Chart:
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where there is none."""
-    table = sweep.outcomes.set_index("rate_rps")
-
-    def part(series: str, rows: pd.DataFrame) -> pd.DataFrame:
-        then, x = table.loc[rows["rate_rps"]], rows["rate_rps"]
+    known, outcomes = dict(list(sweep.curves.groupby("series"))), sweep.outcomes.set_index("rate_rps")
+    known["outcome"] = pd.DataFrame({"rate_rps": outcomes.index}).assign(median=np.nan, low=np.nan, high=np.nan)
+    found = []
+    for series, rows in ((series, known[series]) for series in (*SERIES, "outcome") if series in known):
+        x, then = rows["rate_rps"], outcomes.loc[rows["rate_rps"]]
         more = {"sustained": then["sustained"], "letter": then["letter"]}
-        return points(cell, series, x, rows["median"], rows["low"], rows["high"], then["offered"], **more)
-
-    curves = dict(list(sweep.curves.groupby("series")))
-    rates = pd.DataFrame({"rate_rps": table.index, "median": np.nan, "low": np.nan, "high": np.nan})
+        found.append(points(cell, series, x, rows["median"], rows["low"], rows["high"], then["offered"], **more))
     at = sweep.knee.rate_rps
     knee = points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")
-    return [*(part(series, curves[series]) for series in SERIES if series in curves), part("outcome", rates), knee]
+    return [*found, knee]
 
 
 def _lowest(rows: pd.DataFrame) -> float:

@@ -254,13 +254,12 @@ def is_tie(found: Ratio, floor: float = 1.0) -> bool:
 class Band:
     """The geometric mean of the trials' latencies at some quantiles, and its pointwise 95 % interval.
 
-    `low_ms` and `high_ms` are NaN where fewer than `FEWEST` trials carry the quantile; `trials` says how many do.
+    `low_ms` and `high_ms` are NaN where fewer than `FEWEST` trials carry the quantile.
     """
 
     ms: Floats
     low_ms: Floats
     high_ms: Floats
-    trials: Floats
 
 
 def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
@@ -291,4 +290,4 @@ def band(curves: Floats) -> Band:
         middle = np.where(n > 0, np.nansum(logs, axis=0) / n, np.nan)
         error = np.sqrt(np.nansum((logs - middle) ** 2, axis=0) / (n - 1) / n)
     half = np.where(n >= FEWEST, stdtrit(np.maximum(n - 1, 1), (1 + CONFIDENCE) / 2) * error, np.nan)
-    return Band(np.exp(middle), np.exp(middle - half), np.exp(middle + half), n.astype(np.float64))
+    return Band(np.exp(middle), np.exp(middle - half), np.exp(middle + half))
