@@ -126,7 +126,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         Heading("Verdicts"),
         *parts.verdicts(tables),
         Heading("Machine and provenance"),
-        *parts.OF_A_RUN["machine"](replace(tables, manifest=allowed(tables.manifest))),
+        *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
         Downloads(),
     ]
     database = ["postgresql"] if tables.has_database else []

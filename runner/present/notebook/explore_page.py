@@ -10,7 +10,6 @@ import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import LabError
@@ -143,15 +142,11 @@ def _described(figure: Figure, words: str) -> str:
         parts.append(f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}.")
     for side, axis in (("Across", "x"), ("Up", "y")):
         name = next((label for ax in axes if (label := getattr(ax, f"get_{axis}label")())), "")
-        parts.append(f"{side}: {', '.join(filter(None, (name, _labels(axes[0], axis))))}.")
+        first = getattr(axes[0], f"{axis}axis")
+        low, high = sorted(first.get_view_interval())
+        ticks = [tick for tick in first.get_majorticklocs() if low <= tick <= high]
+        labels = first.get_major_formatter().format_ticks(ticks)
+        ends = f"labelled {labels[0]} to {labels[-1]}" if labels else ""
+        parts.append(f"{side}: {', '.join(filter(None, (name, ends)))}.")
     named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     return " ".join([*parts, f"Legend: {', '.join(named)}."] if named else parts)
-
-
-def _labels(ax: Axes, axis: str) -> str:
-    """Return the first and the last label of an axis, in words; empty where it has none."""
-    shown = getattr(ax, f"{axis}axis")
-    low, high = sorted(shown.get_view_interval())
-    ticks = [tick for tick in shown.get_majorticklocs() if low <= tick <= high]
-    labels = shown.get_major_formatter().format_ticks(ticks)
-    return f"labelled {labels[0]} to {labels[-1]}" if labels else ""

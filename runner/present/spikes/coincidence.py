@@ -75,14 +75,16 @@ def events_of(samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: fl
     accepted = inside(server, "connections", duration_s)
     throttled, stolen = inside(server, "throttled_ms", duration_s), inside(host, "steal_ms", duration_s)
     switches = inside(host, "switches_per_s", duration_s)
+    at, count = accepted.end_s, accepted.value
+    accepted_per_s = Windows(at[:-1], at[1:], np.diff(count) / np.diff(at))
+    found_storms = stand_out(accepted_per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
+    storms = [(first, last + 1) for first, last in found_storms]
     found = [
         _events("GC cycle", cycles, _pairs(np.diff(cycles.value) > 0), "the server reports no garbage collector", 2),
         _events("throttling", throttled, runs(throttled.value > 0)),
         _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
         _events("steal", stolen, runs(stolen.value > 0)),
-        _events(
-            "connection storm", accepted, _storms(accepted), "accepted connections were not asked for", FEW_ANSWERS
-        ),
+        _events("connection storm", accepted, storms, "accepted connections were not asked for", FEW_ANSWERS),
     ]
     if server["pool_size"].notna().any():
         found.append(_events("pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2))
@@ -110,14 +112,6 @@ def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
     It happened after the first one's window began, and before the second one's ended.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
-
-
-def _storms(accepted: Windows) -> list[Range]:
-    """Return between which answers more connections were accepted than is usual."""
-    _, end, count = accepted
-    per_s = Windows(end[:-1], end[1:], np.diff(count) / np.diff(end))
-    ranges = stand_out(per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
-    return [(first, last + 1) for first, last in ranges]
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, ...]:

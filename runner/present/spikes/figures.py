@@ -115,22 +115,17 @@ def _timeline(view: View, chart: Chart) -> Figure:
         ax.yaxis.set_label_coords(-0.14, 0.5)
         ax.tick_params(labelbottom=panel is panels[-1])
         scales.even_axis(ax, "x")
-    _number(grid[0][0], view)
-    grid[-1][0].set_xlabel(SECONDS)
-    return figure
-
-
-def _number(ax: Axes, view: View) -> None:
-    """Write the spikes' numbers where there is room, the highest spike's first."""
-    width, taken = view.stop_s - view.start_s, list[float]()
-    for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
+    top, taken = grid[0][0], list[float]()
+    for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):  # numbers that have room
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
-        if all(abs(middle - other) > NUMBER_ROOM * width for other in taken):
+        if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
             taken.append(middle)
-            ax.text(
-                middle, 0.98, str(place), transform=ax.get_xaxis_transform(), ha="center", va="top",
+            top.text(
+                middle, 0.98, str(place), transform=top.get_xaxis_transform(), ha="center", va="top",
                 size=style.SMALL_PT, weight="bold",
             )  # fmt: skip
+    grid[-1][0].set_xlabel(SECONDS)
+    return figure
 
 
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
