@@ -59,17 +59,14 @@ def make_lines(seed: int, iterations: int, *, stock: bool = False) -> tuple[list
     return announce(lines), made
 
 
+def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
+    """A request of a millisecond on a connection that was there."""
+    return Request(end_ns, 0, 0, 0, waiting, 0)
+
+
 def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
-    return digest_k6(
-        raw,
-        raw.parent / "out" / "requests.parquet",
-        raw.parent / "out" / "latency.parquet",
-        raw.parent / "out" / "throughput.parquet",
-        trial_id="t1",
-        mode=mode,
-        scratch=raw.parent / "scratch",
-        **options,
-    )
+    tables = (raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput"))
+    return digest_k6(raw, *tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options)
 
 
 def read_table(raw: Path, name: str) -> dict[str, list[Any]]:
@@ -94,14 +91,8 @@ def read_slowly(raw: Path) -> list[dict[str, Any]]:
         if record["type"] != "Point":
             continue
         if metric == "http_reqs":
-            tags = data["tags"]
-            found.append(
-                {
-                    "end": time_ns(data["time"]),
-                    "status": int(tags["status"]),
-                    "error_code": int(tags.get("error_code", 0)),
-                }
-            )
+            status, error_code = (int(data["tags"].get(name, 0)) for name in ("status", "error_code"))
+            found.append({"end": time_ns(data["time"]), "status": status, "error_code": error_code})
         elif metric.startswith("http_req_") and metric not in ("http_req_mine", "http_req_my_trend"):
             assert time_ns(data["time"]) == found[-1]["end"]
             assert metric not in found[-1]
@@ -122,24 +113,19 @@ def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
     slow = read_slowly(raw)
     table = read_table(raw, "requests")
     assert points.requests == len(slow) == len(table["t_s"])
-    for column in ("blocked", "connecting", "sending", "waiting", "receiving"):
-        assert table[f"{column}_ms"] == [row[f"http_req_{column}"] for row in slow]
-    assert table["status"] == [row["status"] for row in slow]
-    assert table["error_code"] == [row["error_code"] for row in slow]
+    names = {f"{each}_ms": f"http_req_{each}" for each in ("blocked", "connecting", "sending", "waiting", "receiving")}
+    for column, name in (names | {"status": "status", "error_code": "error_code"}).items():
+        assert table[column] == [row[name] for row in slow]
     ok = [200 <= row["status"] < 400 and not row["error_code"] for row in slow]
     assert table["ok"] == ok
-    assert points.failed == ok.count(False)
-    assert points.with_status == sum(row["status"] != 0 for row in slow)
+    assert (points.failed, points.with_status) == (ok.count(False), sum(row["status"] != 0 for row in slow))
     durations = np.array([row["http_req_duration"] for row in slow])
-    connect = [
-        max(row["http_req_blocked"], row["http_req_connecting"] + row["http_req_tls_handshaking"]) for row in slow
-    ]
-    whole = durations + np.array(connect)
+    made = [row["http_req_connecting"] + row["http_req_tls_handshaking"] for row in slow]
+    whole = durations + np.maximum([row["http_req_blocked"] for row in slow], made)
     published = whole if mode == "close" else durations
     assert table["latency_ms"] == list(published)
     assert_trend(points.latency, published)
     assert_trend(points.durations, durations)
     first = min(row["end"] - round(occupied * 1e6) for row, occupied in zip(slow, whole, strict=True))
-    assert points.first_start_ns == first
-    assert points.last_end_ns == max(row["end"] for row in slow)
+    assert (points.first_start_ns, points.last_end_ns) == (first, max(row["end"] for row in slow))
     assert table["t_s"] == pytest.approx([(row["end"] - first) / 1e9 for row in slow], abs=1e-9)

@@ -23,10 +23,6 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [pytest.mark.load, pytest.mark.long]
 
 
-def silent(_: str) -> None:
-    pass
-
-
 def tables(run: RunFolder) -> dict[str, str]:
     found = [path for path in sorted(run.tables.rglob("*.parquet")) if "parts" not in path.parts]
     return {str(path.relative_to(run.tables)): sha256(path) for path in found}
@@ -53,12 +49,12 @@ def test_the_tables_are_those_of_one_process_byte_by_byte(copied: RunFolder) -> 
 def test_workers_of_a_scheduler_elsewhere_do_it_too_and_a_changed_file_is_refused(copied: RunFolder) -> None:
     serial = tables(copied)
     with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        with spread_over(cluster.scheduler_address, silent) as spread:
+        with spread_over(cluster.scheduler_address, print) as spread:
             rebuild(copied, spread=spread, threads=1)
         assert tables(copied) == serial
         raw = next(copied.path.glob("trials/*/k6.json.gz"))
         raw.write_bytes(raw.read_bytes()[:-1] + b"!")
-        with spread_over(cluster.scheduler_address, silent) as spread, pytest.raises(LabError, match="SHA-256 differs"):
+        with spread_over(cluster.scheduler_address, print) as spread, pytest.raises(LabError, match="SHA-256 differs"):
             rebuild(copied, spread=spread, threads=1)
     assert tables(copied) == serial
 
@@ -74,7 +70,7 @@ def die_once(folder: Path, item: int) -> dict[str, Any]:
 
 
 def test_a_task_whose_worker_dies_runs_again_on_another(tmp_path: Path) -> None:
-    with spread_over("local", silent) as spread:
+    with spread_over("local", print) as spread:
         found = list(spread(partial(die_once, tmp_path), [1, 2]))
     assert sorted(name for each in found for name in each) == ["1", "2"]
 
@@ -86,7 +82,7 @@ def die(item: int) -> dict[str, Any]:
 
 
 def test_a_task_that_ends_every_worker_is_a_sentence() -> None:
-    with spread_over("local", silent) as spread, pytest.raises(LabError, match="lost its worker 4 times"):
+    with spread_over("local", print) as spread, pytest.raises(LabError, match="lost its worker 4 times"):
         list(spread(die, [1]))
 
 

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import real_lab
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines, write_large, write_lines
-from k6_reader import MS, S, assert_same, assert_trend, digest, make_lines, read_table
+from k6_reader import MS, S, assert_same, assert_trend, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import mode_of, read_summary
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", ["k6.json.gz", "k6.json"])
@@ -29,8 +31,7 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     points = digest(raw, mode)
     assert_same(raw, points, mode)
     assert points.requests == len(made)
-    for metric in ("http_reqs", "http_req_duration", "http_req_receiving"):
-        assert points.points[metric] == len(made)
+    assert {points.points[f"http_req{end}"] for end in ("s", "_duration", "_receiving")} == {len(made)}
     assert points.points["http_req_failed"] < len(made)
     assert points.points["my_trend"] == points.points["http_req_mine"] == points.points["checks"] > 0
     assert points.points["iterations"] == points.iterations < points.script_runs == 700
@@ -115,45 +116,39 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
 
 
 def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
-    late = [Request(EPOCH_NS + number * S, 0, 0, 0, MS, 0) for number in range(5)]
-    lines = announce([line for each in late for line in request_lines(each)])
-    raw = write_lines(tmp_path / "k6.json", lines)
-    assert digest(raw).answered_by_end == 5
-    assert digest(raw, window_s=2.5).answered_by_end == 3
+    lines = [line for number in range(5) for line in request_lines(plain(EPOCH_NS + number * S))]
+    raw = write_lines(tmp_path / "k6.json", announce(lines))
+    assert [digest(raw, window_s=window_s).answered_by_end for window_s in (None, 2.5)] == [5, 3]
 
 
 def test_time_zones_and_missing_digits(tmp_path: Path) -> None:
     lines = []
     for number, text in enumerate(["2026-11-21T06:26:32.1+05:30", "2026-11-21T00:56:32Z", "2026-11-20T19:56:33-05:00"]):
-        made = request_lines(Request(EPOCH_NS + number, 0, 0, 0, MS, 0))
-        lines += [json.dumps({**json.loads(line), "data": {**json.loads(line)["data"], "time": text}}) for line in made]
+        made = map(json.loads, request_lines(plain(EPOCH_NS + number)))
+        lines += [json.dumps({**line, "data": {**line["data"], "time": text}}) for line in made]
     points = digest(write_lines(tmp_path / "k6.json", announce(lines)))
-    assert points.first_start_ns == EPOCH_NS + S - MS
-    assert points.last_end_ns == EPOCH_NS + 2 * S
+    assert (points.first_start_ns, points.last_end_ns) == (EPOCH_NS + S - MS, EPOCH_NS + 2 * S)
 
 
 def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
     lines = make_lines(4, 300)[0]
-    others = [
-        json.dumps(dict(reversed(json.loads(line).items()))) if number % 3 else line
-        for number, line in enumerate(lines)
-    ]
-    points = digest(write_lines(tmp_path / "k6.json", lines))
-    table = read_table(tmp_path / "k6.json", "requests")
-    assert digest(write_lines(tmp_path / "k6.json", others)) == points
-    assert read_table(tmp_path / "k6.json", "requests") == table
+    turned = [json.dumps(dict(reversed(json.loads(line).items()))) for line in lines]
+    others = [other if number % 3 else line for number, (line, other) in enumerate(zip(lines, turned, strict=True))]
+    raw = tmp_path / "k6.json"
+    found = [(digest(write_lines(raw, each)), read_table(raw, "requests")) for each in (lines, others)]
+    assert found[0] == found[1]
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
     """k6 1.x writes `+Inf`, which is not JSON, for `trend.add(Infinity)`; 2.x leaves the point out."""
-    lines = request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0))
+    lines = request_lines(plain())
     lines += [point_line("mine", EPOCH_NS, "+Inf", "{}"), point_line("mine", EPOCH_NS, "2", "{}")]
     points = digest(write_lines(tmp_path / "k6.json", [*lines, *iteration_lines(EPOCH_NS, MS)]))
     assert (points.requests, points.points["mine"], points.iterations) == (1, 2, 1)
 
 
 def test_dropped_iterations_are_summed(tmp_path: Path) -> None:
-    lines = request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0))
+    lines = request_lines(plain())
     lines += [point_line("dropped_iterations", EPOCH_NS, "1", "{}")] * 3
     lines += [point_line("dropped_iterations", EPOCH_NS, "1.5e+06", "{}")]
     assert digest(write_lines(tmp_path / "k6.json", announce(lines))).dropped_iterations == 1_500_003
@@ -163,10 +158,11 @@ def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> Non
     folder = tmp_path / "it's [a] *"
     folder.mkdir()
     raw = write_lines(folder / "k6.json.gz", make_lines(9, 300)[0])
-    digest(raw)
-    before = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
-    digest(raw)
-    assert before == {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+    found = []
+    for _ in range(2):
+        digest(raw)
+        found.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
+    assert found[0] == found[1] and len(found[0]) == 3
     assert not list((folder / "scratch").iterdir())
 
 
@@ -183,10 +179,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     )
     peaks = []
     for iterations in (10_000, 40_000):
-        raw = tmp_path / f"{iterations}.json.gz"
-        write_large(raw, iterations, level=1)
-        command = [sys.executable, "-c", program, str(raw)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+        write_large(raw := tmp_path / f"{iterations}.json.gz", iterations, level=1)
+        done = subprocess.run([sys.executable, "-c", program, raw], check=True, capture_output=True, cwd=ROOT)
         peaks.append(int(done.stdout) / 1024)
     assert max(peaks) < 600
     assert peaks[1] - peaks[0] < 150
@@ -248,11 +242,9 @@ class _Quiet(http.server.ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[str]:
     with _Quiet(("127.0.0.1", 0), _Answers) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
+        threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_address[1]}"
         running.shutdown()
-        thread.join()
 
 
 @pytest.mark.load
@@ -263,33 +255,25 @@ def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tag
     (tmp_path / "script.js").write_text(SCRIPT)
     raw, summary_path = tmp_path / "k6.json.gz", tmp_path / "summary.json"
     command = [str(real_lab.k6_of(series)), "run", "--no-usage-report", "--out", f"json={raw}", "--address", ""]
-    command += ["--summary-export", str(summary_path)]
-    command += ["--summary-trend-stats", "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"]
+    command += ["--summary-export", str(summary_path), "--summary-trend-stats"]
+    command += ["avg,min,med,max,p(90),p(95),p(99),p(99.9),count"]
     command += ["--system-tags", system_tags] if system_tags else []
     environment = {"PATH": os.environ["PATH"], "TZ": zone, "BASE": server, "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [*command, str(tmp_path / "script.js")],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command.append(str(tmp_path / "script.js"))
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     points = digest(raw)
     assert_same(raw, points)
     summary = read_summary(summary_path)
+    trend = summary.http_req_duration
+    assert trend is not None and trend.count == points.requests
     assert summary.iterations == points.iterations == 240
     assert points.script_runs == 240 + 2 + 1, "two interrupted iterations and setup()"
     assert summary.requests == points.requests == points.points["http_req_receiving"]
-    trend = summary.http_req_duration
-    assert trend is not None
-    assert trend.count == points.requests
     for name in ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max"):
         assert getattr(points.durations, name) == pytest.approx(getattr(trend, name), rel=1e-9)
     assert summary.iteration_max_ms == points.iteration_max_ms >= points.durations.max
     assert points.worst_residual_ms < 1e-9
-    statuses = set(read_table(raw, "requests")["status"])
-    assert statuses == {0, 200, 302, 500}
+    assert set(read_table(raw, "requests")["status"]) == {0, 200, 302, 500}
     assert points.points["http_req_failed"] < points.requests
     assert abs(points.first_start_ns / 1e9 - raw.stat().st_ctime) < 60

@@ -1,20 +1,20 @@
 """Damaged files of k6 samples: one error that names the place, never a wrong pair; and k6's summary."""
 
-import dataclasses
 import gzip
 import json
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
-from k6_reader import MS, digest, make_lines, read_table
+from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
+from k6_reader import MS, digest, make_lines, plain, read_table
 
-from runner.digest.k6 import read_summary
+from runner.digest.k6 import K6Summary, TrendStats, read_summary
 from runner.model import LabError
 
 
@@ -28,14 +28,18 @@ def _refused(raw: Path, **options: Any) -> str:
     assert [path.name for path in out.iterdir()] == ["requests.parquet"]
     assert (out / "requests.parquet").read_text() == "older"
     assert not list((raw.parent / "scratch").iterdir())
-    assert caught.value.exit_code == 1
     message = str(caught.value)
-    assert str(raw) in message
-    assert "\n" not in message
+    assert caught.value.exit_code == 1 and str(raw) in message and "\n" not in message
     return message
 
 
-LINES, REQUESTS = make_lines(11, 400)
+LINES = make_lines(11, 400)[0]
+TEXT = "\n".join([*LINES, ""]).encode()
+
+
+def _changed(at: int, *lines: str) -> list[str]:
+    """All lines, with others in the place of one."""
+    return [*LINES[:at], *lines, *LINES[at + 1 :]]
 
 
 def _position(metric: str, after: int = 1000) -> int:
@@ -64,31 +68,27 @@ RUBBISH = {
 @pytest.mark.parametrize("file", ["k6.json", "k6.json.gz"])
 def test_rubbish_in_the_middle(tmp_path: Path, name: str, file: str) -> None:
     at = _position("data_sent")
-    lines = [*LINES[:at], RUBBISH[name], *LINES[at + 1 :]]
-    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, lines))
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, _changed(at, RUBBISH[name])))
 
 
-@pytest.mark.parametrize("value", ['"fast"', "null", "{}", "[1]", "-1", "+Inf", "1e999", "0x10", "NaN"])
-def test_wrong_value(tmp_path: Path, value: str) -> None:
-    at = _position("http_req_waiting")
-    head, _, tail = LINES[at].partition('"value":')
-    lines = [*LINES[:at], f'{head}"value":{value},{tail.partition(",")[2]}', *LINES[at + 1 :]]
-    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", lines))
+VALUES = ('"fast"', "null", "{}", "[1]", "-1", "+Inf", "1e999", "0x10", "NaN")
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("metric", "old", "new"),
     [
-        ('"time":"2026-11-21T', '"time":"yesterday '),
-        ('"time":"2026-11-21T', '"time":"2026-13-41T'),
-        ('"status":"', '"status":"x'),
-        ('"status":"', '"other":"'),
+        *(("http_req_waiting", r'"value":[^,]*', f'"value":{value}') for value in VALUES),
+        ("http_reqs", '"time":"2026-11-21T', '"time":"yesterday '),
+        ("http_reqs", '"time":"2026-11-21T', '"time":"2026-13-41T'),
+        ("http_reqs", '"status":"', '"status":"x'),
+        ("http_reqs", '"status":"', '"other":"'),
     ],
 )
-def test_wrong_time_or_status(tmp_path: Path, old: str, new: str) -> None:
-    at = _position("http_reqs")
-    lines = [*LINES[:at], LINES[at].replace(old, new), *LINES[at + 1 :]]
-    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", lines))
+def test_wrong_value_time_or_status(tmp_path: Path, metric: str, old: str, new: str) -> None:
+    at = _position(metric)
+    line = re.sub(old, new, LINES[at])
+    assert line != LINES[at]
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", _changed(at, line)))
 
 
 @pytest.mark.fault(
@@ -98,7 +98,7 @@ def test_wrong_time_or_status(tmp_path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize("change", ["drop", "double"])
 def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: str, change: str) -> None:
     at = _position(metric)
-    lines = [*LINES[:at], *([LINES[at]] * 2 if change == "double" else []), *LINES[at + 1 :]]
+    lines = _changed(at, *[LINES[at]] * (2 if change == "double" else 0))
     message = _refused(write_lines(tmp_path / "k6.json.gz", lines))
     number = int(message.split("line ")[1].split(":")[0])
     assert at < number <= at + 15
@@ -106,17 +106,16 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: s
 
 def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
     """The order of metrics alone would look right: the head of one request continues with the tail of the next."""
-    requests = [Request(EPOCH_NS + i * MS, 0, 0, 0, (i + 1) * MS, 0) for i in range(4)]
+    requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]
     for begin in range(8, 16):
-        raw = write_lines(tmp_path / "k6.json", lines[:begin] + lines[begin + 8 :])
         if begin % 8:
-            _refused(raw)
+            _refused(write_lines(tmp_path / "k6.json", lines[:begin] + lines[begin + 8 :]))
 
 
 def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path: Path) -> None:
     """DuckDB stops reading then, and nobody may wait for it."""
-    block = "\n".join([*request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0), stock=True) * 1000, ""])
+    block = "\n".join([*request_lines(plain(), stock=True) * 1000, ""])
     raw = tmp_path / "k6.json"
     with raw.open("w") as out:
         out.write(block.partition("\n")[2])
@@ -128,12 +127,11 @@ def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path:
 @pytest.mark.fault("k6's gzip stream cut off", "an error that names the file")
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
 def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
-    whole = gzip.compress("\n".join([*LINES, ""]).encode())
+    whole = gzip.compress(TEXT)
     raw = tmp_path / "k6.json.gz"
     raw.write_bytes(whole[: max(3, int(len(whole) * share))])
     message = _refused(raw)
-    assert "gzip" in message
-    assert "line " in message
+    assert "gzip" in message and "line " in message
 
 
 def test_cut_off_last_line(tmp_path: Path) -> None:
@@ -145,24 +143,21 @@ def test_cut_off_last_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gz", [True, False])
 def test_salvage_keeps_complete_requests(tmp_path: Path, gz: bool) -> None:
     at = _position("http_req_waiting", 3000)
-    text = "\n".join([*LINES[:at], LINES[at][:50]])
-    whole = gzip.compress(text.encode())[:-8] if gz else text.encode()
+    text = "\n".join([*LINES[:at], LINES[at][:50]]).encode()
     raw = tmp_path / ("k6.json.gz" if gz else "k6.json")
-    raw.write_bytes(whole)
+    raw.write_bytes(gzip.compress(text)[:-8] if gz else text)
     points = digest(raw, salvage=True)
     complete = sum('"metric":"http_req_receiving","type":"Point"' in line for line in LINES[:at])
     assert points.requests == complete == len(read_table(raw, "requests")["t_s"])
-    assert points.salvaged
-    assert points.lines_lost == 7
+    assert (points.salvaged, points.lines_lost) == (True, 7)
     assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
-    lines = [*LINES[:500], "rubbish", *LINES[501:]]
     raw = tmp_path / "k6.json"
-    raw.write_text("\n".join(lines)[:-20])
+    raw.write_text("\n".join(_changed(500, "rubbish"))[:-20])
     assert "line 501:" in _refused(raw, salvage=True)
-    whole = bytearray(gzip.compress("\n".join([*LINES, ""]).encode()))
+    whole = bytearray(gzip.compress(TEXT))
     whole[len(whole) // 2] ^= 0x10
     (tmp_path / "k6.json.gz").write_bytes(whole)
     assert "gzip" in _refused(tmp_path / "k6.json.gz", salvage=True)
@@ -173,14 +168,13 @@ def test_incomplete_last_request(tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "k6.json", lines)
     assert f"line {len(lines)}:" in _refused(raw)
     points = digest(raw, salvage=True)
-    assert points.salvaged
-    assert points.lines_lost == 5
+    assert (points.salvaged, points.lines_lost) == (True, 5)
 
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
 def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
     """DuckDB does not check gzip's CRC: a changed digit would pass unseen."""
-    whole = gzip.compress("\n".join([*LINES, ""]).encode(), compresslevel=0)
+    whole = gzip.compress(TEXT, compresslevel=0)
     at = whole.index(b'"value":0.', 5000) + 12
     raw = tmp_path / "k6.json.gz"
     raw.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -207,7 +201,7 @@ def test_missing_folder_or_pipe(tmp_path: Path) -> None:
 
 
 def test_a_clock_set_by_years(tmp_path: Path) -> None:
-    lines = request_lines(Request(EPOCH_NS, 0, 0, 0, MS, 0)) + request_lines(Request(0, 0, 0, 0, MS, 0))
+    lines = request_lines(plain()) + request_lines(plain(0))
     assert "clock" in _refused(write_lines(tmp_path / "k6.json", announce(lines)))
 
 
@@ -238,31 +232,18 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(
 
 def test_summary_of_either_shape(tmp_path: Path) -> None:
     values = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
-    old = {
-        "root_group": {},
-        "metrics": {
-            "http_req_duration": {**values, "count": 12},
-            "http_reqs": {"count": 12, "rate": 3.5},
-            "iterations": {"count": 10, "rate": 3},
-            "dropped_iterations": {"count": 2, "rate": 1},
-            "iteration_duration": values,
-        },
-    }
-    (tmp_path / "old.json").write_text(json.dumps(old))
+    counts = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
+    metrics: dict[str, Any] = {name: {"count": count, "rate": 3.5} for name, count in counts.items()}
+    metrics |= {"http_req_duration": {**values, "count": 12}, "iteration_duration": values}
+    (tmp_path / "old.json").write_text(json.dumps({"root_group": {}, "metrics": metrics}))
     summary = read_summary(tmp_path / "old.json")
-    assert (summary.iterations, summary.dropped, summary.requests) == (10, 2, 12)
-    assert summary.iteration_max_ms == 9.5
-    assert summary.http_req_duration is not None
-    assert dataclasses.astuple(summary.http_req_duration) == (12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
-    metrics = [
-        {"name": "http_reqs", "values": {"count": 3}},
-        {"name": "http_req_duration", "values": {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}},
-    ]
-    (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": metrics}}))
-    new = read_summary(tmp_path / "new.json")
-    assert (new.requests, new.iterations, new.dropped) == (3, 0, 0)
-    assert new.http_req_duration is not None
-    assert (new.http_req_duration.p90, new.http_req_duration.p99) == (1, None)
+    trend = TrendStats(12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
+    assert summary == K6Summary(10, 2, 12, rps=3.5, http_req_duration=trend, iteration_max_ms=9.5)
+    few = {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}
+    listed = [{"name": "http_reqs", "values": {"count": 3}}, {"name": "http_req_duration", "values": few}]
+    (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": listed}}))
+    trend = TrendStats(None, 1, 1, 1, 1, 1, None, None, 1)
+    assert read_summary(tmp_path / "new.json") == K6Summary(0, 0, 3, None, trend, None)
 
 
 def test_broken_summary(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from measured import measured
 from runner.digest.k6 import K6Points, digest_k6
 from runner.digest.reconcile import EXACT_SUMS, request_checks
 from runner.digest.vegeta import read_report, spool_results
-from runner.measurement import Counters, Measurement
-from runner.model import LEAD_S, Cell, LabError
+from runner.measurement import Counters
+from runner.model import LEAD_S, Cell, Check, LabError
 
 RATE, SECONDS = 1000, 2
 BEGAN_NS = 1_790_000_000_000_000_000
@@ -59,8 +59,11 @@ def cell(**values: Any) -> Cell:
     return Cell("axum", "Rust", "axum", "realistic", "static-open", "vegeta", "open", "keepalive", "/x", **sizes)
 
 
-def counting(counted: int) -> Measurement:
-    return measured(counters_after=Counters(counted, 1, 2))
+def checks(folder: Path, points: K6Points, latencies_ms: list[float], counted: int, **changed: Any) -> list[Check]:
+    """The invariants, against a report of these latencies and a server that counted so many requests."""
+    said = read_report(report(folder, latencies_ms, **changed))
+    measurement = measured(counters_after=Counters(counted, 1, 2))
+    return [*request_checks(cell(), points, said, measurement, EXACT_SUMS)]
 
 
 def test_every_request_comes_back(tmp_path: Path) -> None:
@@ -75,8 +78,7 @@ def test_every_request_comes_back(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "requests.parquet").to_pydict()
     assert sorted(table["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
     assert sum(pq.read_table(tmp_path / "throughput.parquet")["requests"].to_pylist()) == 2000
-    checks = [*request_checks(cell(), points, read_report(report(tmp_path, latencies)), counting(2000), EXACT_SUMS)]
-    assert all(check.ok for check in checks), [check for check in checks if not check.ok]
+    assert [check for check in checks(tmp_path, points, latencies, 2000) if not check.ok] == []
 
 
 def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path: Path) -> None:
@@ -98,8 +100,7 @@ def test_a_cell_says_how_long_it_is_offered_and_what_counts() -> None:
 
 
 def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:
-    latencies = [1.0] * (RATE * SECONDS)
-    assert digest(tmp_path, lines(latencies, {100: 9.9, 200: 10.1, 201: 50}, {})).late == 2
+    assert digest(tmp_path, lines([1.0] * 2000, {100: 9.9, 200: 10.1, 201: 50}, {})).late == 2
 
 
 @pytest.mark.parametrize(
@@ -113,31 +114,22 @@ def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:
 def test_a_report_or_a_server_that_says_otherwise(
     tmp_path: Path, counted: int, latencies: list[float], changed: dict[str, Any], broken: set[str]
 ) -> None:
-    points = digest(tmp_path, lines([1.0] * 2000, {}, {}))
-    checks = [
-        *request_checks(
-            cell(), points, read_report(report(tmp_path, latencies, **changed)), counting(counted), EXACT_SUMS
-        )
-    ]
-    assert {check.name[0] for check in checks if not check.ok} == broken
+    found = checks(tmp_path, digest(tmp_path, lines([1.0] * 2000, {}, {})), latencies, counted, **changed)
+    assert {check.name[0] for check in found if not check.ok} == broken
 
 
 def test_fewer_than_asked_were_missed(tmp_path: Path) -> None:
-    points = digest(tmp_path, lines([1.0] * 1500, {}, {}))
-    checks = [*request_checks(cell(), points, read_report(report(tmp_path, [1.0] * 1500)), counting(1500), EXACT_SUMS)]
-    assert all(check.ok for check in checks) and any("500 never begun" in check.detail for check in checks)
+    found = checks(tmp_path, digest(tmp_path, lines([1.0] * 1500, {}, {})), [1.0] * 1500, 1500)
+    assert all(check.ok for check in found) and any("500 never begun" in check.detail for check in found)
 
 
-@pytest.mark.parametrize("data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n"])
-def test_a_damaged_file_is_a_sentence(tmp_path: Path, data: bytes) -> None:
+WHOLE = gzip.compress(lines([1.0] * 2000, {}, {}))
+
+
+@pytest.mark.parametrize("data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n", WHOLE[: len(WHOLE) // 2]])
+def test_a_damaged_or_cut_off_file_is_a_sentence(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
         digest(tmp_path, data)
-
-
-def test_a_cut_off_file_is_a_sentence(tmp_path: Path) -> None:
-    whole = gzip.compress(lines([1.0] * 2000, {}, {}))
-    with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
-        digest(tmp_path, whole[: len(whole) // 2])
     (tmp_path / "vegeta.json").write_text('{"requests": "many"}')
     with pytest.raises(LabError, match="is not a report of vegeta"):
         read_report(tmp_path / "vegeta.json")

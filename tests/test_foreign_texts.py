@@ -14,7 +14,7 @@ from fake_lab import bench
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
 TEXTS = ("framework", "language", "error", "verdict_reason")
-HARMLESS_LINKS = ("#", "data:image/", "data:,", "figures/", "tables/", "index.html")
+HARMLESS = re.compile(r"#|data:image/|data:,|figures/|tables/|index\.html|[\w./-]+\.(csv|md|svg|png|json)$")
 
 
 class Reader(HTMLParser):
@@ -29,15 +29,11 @@ class Reader(HTMLParser):
         if tag in ("script", "iframe", "object", "embed", "base", "form"):
             self.done.append(tag)
         for name, value in attrs:
-            if name.startswith("on") or (name in ("src", "href", "srcset") and not _harmless(value or "")):
+            if name.startswith("on") or (name in ("src", "href", "srcset") and not HARMLESS.match(value or "")):
                 self.done.append(f"{tag} {name}={str(value)[:60]}")
 
     def handle_data(self, data: str) -> None:
         self.words += data
-
-
-def _harmless(link: str) -> bool:
-    return link.startswith(HARMLESS_LINKS) or re.fullmatch(r"[\w./-]+\.(csv|md|svg|png|json)", link) is not None
 
 
 def read(page: str) -> Reader:

@@ -1,6 +1,8 @@
 """Files from anywhere, changed at random: an error of the lab's or a result, never another exception, never a hang."""
 
+import functools
 import json
+import operator
 import shutil
 from pathlib import Path
 from typing import Any
@@ -44,10 +46,8 @@ VALUES = st.recursive(
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a document, the whole of it first."""
-    inside = (
-        document.items() if isinstance(document, dict) else enumerate(document if isinstance(document, list) else ())
-    )
-    return [path, *(place for key, value in inside for place in places(value, (*path, key)))]
+    inside = document if isinstance(document, dict) else dict(enumerate(document if isinstance(document, list) else ()))
+    return [path, *(place for key, value in inside.items() for place in places(value, (*path, key)))]
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any, *, gone: bool) -> Any:
@@ -55,13 +55,10 @@ def changed(document: Any, path: tuple[Any, ...], value: Any, *, gone: bool) -> 
     if not path:
         return value
     copy = json.loads(json.dumps(document))
-    holder = copy
-    for key in path[:-1]:
-        holder = holder[key]
+    holder = functools.reduce(operator.getitem, path[:-1], copy)
+    holder[path[-1]] = value
     if gone:
         del holder[path[-1]]
-    else:
-        holder[path[-1]] = value
     return copy
 
 
@@ -96,8 +93,7 @@ def written(path: Path, text: str) -> Path:
 
 SUMMARY = {
     "metrics": {
-        "http_reqs": {"count": 10, "rate": 1.0},
-        "iterations": {"count": 10, "rate": 1.0},
+        **{name: {"count": 10, "rate": 1.0} for name in ("http_reqs", "iterations")},
         "http_req_duration": {
             "avg": 1.0,
             "min": 1,
@@ -115,18 +111,14 @@ SUMMARY = {
 
 
 @fuzzed
-@given(text=mutants(GOOD))
-def test_any_result_of_wrk(tmp_path, text):
-    tolerated(lambda: read_wrk(written(tmp_path / "wrk.json", text)))
+@given(wrk=mutants(GOOD), k6=mutants(SUMMARY))
+def test_any_result_of_wrk_and_any_summary_of_k6(tmp_path, wrk, k6):
+    tolerated(lambda: read_wrk(written(tmp_path / "wrk.json", wrk)))
+    tolerated(lambda: read_summary(written(tmp_path / "k6-summary.json", k6)))
 
 
-@fuzzed
-@given(text=mutants(SUMMARY))
-def test_any_summary_of_k6(tmp_path, text):
-    tolerated(lambda: read_summary(written(tmp_path / "k6-summary.json", text)))
-
-
-SAMPLE = Path(__file__).parents[1] / "data" / "sample"
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "data" / "sample"
 MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
 JOURNAL = "".join((SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:8])
 RECORD = next(record for record in RunFolder(SAMPLE).records() if record["trial_id"].endswith("-vus3000"))
@@ -164,7 +156,8 @@ def test_any_record(tmp_path, text):
     assert {path.name for path in tmp_path.iterdir()} <= {"trials", "tables"}
 
 
-SERVER_TOML = (Path(__file__).parents[1] / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
+SERVER_TOML = (ROOT / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
+CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")]
 
 
 @fuzzed
@@ -176,14 +169,11 @@ def test_any_server_toml(tmp_path, data):
     tolerated(lambda: read_server(folder))
 
 
-CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (SAMPLE.parents[1] / "runner" / "campaigns").glob("*.toml")]
-
-
 @fuzzed
 @given(data=st.data())
 def test_any_campaign(tmp_path, data):
     path = written(tmp_path / "mine.toml", mangled(data.draw, data.draw(st.sampled_from(CAMPAIGNS))))
-    servers = [read_server(SAMPLE.parents[1] / "servers" / name) for name in ("axum", "gin")]
+    servers = [read_server(ROOT / "servers" / name) for name in ("axum", "gin")]
     tolerated(lambda: plan_trials(load_campaign(str(path)), servers))
 
 
@@ -191,10 +181,8 @@ def test_any_campaign(tmp_path, data):
     "text", ["a = " + "[" * 100_000, "a = " + "9" * 100_000, "a." * 50_000 + "b = 1", "\ufeff", "\0"]
 )
 def test_toml_that_is_hard_to_read(tmp_path, text):
-    path = tmp_path / "mine.toml"
-    path.write_text(text, encoding="utf-8")
     with pytest.raises(LabError):
-        load_campaign(str(path))
+        load_campaign(str(written(tmp_path / "mine.toml", text)))
 
 
 def flipped(draw: st.DrawFn, path: Path) -> None:
@@ -227,17 +215,12 @@ def test_any_table(whole, tmp_path, data):
     tolerated(lambda: read_tables(RunFolder(folder)))
 
 
-@pytest.fixture
-def samples(finished):
-    """A trial's raw folder as instruments leave it."""
-    path = Path(finished[1]["path"])
-    return path / "trials" / records(path)[K6]["trial_id"]
-
-
 @pytest.mark.timed
 @few
 @given(data=st.data())
-def test_any_samples_of_the_sampler_and_the_probe(samples, tmp_path, data):
+def test_any_samples_of_the_sampler_and_the_probe(finished, tmp_path, data):
+    run = Path(finished[1]["path"])
+    samples = run / "trials" / records(run)[K6]["trial_id"]
     for name, read in (("resources.parquet", lambda path: read_counters(path, 0)), ("probe.parquet", read_probe)):
         path = tmp_path / name
         shutil.copy(samples / name, path)
