@@ -23,10 +23,6 @@ LOST_WORKERS = 3
 """How often a task may lose its worker before it counts as at fault itself."""
 
 
-def _optional(name: str) -> Any:
-    return importlib.import_module(name)
-
-
 @contextlib.contextmanager
 def spread_over(address: str, say: Callable[[str], None], *, workers: int | None = None) -> Iterator[Spread]:
     """Give what has a function called with each item by Dask's workers: `local`, or those of a scheduler's address.
@@ -36,7 +32,7 @@ def spread_over(address: str, say: Callable[[str], None], *, workers: int | None
     not installed, or nobody answers.
     """
     try:
-        dask, distributed = _optional("dask"), _optional("distributed")
+        dask, distributed = map(importlib.import_module, ("dask", "distributed"))
     except ImportError:
         raise LabError("--cluster needs Dask: pip install '.[cluster]'.") from None
     dask.config.set({"distributed.scheduler.allowed-failures": LOST_WORKERS})
@@ -60,7 +56,7 @@ def _spread(
     client: Any, say: Callable[[str], None], function: Callable[[Any], dict[str, Any]], items: Iterable[Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield what a function returns for each item as they are done; LabError of the first that fails."""
-    distributed = _optional("distributed")
+    distributed = importlib.import_module("distributed")
     futures = client.map(partial(_guarded, function), list(items), pure=False)
     for done, future in enumerate(distributed.as_completed(futures), start=1):
         try:

@@ -115,7 +115,12 @@ class _Seen:
         if not self.measurement.slices:
             return tuple(check for (check,) in by_name.values())
         whole = reconcile.whole([each.sent for each in self.loads], self.measurement)
-        return (*(_of_slices(name, checks) for name, checks in by_name.items()), *whole)
+        found = []
+        for name, checks in by_name.items():
+            broken = [f"slice {number}: {each.detail}" for number, each in enumerate(checks, start=1) if not each.ok]
+            said = "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}"
+            found.append(Check(name, not broken, said))
+        return (*found, *whole)
 
 
 def digest_session(
@@ -204,11 +209,6 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         part(run, "latency", trial.trial_id).unlink()
     metrics = {name: _finite(value) for name, value in metrics.items()}
     return Digest(metrics, checks, judge(evident), taken, load.mode)
-
-
-def _of_slices(name: str, checks: Sequence[Check]) -> Check:
-    broken = [f"slice {number}: {check.detail}" for number, check in enumerate(checks, start=1) if not check.ok]
-    return Check(name, not broken, "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}")
 
 
 def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:

@@ -42,18 +42,6 @@ def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]
     return raw
 
 
-def elsewhere(measurement: Measurement) -> set[str]:
-    """Return the subjects that were sampled on other machines than the server's, or are such machines."""
-    if measurement.between is None:
-        return set()
-    server, generator, database = measurement.placement.hosts
-    found = {name for name, host in (("generator", generator), ("database", database)) if host != server}
-    for number, host in enumerate(measurement.between.generators, start=1):
-        found |= {f"host {number}"}
-        found |= {f"generator {number}", f"sampler {number}"} if host.machine != server else set()
-    return found
-
-
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
     """Return the columns of trials.parquet about CPU and memory that every load has."""
     server, generator = counters.get("server"), counters["generator"]
@@ -147,15 +135,21 @@ def others_pct(
     """
     if cell.workload in OWN:
         return None
-    without = elsewhere(measurement)
-    used_pct = {name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in without}
+    elsewhere: set[str] = set()  # subjects that were sampled on other machines than the server's, or are such machines
+    if measurement.between is not None:
+        server, generator, database = measurement.placement.hosts
+        elsewhere = {name for name, host in (("generator", generator), ("database", database)) if host != server}
+        for number, host in enumerate(measurement.between.generators, start=1):
+            names = ("host", "generator", "sampler") if host.machine != server else ("host",)
+            elsewhere |= {f"{name} {number}" for name in names}
+    used_pct = {name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in elsewhere}
     ran_pct, interrupts_pct = (
         100 * counters["host"].between(0.0, end_s, name) / end_s for name in ("ran_s", "interrupts_s")
     )
     ticked_pct = used_pct.pop("host") - interrupts_pct
     exact = ran_pct >= WHOLE * ticked_pct  # else the group is that of a container, and has its programs only
     # The probe is beside the first generator, or further away.
-    probe_pct = 0.0 if "generator" in without else 100 * probe_share
+    probe_pct = 0.0 if "generator" in elsewhere else 100 * probe_share
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
     return None if unknown or math.isnan(others) else others

@@ -155,14 +155,6 @@ class Serial:
     idle: str | None
     """What idle CPUs did."""
 
-    def __str__(self) -> str:
-        cpu = 100 * (self.server_share + self.generator_share)
-        sleep = "" if self.idle == "polling" else "; idle CPUs slept, and their waking is part of it"
-        return (
-            f"one request under way: a cycle took {self.cycle_us:.1f} µs, of which the CPU time of both sides explains "
-            f"{cpu:.0f} %{sleep}"
-        )
-
 
 @dataclass(frozen=True)
 class Wait:
@@ -242,11 +234,14 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     """Yield all rules in their order."""
     yield not e.disjoint, Limit.UNKNOWN, "server and generator shared a CPU"
     yield e.server_share is None, Limit.UNKNOWN, "the server's CPU use is not known"
-    if e.serial is not None and not (e.share < 1 and e.saturated):
+    if (serial := e.serial) is not None and not (e.share < 1 and e.saturated):
         # Neither side can be full, as each waits for the other.
         yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
         yield from _robbed(e)
-        yield True, Limit.SERIAL, str(e.serial)
+        cycle = f"a cycle took {serial.cycle_us:.1f} µs, of which the CPU time of both sides explains"
+        slept = "" if serial.idle == "polling" else "; idle CPUs slept, and their waking is part of it"
+        explained = f"{100 * (serial.server_share + serial.generator_share):.0f} %{slept}"
+        yield True, Limit.SERIAL, f"one request under way: {cycle} {explained}"
     stored = next((rule for rule in _of_database(e, e.database) if rule[0]), None) if e.database else None
     full = e.network is not None and e.network.share >= NETWORK_FULL
     apart = e.database is not None and (e.database.limited or not e.database.shared)
