@@ -317,10 +317,9 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     `walls_ns` has the begin and the end of each one's requests, by its own host's wall clock.
     """
     behind = [0, *(part.behind_ns(measurement) for part in measurement.parts)]
-    loads = [(begin + apart, end + apart) for (begin, end), apart in zip(walls_ns, behind, strict=True)]
-    common = min(end for _, end in loads) - max(begin for begin, _ in loads)
-    longest = max(end - begin for begin, end in loads)
-    apart_ms = (max(begin for begin, _ in loads) - min(begin for begin, _ in loads)) / 1e6
+    begins, ends = ([wall[side] + apart for wall, apart in zip(walls_ns, behind, strict=True)] for side in (0, 1))
+    common, longest = min(ends) - max(begins), max(end - begin for begin, end in walls_ns)
+    apart_ms = (max(begins) - min(begins)) / 1e6
     detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
     ok = common >= TOGETHER * longest or longest - common <= APART_NS
     return Check("11 the generators loaded at the same time", ok, detail)

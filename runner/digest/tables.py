@@ -42,14 +42,10 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
     if len(set(sealed)) < len(sealed):
         raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
+    rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
     for name, schema in _schemas(records).items():
-        if name == "trials":
-            tables: Iterable[pa.Table] = [
-                _typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records
-            ]
-        else:
-            paths = [part(run, name, record["trial_id"]) for record in records]
-            tables = (pq.read_table(path) for path in paths if path.exists())
+        paths = [part(run, name, record["trial_id"]) for record in records]
+        tables = rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the room.
         encoding = _encoding(schema, 9, split=name == "resources")
         with replacing(run.table(name)) as temporary, pq.ParquetWriter(temporary, schema, **encoding) as writer:

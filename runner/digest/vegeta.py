@@ -40,9 +40,7 @@ _COUNTS = """
 """
 
 
-def spool_results(
-    raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, memory_mb: int = 400, threads: int = 2
-) -> Tally:
+def spool_results(raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, threads: int = 2) -> Tally:
     """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does; return the counts.
 
     A request is an iteration. `late` counts those that were taken up more than 10 ms after their turn. Requests whose
@@ -50,7 +48,7 @@ def spool_results(
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
-        with connect(folder, memory_mb, threads) as connection:
+        with connect(folder, 400, threads) as connection:
             connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
             with (
                 GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
