@@ -8,12 +8,11 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,19 +58,15 @@ class Machine:
     switch: str
     cable: str
     """Its end in the switch's namespace."""
-    engine: "subprocess.Popen[bytes] | None" = None
 
-    @property
-    def socket(self) -> str:
-        return f"unix://{self.folder}/docker.sock"
-
-    def enter(self) -> list[str]:
-        """Return what begins a command that runs in its network."""
-        return ["nsenter", f"--net=/var/run/netns/{self.space}"]
+    def __post_init__(self) -> None:
+        self.socket = f"unix://{self.folder}/docker.sock"
+        self.enter = ["nsenter", f"--net=/var/run/netns/{self.space}"]
+        """What begins a command that runs in its network."""
 
     def start(self, certificates: Path) -> None:
         """Start the engine."""
-        command = [*self.enter(), "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
+        command = [*self.enter, "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
         command += [f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid", "--host", self.socket]
         command += ["--host", f"tcp://{self.address}:2376", "--tlsverify", f"--tlscacert={certificates / 'ca.pem'}"]
         command += [f"--tlscert={certificates / 'server.pem'}", f"--tlskey={certificates / 'server-key.pem'}"]
@@ -89,25 +84,22 @@ class Machine:
 
     def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
         """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
-        Path("/run/sshd").mkdir(exist_ok=True)
-        if not (folder / "host_key").exists():
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/host_key")
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/id_ed25519")
-        options = [
-            "PidFile=none",
-            "StrictModes=no",
-            f"AuthorizedKeysFile={folder}/id_ed25519.pub",
-            "PermitRootLogin=yes",
-        ]
-        options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}", f"ListenAddress={self.address}"]
-        command = [*self.enter(), "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
+        options = ["PidFile=none", "StrictModes=no", "PermitRootLogin=yes", f"ListenAddress={self.address}"]
+        options += [f"AuthorizedKeysFile={folder}/id_ed25519.pub"]
+        options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}"]
+        command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
         command += ["-h", f"{folder}/host_key", *(part for option in options for part in ("-o", option))]
         with (self.folder / "sshd.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
-    def pull(self, state: str) -> None:
-        """Pull its cable (`down`) or plug it in again (`up`)."""
-        run("ip", "-n", self.switch, "link", "set", self.cable, state)
+    @contextlib.contextmanager
+    def pulled(self) -> Iterator[None]:
+        """Pull its cable, and plug it in again."""
+        run("ip", "-n", self.switch, "link", "set", self.cable, "down")
+        try:
+            yield
+        finally:
+            run("ip", "-n", self.switch, "link", "set", self.cable, "up")
 
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
@@ -160,17 +152,14 @@ class Machine:
 
     def stop(self) -> None:
         """End the engine, and with it its containers."""
-        if self.engine is not None:
-            os.kill(self.engine.pid, signal.SIGCONT)
-            self.engine.terminate()
-            try:
-                self.engine.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                self.engine.kill()
-                self.engine.wait()
-            self.engine = None
-            namespace = self.folder / "exec" / "netns" / "default"  # an engine leaves it mounted
-            subprocess.run(["umount", "--lazy", str(namespace)], capture_output=True, check=False)
+        self.engine.terminate()
+        try:
+            self.engine.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.engine.kill()
+            self.engine.wait()
+        namespace = self.folder / "exec" / "netns" / "default"  # an engine leaves it mounted
+        subprocess.run(["umount", "--lazy", str(namespace)], capture_output=True, check=False)
 
     def client(self) -> "contextlib.closing[docker.DockerClient]":
         return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
@@ -182,7 +171,7 @@ class Machine:
 
     def listening(self) -> set[str]:
         """Return the local addresses at which something listens in its network, engine and sshd left out."""
-        found = subprocess.check_output([*self.enter(), "ss", "-Hltn"], text=True)
+        found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
         ours = {f"{self.address}:{port}" for port in (2376, 2222)}
         return {line.split()[3] for line in found.splitlines()} - ours
 
@@ -191,6 +180,7 @@ def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines and one for the client, valid for a day."""
     names = ",".join(f"IP:{address}" for address in addresses)
     new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    folder.mkdir()
     run(*new, "-x509", "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
     for name, file, key, extension in (
         ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
@@ -212,9 +202,7 @@ class Fleet:
     machines: dict[str, Machine]
     certificates: Path
 
-    def file(
-        self, folder: Path, generators: tuple[str, ...] = ("gen1", "gen2"), engine: str = "tcp", probe: str = ""
-    ) -> Path:
+    def file(self, folder: Path, generators: Sequence[str] = NAMES[1:], engine: str = "tcp", probe: str = "") -> str:
         """Write a hosts file with these generators, and return its path."""
         lines = []
         for name, machine in self.machines.items():
@@ -222,29 +210,32 @@ class Fleet:
             reached = ways.get(engine, machine.socket)
             lines += [f"[host.{name}]", f'engine = "{reached}"', f'address = "{machine.address}"']
             lines += [f'certificates = "{self.certificates}"'] if engine == "tcp" else []
-            lines += [f"cpus = [{0 if name == 'sut' else 1}]", ""]
-        lines += ["[roles]", 'server = "sut"', 'database = "gen1"']
-        lines += [f"generators = [{', '.join(f'{name!r}' for name in generators)}]".replace("'", '"')]
+            lines += [f"cpus = [{int(name != 'sut')}]"]
+        lines += ["[roles]", 'server = "sut"', 'database = "gen1"', f"generators = {json.dumps(generators)}"]
         lines += [f'probe = "{probe}"'] if probe else []
-        path = folder / "hosts.toml"
-        path.write_text("\n".join(lines) + "\n")
-        return path
+        (folder / "hosts.toml").write_text("\n".join(lines))
+        return str(folder / "hosts.toml")
 
 
 @contextlib.contextmanager
 def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
-    """Let every host be reached by ssh; yield the environment of a user who knows the hosts and has a key."""
+    """Let every host be reached by ssh; yield what the environment of a user has who knows the hosts and has a key."""
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("there is no sshd")
     folder = home / ".ssh"
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, parents=True)
+    for name in (".cache", "go"):  # what Go has compiled stays in sight
+        (home / name).symlink_to(Path.home() / name)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    for name in ("host_key", "id_ed25519"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}")
     servers = [machine.serve_ssh(folder) for machine in fleet.machines.values()]
     key = (folder / "host_key.pub").read_text().split()[:2]
     known = [f"[{machine.address}]:2222 {' '.join(key)}" for machine in fleet.machines.values()]
     (folder / "known_hosts").write_text("\n".join(known) + "\n")
     try:
         time.sleep(0.5)
-        yield {**os.environ, "HOME": str(home)}
+        yield {"HOME": str(home)}
     finally:
         for server in servers:
             server.terminate()
@@ -291,11 +282,10 @@ def hosts() -> Iterator[Fleet]:
             plug_in(switch, machine.cable, machine.address, machine.space)
             machines[name] = machine
         certificates = folder / "certificates"
-        certificates.mkdir()
         make_certificates(certificates, [machine.address for machine in machines.values()])
         for machine in machines.values():
-            stack.callback(machine.stop)
             machine.start(certificates)
+            stack.callback(machine.stop)
         for machine in machines.values():
             stack.callback(machine.engine.terminate)  # all at once, before each is waited for
             machine.await_engine()

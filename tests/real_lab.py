@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,11 +43,11 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
     return root
 
 
-def start(root: Path, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str) -> "subprocess.Popen[str]":
     """Start the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
-    return subprocess.Popen([*BENCH, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen([*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
 
 
 def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
@@ -57,9 +59,9 @@ def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
     return runner.returncode, out, err
 
 
-def bench(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def bench(root: Path, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`."""
-    return subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **environment)))
+    return subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **how)))
 
 
 def must_be_alone() -> None:
@@ -92,8 +94,8 @@ def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProc
     path = root / "test.toml"
     path.write_text(campaign)
     done = bench(root, "run", str(path), "--json", *more)
-    result = json.loads(done.stdout)
-    return done, standing(pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet"))
+    assert done.stdout, done.stderr
+    return done, standing(pd.read_parquet(Path(json.loads(done.stdout)["path"]) / "tables" / "trials.parquet"))
 
 
 def standing(trials: pd.DataFrame) -> pd.DataFrame:
