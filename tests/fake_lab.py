@@ -18,6 +18,10 @@ import pandas as pd
 import real_lab
 from real_lab import BENCH, bench
 
+from runner.measurement import Measurement
+from runner.model import Trial
+from runner.store import decode
+
 __all__ = ["BENCH", "bench"]
 HERE, REPOSITORY = real_lab.HERE, real_lab.REPOSITORY
 SERVER_TOML = """[server]
@@ -100,6 +104,12 @@ def records(path: Path | str) -> dict[str, Any]:
     """What is kept of each trial's last attempt, by the trial's name."""
     found = [json.loads(file.read_text()) for file in Path(path).glob("trials/*/trial.json")]
     return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
+
+
+def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
+    """The trial of a record, and what was measured of it."""
+    trial = decode(Trial, record, "the trial", more=True)
+    return trial, decode(Measurement, record["measurement"], "the measurement")
 
 
 def trials_of(path: Path | str) -> pd.DataFrame:

@@ -9,27 +9,22 @@ from pathlib import Path
 import fake_lab
 import pandas as pd
 import pytest
-from fake_lab import ALONE, CLOSE, K6, WRK, bench, records, run, trials_of
+from fake_lab import ALONE, CLOSE, K6, WRK, bench, measured, records, run, trials_of
 from marking import long_but
 from real_lab import standing
 
 from runner.digest.trial import digest_session
-from runner.measurement import Measurement
-from runner.model import Cell, Trial
 from runner.present.look.captions import manifest_facts
-from runner.store import RunFolder, decode
+from runner.store import RunFolder
 
 pytestmark = pytest.mark.timed
 
 
 def test_all_trials_are_sealed_and_the_journal_tells_their_story(finished):
     _, result = finished
-    assert result["trials"] == 5
-    assert result["failed"] == []
-    lines = [json.loads(line) for line in (Path(result["path"]) / "journal.jsonl").read_text().splitlines()]
-    stories = {}
-    for line in lines:
-        stories.setdefault(line["trial_id"], []).append(line["state"])
+    assert (result["trials"], result["failed"]) == (5, [])
+    lines = pd.read_json(Path(result["path"]) / "journal.jsonl", lines=True)
+    stories = lines.groupby("trial_id")["state"].agg(list).to_dict()
     assert len([name for name in stories if ".a" not in name]) == 5
     for record in records(result["path"]).values():
         planned = [] if record["attempt"] > 1 else ["planned"]
@@ -50,24 +45,20 @@ def test_known_counts_and_latencies_are_in_the_tables(finished):
     wrk = trials[trials["tool"] == "wrk"]
     assert wrk["requests"].tolist() == (wrk["connections"] * 10).tolist()
     assert (wrk["latency_max_ms"] == 2.5).all()
-    assert (trials["server_rss_peak_bytes"] > 5_000_000).all()
-    assert (trials["server_cpu_mean_pct"] >= 0).all()
+    assert (trials["server_rss_peak_bytes"] > 5_000_000).all() and (trials["server_cpu_mean_pct"] >= 0).all()
     assert (k6["server_cpu_mean_pct"] > 0).all()
     requests = pd.read_parquet(tables / "requests" / f"{k6['trial_id'].iloc[0]}.parquet")
     assert sorted(requests["latency_ms"].round(3)) == list(range(1, 61))
-    latency = pd.read_parquet(tables / "latency.parquet")
-    counted = latency.groupby("trial_id")["count"].sum()[trials["trial_id"]]
-    assert counted.tolist() == trials["requests"].tolist()
+    counted = pd.read_parquet(tables / "latency.parquet").groupby("trial_id")["count"].sum()
+    assert counted[trials["trial_id"]].tolist() == trials["requests"].tolist()
 
 
 def test_the_manifest_says_how_and_hides_the_machine(finished):
     root, result = finished
     text = (Path(result["path"]) / "run.json").read_text()
     manifest = json.loads(text)
-    assert manifest["engine"] == "process"
-    assert "asked for" in manifest["engine_reason"]
-    assert manifest["tools"]["k6"] == "1.8.1"
-    assert "k6 1.8.1" in manifest_facts(manifest)["Tools"]
+    assert manifest["engine"] == "process" and "asked for" in manifest["engine_reason"]
+    assert manifest["tools"]["k6"] == "1.8.1" and "k6 1.8.1" in manifest_facts(manifest)["Tools"]
     everything = text + "".join(json.dumps(record) for record in records(result["path"]).values())
     assert str(root) not in everything
     assert os.environ.get("HOME", "/root") + "/" not in everything
@@ -90,9 +81,7 @@ def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished)
 
 @pytest.mark.parametrize("stolen_pct", [0.0, 4.0, 6.0])
 def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_path, stolen_pct):
-    _, result = finished
-    copy = RunFolder(tmp_path / "copy")
-    shutil.copytree(result["path"], copy.path)
+    copy = RunFolder(shutil.copytree(finished[1]["path"], tmp_path / "copy"))
     record = records(copy.path)[K6]
     samples = copy.trial(record["trial_id"]) / "resources.parquet"
     frame = pd.read_parquet(samples)
@@ -100,8 +89,7 @@ def test_time_that_the_hypervisor_took_is_read_from_the_samples(finished, tmp_pa
     host = frame["subject"] == "host"
     frame.loc[host, "steal_ns"] = (frame["mono_ns"][host] - frame["mono_ns"].min()) * share
     frame.to_parquet(samples)
-    trial = Trial(record["trial_id"], record["order"], record["block"], Cell(**record["cell"]), record["attempt"])
-    digest = digest_session(copy, {trial: decode(Measurement, record["measurement"], "the measurement")})[trial]
+    (digest,) = digest_session(copy, dict([measured(record)])).values()
     assert digest.metrics["host_steal_pct"] == pytest.approx(100 * share, abs=0.1)
     assert ("the hypervisor took" in digest.verdict.reason) is (stolen_pct > 5)
 
@@ -113,18 +101,21 @@ def copied(finished, tmp_path):
     return root, Path(shutil.copytree(result["path"], tmp_path / "copy"))
 
 
+def refused(root, run, says):
+    shutil.rmtree(run / "tables")
+    done = bench(root, "report", str(run))
+    assert done.returncode == 1 and says in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.fault("one bit of a sealed raw file flipped", "the tables are not rebuilt from it; the file is named")
 def test_a_changed_raw_file_is_refused(copied):
     root, copy = copied
     raw = next(copy.glob("trials/*/k6.json.gz"))
-    data = bytearray(raw.read_bytes())
-    data[len(data) // 2] ^= 1
-    raw.write_bytes(data)
-    shutil.rmtree(copy / "tables")
-    done = bench(root, "report", str(copy))
-    assert done.returncode == 1
-    assert "k6.json.gz is not the file that was sealed" in done.stderr
-    assert "Traceback" not in done.stderr
+    data = raw.read_bytes()
+    at = len(data) // 2
+    raw.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    refused(root, copy, "k6.json.gz is not the file that was sealed")
 
 
 @pytest.mark.fault("a sealed number was changed", "the tables are not rebuilt; the column is named")
@@ -134,10 +125,7 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
     record = json.loads(path.read_text())
     record["metrics"]["rps"] *= 1 + 1e-9
     path.write_text(json.dumps(record))
-    shutil.rmtree(copy / "tables")
-    done = bench(root, "report", str(copy))
-    assert done.returncode == 1
-    assert "the raw files now give other values than when sealed: rps" in done.stderr
+    refused(root, copy, "the raw files now give other values than when sealed: rps")
 
 
 @pytest.mark.long
@@ -192,16 +180,14 @@ FAULTS = {
 @pytest.mark.parametrize("trial", long_but([WRK], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
     """A campaign with a trial for each fault."""
-    blocks = [f"b{number:02}" for number in range(1, len(FAULTS[trial]) + 1)]
-    campaign = fake_lab.make(tmp_path, repeats=len(blocks), campaign=ALONE[trial])
-    fake_lab.fault(
-        tmp_path, "\n".join(f"{fault} {block}" for (fault, _), block in zip(FAULTS[trial], blocks, strict=True))
-    )
+    faults = {f"b{number:02}": each for number, each in enumerate(FAULTS[trial], start=1)}
+    campaign = fake_lab.make(tmp_path, repeats=len(faults), campaign=ALONE[trial])
+    fake_lab.fault(tmp_path, "\n".join(f"{fault} {block}" for block, (fault, _) in faults.items()))
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     trials = pd.read_parquet(Path(result["path"]) / "tables" / "trials.parquet").set_index("trial_id")
-    for (_, says), block in zip(FAULTS[trial], blocks, strict=True):
+    for block, (_, says) in faults.items():
         name = trial.replace("b01", block)
         record = records(result["path"])[name]
         assert (record["status"], trials.loc[name, "status"]) == ("failed", "failed")
@@ -220,8 +206,6 @@ def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
     campaign.write_text(campaign.read_text().replace('["fake"]', '["fake", "broken"]'))
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1
-    states = {r["cell"]["server"]: set() for r in records(result["path"]).values()}
-    for record in records(result["path"]).values():
-        states[record["cell"]["server"]].add(record["status"])
-    assert states == {"fake": {"sealed"}, "broken": {"failed"}}
+    states = {(record["cell"]["server"], record["status"]) for record in records(result["path"]).values()}
+    assert states == {("fake", "sealed"), ("broken", "failed")}
     assert "cannot be built without no-such-compiler: install no-such-compiler" in done.stderr

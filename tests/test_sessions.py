@@ -1,11 +1,11 @@
 """Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or not at all."""
 
 import json
+import re
 import shutil
 from collections import Counter as Counts
 from dataclasses import replace
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 
 import fake_lab
@@ -14,19 +14,20 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from fake_lab import bench, records, run, trials_of
+from fake_lab import bench, measured, records, run, trials_of
 
 from runner.digest import trial as trial_digest
 from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out_places
 from runner.digest.resources import Counter, Window, stitched
+from runner.digest.tables import rebuild
 from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
 from runner.measure.attached import leaders
-from runner.measurement import Measurement, Placement
-from runner.model import Cell, LabError, Trial
+from runner.measurement import Placement
+from runner.model import Cell, LabError
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import by_session, plan_trials, slice_order
-from runner.store import RunFolder, decode
+from runner.store import RunFolder
 
 CAMPAIGN = """title = "three sessions"
 servers = ["fake", "fake-b"]
@@ -75,14 +76,14 @@ def test_each_server_follows_each_other_equally_often():
     assert len(followed) == 12
 
 
-def write(folder, text):
-    path = folder / "mine.toml"
-    path.write_text(text.replace('"fake-b"', '"gin-b"').replace('"fake"', '"gin"').replace("fake-b =", "gin-b ="))
-    return str(path)
+def planned(folder, text=CAMPAIGN):
+    """Read a campaign, of a server that is there."""
+    (folder / "mine.toml").write_text(text.replace("fake", "gin"))
+    return load_campaign(str(folder / "mine.toml"))
 
 
 def test_the_trials_of_a_session_stay_together(tmp_path):
-    campaign = load_campaign(write(tmp_path, CAMPAIGN))
+    campaign = planned(tmp_path)
     units = by_session(plan_trials(campaign, campaign_servers(campaign)))
     assert [[trial.trial_id for trial in unit] for unit in units] == [
         [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
@@ -109,16 +110,13 @@ def test_the_trials_of_a_session_stay_together(tmp_path):
     ],
 )
 def test_a_mistake_about_sessions_is_named(tmp_path, old, new, says):
-    with pytest.raises(LabError) as caught:
-        load_campaign(write(tmp_path, CAMPAIGN.replace(old, new, 1)))
-    assert says in str(caught.value)
+    with pytest.raises(LabError, match=re.escape(says)):
+        planned(tmp_path, CAMPAIGN.replace(old, new, 1))
 
 
 def test_iterations_are_shared_out_over_the_slices():
     cell = Cell("s", "l", "f", "t", "w", "k6", "closed", "keepalive", "/", vus=3, iterations=100, slices=6)
-    shares = [cell.slice(number).iterations for number in range(1, 7)]
-    assert sum(shares) == 100
-    assert shares == [17, 17, 17, 17, 16, 16]
+    assert [cell.slice(number).iterations for number in range(1, 7)] == [17, 17, 17, 17, 16, 16]
     wrk = Cell("s", "l", "f", "t", "w", "wrk", "closed", "keepalive", "/", connections=3, duration_s=3.0, slices=6)
     assert (wrk.slice(2).duration_s, wrk.slice(2).slices) == (0.5, None)
 
@@ -126,16 +124,13 @@ def test_iterations_are_shared_out_over_the_slices():
 # --- the digest -------------------------------------------------------------------------------------------
 
 
-S = 1_000_000_000
-
-
 def stitch(t_s, cpu_s, *slices, subject="server", **more):
     """Put slices, each (begin, length) in seconds, of a subject's counters together."""
     windows = [
-        Window(round(begin * S), length, round(begin * S), round((begin + length) * S)) for begin, length in slices
+        Window(round(begin * 1e9), length, round(begin * 1e9), round((begin + length) * 1e9))
+        for begin, length in slices
     ]
-    counter = Counter(t_s, cpu_s, np.arange(t_s.size), **more)
-    return stitched({subject: counter}, windows)[subject]
+    return stitched({subject: Counter(t_s, cpu_s, np.arange(t_s.size), **more)}, windows)[subject]
 
 
 def test_slices_are_put_together_as_if_there_were_no_pause():
@@ -148,8 +143,7 @@ def test_slices_are_put_together_as_if_there_were_no_pause():
     assert found.peak_pct(0.0, 4.0, 1.0) == pytest.approx(30, abs=1)
     assert found.seams == (2.0,)
     in_use = found.more["pool_in_use"]
-    assert np.nanmin(in_use) >= 0
-    assert not ((in_use > 2) & (in_use < 7)).any()
+    assert np.nanmin(in_use) >= 0 and not ((in_use > 2) & (in_use < 7)).any()
 
 
 def test_no_peak_spans_two_slices():
@@ -178,8 +172,7 @@ def test_a_place_is_left_out_for_all_servers_or_for_none():
 
 def test_histograms_of_slices_add_up():
     def result(pairs, requests):
-        values = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        histogram = (values[:, 0], values[:, 1])
+        histogram = tuple(np.array(pairs).T)
         return WrkResult(0, 1.0, requests, 2, 1, {"read": 1}, histogram, histogram)
 
     whole = add_up([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
@@ -196,8 +189,7 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
         frame.to_parquet(parts[-1])
     join_parts(parts, [0.0, 1.0, 2.0], "t_s", tmp_path / "whole.parquet")
     whole = pd.read_parquet(tmp_path / "whole.parquet")
-    assert whole["t_s"].is_monotonic_increasing
-    assert whole["t_s"].iloc[-1] == pytest.approx(3.0)
+    assert whole["t_s"].is_monotonic_increasing and whole["t_s"].iloc[-1] == pytest.approx(3.0)
     found = exact_percentiles(tmp_path / "whole.parquet")
     for name, share in {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}.items():
         assert found[f"latency_{name}_ms"] == pytest.approx(np.percentile(whole["latency_ms"], share))
@@ -215,20 +207,18 @@ def pipeline(test):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("lab")
-    fake_lab.make(root).write_text(CAMPAIGN)
-    done, result = run(root, root / "fakes.toml")
+    done, result = run(root, fake_lab.make(root, campaign=CAMPAIGN))
     assert done.returncode == 0, done.stderr
-    return root, result
+    return root, Path(result["path"])
 
 
 @pipeline
 def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
-    _, result = finished
-    trials = trials_of(result["path"])
-    assert sorted(trials["session"].unique()) == [f"s0{block}-{CELL}" for block in (1, 2, 3)]
-    assert set(trials.groupby("session").size()) == {2}
+    _, path = finished
+    trials = trials_of(path)
+    assert trials["session"].value_counts().to_dict() == {f"s0{block}-{CELL}": 2 for block in (1, 2, 3)}
     assert (trials["slices"] == 2).all()
-    slices = pd.read_parquet(Path(result["path"]) / "tables" / "slices.parquet")
+    slices = pd.read_parquet(path / "tables" / "slices.parquet")
     slices = slices[slices["trial_id"].isin(trials["trial_id"])]
     assert (slices["requests"] == 40).all()  # the fake wrk sends ten requests on each connection
     kept = slices[slices["kept"]].groupby("trial_id")
@@ -236,24 +226,22 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
     for _, of_session in slices.groupby("session"):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
         assert of_session.groupby("place")["kept"].nunique().eq(1).all()  # for all servers or for none
-    for record in records(result["path"]).values():
-        names = {check["name"]: check for check in record["checks"]}
-        assert all(check["ok"] for check in names.values())
-        idle = names["9 it was idle while the other servers of its session were loaded"]
-        assert float(idle["detail"].split()[2]) < 0.5
-        assert "5 the slices' requests are all that the server counted" in names
+    for record in records(path).values():
+        assert all(check["ok"] for check in record["checks"])
+        details = {check["name"]: check["detail"] for check in record["checks"]}
+        idle = details["9 it was idle while the other servers of its session were loaded"]
+        assert float(idle.split()[2]) < 0.5
+        assert "5 the slices' requests are all that the server counted" in details
         assert {"wrk-01.json", "wrk-02.json", "resources.parquet", "probe.parquet"} == set(record["raw"])
 
 
 @pipeline
 def test_tables_of_sessions_are_rebuilt_identically(finished):
-    root, result = finished
-    path = Path(result["path"])
+    _, path = finished
     before = {p.name: pd.read_parquet(p) for p in (path / "tables").glob("*.parquet")}
     assert "slices.parquet" in before
     shutil.rmtree(path / "tables")
-    done = bench(root, "report", result["run_id"], "--json")
-    assert done.returncode == 0, done.stderr
+    rebuild(RunFolder(path))
     for name, frame in before.items():
         pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
 
@@ -261,16 +249,8 @@ def test_tables_of_sessions_are_rebuilt_identically(finished):
 @pytest.fixture
 def session(finished, tmp_path):
     """A copy of the run, and the trials of its first session with what was measured."""
-    _, result = finished
-    folder = RunFolder(tmp_path / "copy")
-    shutil.copytree(result["path"], folder.path)
-    found = {}
-    for record in records(folder.path).values():
-        if record["block"] == 1:
-            cell, order, attempt = Cell(**record["cell"]), record["order"], record["attempt"]
-            trial = Trial(record["trial_id"], order, 1, cell, attempt, record["session"])
-            found[trial] = decode(Measurement, record["measurement"], "the measurement")
-    return folder, found
+    folder = RunFolder(shutil.copytree(finished[1], tmp_path / "copy"))
+    return folder, dict(measured(record) for record in records(folder.path).values() if record["block"] == 1)
 
 
 @pipeline
@@ -315,86 +295,69 @@ class Lab(hit_lab.Lab):
     campaign = CAMPAIGN
     block = "s02"
 
-    def failed(self):
-        """Let the paused program go on; return the records once the runner has ended."""
-        self.go()
-        code, said = self.ended()
-        assert code == 1, said
-        self.assert_nothing_is_left()
-        return records(self.run)
+    def sealed(self):
+        """The session that is hit loses what it had."""
+        return {path: digest for path, digest in super().sealed().items() if "s02" not in path}
 
-    def assert_it_goes_on_to_its_end(self):
-        before = {path: digest for path, digest in self.sealed().items() if "s02" not in path}
-        done = self.resume()
-        assert done.returncode == 0, done.stderr
-        assert before.items() <= self.sealed().items()
-        last = {name: record["status"] for name, record in records(self.run).items()}
-        assert last == {f"s0{block}-{name}-{CELL}": "sealed" for block in (1, 2, 3) for name in ("fake", "fake-b")}
-        attempts = pd.DataFrame(records(self.run).values()).groupby("session")["attempt"].nunique()
-        assert attempts.eq(1).all()  # no session is of two attempts
+    def names(self):
+        return [f"s{block:02}-{name}-{CELL}" for block in range(1, self.repeats + 1) for name in ("fake", "fake-b")]
 
 
 @pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
-@pytest.mark.parametrize("state", ["start", "warm-up", "load", "digest"])
 @pipeline
-def test_a_runner_that_is_killed_loses_the_session_only(tmp_path, state):
-    lab = Lab(tmp_path, state)
-    lab.runner.kill()
-    lab.ended()
-    lab.assert_nothing_is_left()
+def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path):
+    lab = Lab(tmp_path, "start")
+    for following in ("warm-up", "load", "digest", ""):
+        lab.runner.kill()
+        lab.ended()
+        lab.assert_nothing_is_left()
+        if following:
+            lab.start(following, "s02", "--resume", lab.run.name)
     lab.assert_it_goes_on_to_its_end()
+    attempts = pd.DataFrame(records(lab.run).values()).groupby("session")["attempt"].nunique()
+    assert attempts.eq(1).all()  # no session is of two attempts
 
 
 @pytest.mark.fault(
     "a server of a session is killed under load", "its trial failed, the session goes on with the others"
 )
-@pipeline
-def test_a_server_that_dies_does_not_take_the_others_along(tmp_path):
-    lab = Lab(tmp_path, "load")
-    paused = int((tmp_path / ".tools" / "paused.url").read_text())
-    (victim,) = (psutil.Process(pid) for pid in leaders("127.0.0.1", paused))
-    victim.kill()
-    found = [record for name, record in lab.failed().items() if name.startswith("s02")]
-    failed, sealed = sorted(found, key=itemgetter("status"))
-    assert (failed["status"], sealed["status"]) == ("failed", "sealed")
-    assert "the server ended with exit code -9 under load" in failed["error"]
-    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
-
-
 @pytest.mark.fault(
     "the sampler or the probe is killed in a session", "all its trials failed and say so, the next session runs"
 )
-@pytest.mark.parametrize("word", ["runner.measure.sampler", "runner.measure.probe"])
 @pipeline
-def test_an_instrument_that_is_killed_fails_the_session(tmp_path, word):
-    lab = Lab(tmp_path, "load")
-    for each in lab.processes(word):
-        each.kill()
-    found = {name[:3]: record for name, record in lab.failed().items()}
-    assert found["s02"]["status"] == "failed"
-    assert word.rpartition(".")[2] in found["s02"]["error"]
-    assert found["s03"]["status"] == "sealed"
+def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
+    lab = Lab(tmp_path, "load", repeats=5)
+    paused = int((tmp_path / ".tools" / "paused.url").read_text())
+    (victim,) = (psutil.Process(pid) for pid in leaders("127.0.0.1", paused))
+    victim.kill()
+    for block, word in (("s03", "runner.measure.sampler"), ("s04", "runner.measure.probe")):
+        lab.go("load", block)
+        lab.kill(word)
+    lab.go()
+    lab.ended(1)
+    lab.assert_nothing_is_left()
+    found = pd.DataFrame(records(lab.run).values()).sort_values(["block", "status"])
+    assert found["status"].to_list() == 2 * ["sealed"] + ["failed", "sealed"] + 4 * ["failed"] + 2 * ["sealed"]
+    says = ["the server ended with exit code -9 under load", "sampler", "sampler", "probe", "probe"]
+    errors = found.loc[found["status"] == "failed", "error"]
+    assert [word for word, error in zip(says, errors, strict=True) if word not in error] == []
+    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
 
 
 @pytest.mark.fault("the runner died while it wrote the records of a session", "the sealed half counts no more")
 @pipeline
 def test_half_a_session_is_no_session(finished, tmp_path):
-    root, result = finished
-    folder = Path(result["path"]).with_name("half")
-    shutil.copytree(result["path"], folder)
-    manifest = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(manifest | {"run_id": "half"}))
-    last = sorted(folder.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
-    lines = (folder / "journal.jsonl").read_text().splitlines(keepends=True)
-    (folder / "journal.jsonl").write_text(
-        "".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line))
-    )
+    root, path = finished
+    run = RunFolder(shutil.copytree(path, path.with_name("half")))
+    (run.path / "run.json").write_text(json.dumps(run.manifest() | {"run_id": "half"}))
+    last = sorted(run.path.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
+    lines = run.journal.read_text().splitlines(keepends=True)
+    run.journal.write_text("".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line)))
     (last / "trial.json").unlink()
     done = bench(root, "run", "--resume", "half")
     assert done.returncode == 0, done.stderr
-    found = [json.loads(path.read_text()) for path in folder.glob("trials/s03-*/trial.json")]
-    sealed = [record for record in found if record["status"] == "sealed"]
-    assert len(sealed) == 2
-    assert len({record["attempt"] for record in sealed}) == 1
-    assert sum(record["error"] == "its session was interrupted" for record in found) == 1
-    shutil.rmtree(folder)
+    found = pd.DataFrame(record for record in run.records() if record["block"] == 3)
+    sealed = found[found["status"] == "sealed"]
+    assert (len(sealed), sealed["attempt"].nunique()) == (2, 1)
+    assert (found["error"] == "its session was interrupted").sum() == 1
+    shutil.rmtree(run.path)
