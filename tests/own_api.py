@@ -9,13 +9,11 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
 import real_lab
-
-TINY = Path(__file__).parent / "fakes" / "tiny_server.py"
+from fake_lab import records
 
 CLOSED = ("--vus", "4", "--iterations", "200")
 
@@ -57,10 +55,8 @@ def wait_for(address):
 def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
     """Run a tiny server on its CPUs until the context ends."""
     port = port or free_port(address)
-    process = subprocess.Popen(
-        ["taskset", "-c", cpus, sys.executable, str(TINY), address, str(port), str(delay_ms)],
-        env={**os.environ, **environment},
-    )
+    command = ["taskset", "-c", cpus, sys.executable, str(real_lab.HERE / "fakes" / "tiny_server.py")]
+    process = subprocess.Popen([*command, address, str(port), str(delay_ms)], env={**os.environ, **environment})
     try:
         wait_for((address, port))
         yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
@@ -87,9 +83,7 @@ class Made:
     @property
     def records(self):
         """What is kept of each trial's last attempt, in the order of their names."""
-        found = [json.loads(path.read_text()) for path in self.folder.glob("trials/*/trial.json")]
-        last = {each["trial_id"].split(".a")[0]: each for each in sorted(found, key=itemgetter("attempt"))}
-        return [last[name] for name in sorted(last)]
+        return [record for _, record in sorted(records(self.folder).items())]
 
     def check(self, name):
         """Return the first trial's check whose name begins so."""
