@@ -13,7 +13,6 @@ import time
 from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -32,23 +31,17 @@ FEWEST_TICKS = 50
 """Fewer make no share: one tick of few is a large one."""
 
 
-class Reading(NamedTuple):
-    """What /proc/stat counted up to an instant, in clock ticks of all CPUs."""
-
-    total: int
-    stolen: int
-
-
-def stolen_pct(before: Reading, after: Reading) -> float:
+def stolen_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Return the share of the CPUs' time that the hypervisor took between two readings."""
-    return 100 * (after.stolen - before.stolen) / max(1, after.total - before.total)
+    return 100 * (after[1] - before[1]) / max(1, after[0] - before[0])
 
 
 class Watch:
     """Reads in a thread, once in `EVERY_S`, what was stolen."""
 
     def __init__(self) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[tuple[int, int]] = []
+        """Clock ticks of all CPUs up to an instant: all, and those that were stolen."""
         self.read()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -60,13 +53,13 @@ class Watch:
     def read(self) -> int:
         """Read, and return how often that was done before; proc(5): user nice system idle iowait irq softirq steal."""
         ticks = [int(number) for number in STAT.read_text().split("\n", 1)[0].split()[1:9]]
-        self.readings.append(Reading(sum(ticks), ticks[7]))
+        self.readings.append((sum(ticks), ticks[7]))
         return len(self.readings) - 1
 
     def seconds_pct(self, begin: int) -> list[float]:
         """Return the share stolen in each second since a reading."""
         pairs = pairwise(self.readings[begin : self.read() + 1])
-        return [stolen_pct(*pair) for pair in pairs if pair[1].total - pair[0].total >= FEWEST_TICKS]
+        return [stolen_pct(before, after) for before, after in pairs if after[0] - before[0] >= FEWEST_TICKS]
 
     def wait_for_quiet(self) -> None:
         """Wait for a quiet moment, as long as patience lasts."""

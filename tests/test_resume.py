@@ -30,12 +30,10 @@ def copied(finished):
     made = []
 
     def copy(name, *, cut_off=False, campaign=None, **manifest):
-        folder = Path(finished[1]["path"]).with_name(name)
-        shutil.copytree(finished[1]["path"], folder)
-        made.append(folder)
-        run = RunFolder(folder)
-        known = json.loads((folder / "run.json").read_text())["campaign"]
-        edit(folder / "run.json", run_id=name, campaign=known | (campaign or {}), **manifest)
+        path = Path(finished[1]["path"])
+        made.append(run := RunFolder(shutil.copytree(path, path.with_name(name))))
+        known = run.manifest()["campaign"] | (campaign or {})
+        edit(run.path / "run.json", run_id=name, campaign=known, **manifest)
         if cut_off:
             last = json.loads(run.journal.read_text().splitlines()[-1])["trial_id"]
             without(run, last)
@@ -43,8 +41,8 @@ def copied(finished):
         return run
 
     yield copy
-    for folder in made:
-        shutil.rmtree(folder)
+    for run in made:
+        shutil.rmtree(run.path)
 
 
 @pytest.fixture
@@ -67,8 +65,8 @@ def resumed(finished, bench, monkeypatch):
 def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(finished, copied, resumed):
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
-    sealed = [number for number, line in enumerate(lines) if '"sealed"' in line]
-    run.journal.write_text("".join(lines[: sealed[-1]]) + lines[sealed[-1]][:-20])  # the last line was being written
+    last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
+    run.journal.write_text("".join(lines[:last]) + lines[last][:-20])  # the last line was being written
     resumed("unwritten", 0, "nothing to resume")
     states = run.states()
     assert set(states) == {path.name for path in run.path.glob("trials/*")}
@@ -92,7 +90,7 @@ def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finishe
     assert done.returncode == 0, done.stderr
     after = {record["trial_id"]: record for record in run.records()}
     new = set(after) - set(before)
-    assert len([each for each in new if after[each]["status"] == "sealed"]) == 1
+    assert [after[each]["status"] for each in new].count("sealed") == 1
     assert all(each.startswith(f"{name.split('.a')[0]}.a") for each in new)
     assert all(after[each]["raw"] == raw for each, raw in before.items())
 
@@ -132,8 +130,7 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     "a foreign run brings an environment for its servers, and is to go on", "refused: nothing is started"
 )
 def test_a_foreign_run_is_not_executed(copied, resumed):
-    theirs = {"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]}
-    copied("theirs", cut_off=True, campaign=theirs)
+    copied("theirs", cut_off=True, campaign={"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]})
     resumed("theirs", 2, "was not begun in this lab")
 
 
@@ -147,7 +144,7 @@ def test_resuming_a_finished_run_does_nothing(finished, resumed):
 
 @pytest.mark.fault("a run is resumed on another machine", "refused")
 def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
-    machine = json.loads((Path(finished[1]["path"]) / "run.json").read_text())["machine"]
+    machine = RunFolder(Path(finished[1]["path"])).manifest()["machine"]
     copied("elsewhere", cut_off=True, machine=machine | {"cpu_model": "Another CPU"})
     resumed("elsewhere", 2, "its machine is not the one that it began with")
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import queue
+import re
 import select
 import socket
 import subprocess
@@ -12,11 +13,13 @@ import sys
 import tarfile
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from built import ROOT
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from measured import measured
 
@@ -34,7 +37,6 @@ from runner.model import Cell, LabError, Share
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
 
-ROOT = Path(__file__).parents[1]
 HOSTS = """
 [host.sut]
 engine = "ssh://bench@10.0.0.2"
@@ -54,9 +56,13 @@ generators = ["gen"]
 # --- the hosts file ---------------------------------------------------------------------------------------
 
 
+def hosts_file(folder, text=HOSTS):
+    (folder / "hosts.toml").write_text(text)
+    return str(folder / "hosts.toml")
+
+
 def test_roles_that_are_left_out_have_a_host(tmp_path):
-    (tmp_path / "hosts.toml").write_text(HOSTS)
-    hosts = read_hosts(str(tmp_path / "hosts.toml"))
+    hosts = read_hosts(hosts_file(tmp_path))
     assert (hosts.server, hosts.database, hosts.generators, hosts.probe) == ("sut", "sut", ("gen",), "gen")
     assert hosts.used == ("sut", "gen")
     assert hosts["gen"].cpus == (1, 2)
@@ -84,17 +90,12 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
     ],
 )
 def test_a_mistake_in_the_file_is_one_sentence_with_its_line(tmp_path, old, new, says):
-    assert old in HOSTS
-    (tmp_path / "hosts.toml").write_text(HOSTS.replace(old, new))
-    with pytest.raises(LabError) as error:
-        read_hosts(str(tmp_path / "hosts.toml"))
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
+    with pytest.raises(LabError, match=rf"\A.*{re.escape(says)}.*\Z"):
+        read_hosts(hosts_file(tmp_path, HOSTS.replace(old, new)))
 
 
 def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
-    (tmp_path / "hosts.toml").write_text(HOSTS)
-    code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", str(tmp_path / "hosts.toml"), command="run")
+    code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", hosts_file(tmp_path), command="run")
     assert code == 2 and "--hosts goes with a campaign" in err
 
 
@@ -133,10 +134,8 @@ def requests_at(times_ms, seed):
 
 
 def k6_file(path, requests, shift_ns=0):
-    lines = []
-    for request in requests:
-        moved = replace(request, end_ns=request.end_ns + shift_ns)
-        lines += request_lines(moved) + iteration_lines(moved.end_ns, moved.duration)
+    moved = [replace(each, end_ns=each.end_ns + shift_ns) for each in requests]
+    lines = [line for each in moved for line in request_lines(each) + iteration_lines(each.end_ns, each.duration)]
     return write_lines(path, announce(lines))
 
 
@@ -160,10 +159,9 @@ def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
         assert replace(found, steady=None) == replace(expected, steady=None)
         for name in ("seconds", "in_flight", "iteration_mean_ms"):
             assert getattr(found.steady, name) == pytest.approx(getattr(expected.steady, name), rel=1e-12)
-        for mine, theirs in zip(merged, tables, strict=True):
-            order = [name for name in theirs.columns if name != "trial_id"]
-            ordered = [each.sort_values(order).reset_index(drop=True) for each in (mine, theirs)]
-            pd.testing.assert_frame_equal(*ordered)
+        for pair in zip(merged, tables, strict=True):
+            order = [name for name in pair[0].columns if name != "trial_id"]
+            pd.testing.assert_frame_equal(*(each.sort_values(order, ignore_index=True) for each in pair))
 
 
 @pytest.mark.fault("the samples of one of several generators are cut off", "refused; the file is named")
@@ -176,12 +174,10 @@ def test_damage_in_a_part_names_its_file_and_line(tmp_path):
 
 
 def wrk_file(path, counts, duration_us, connections=4):
-    errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
-    requests = sum(counts.values())
-    path.write_text(json.dumps({
-        "ended_wall_us": 10**15, "duration_us": duration_us, "requests": requests, "bytes": 0, "threads": 2,
-        "connections": connections, "errors": errors, "latency_us": [list(pair) for pair in sorted(counts.items())],
-    }))  # fmt: skip
+    found = {"ended_wall_us": 10**15, "duration_us": duration_us, "requests": sum(counts.values()), "bytes": 0}
+    found |= {"threads": 2, "connections": connections, "latency_us": sorted(counts.items())}
+    found |= {"errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)}
+    path.write_text(json.dumps(found))
     return read_wrk(path)
 
 
@@ -198,20 +194,16 @@ def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
 
 
 def times(begin_s, end_s):
-    return {
-        f"load_{when}_{clock}_ns": int(at * 1e9)
-        for when, at in (("started", begin_s), ("ended", end_s))
-        for clock in ("wall", "mono")
-    }
+    ends = product((("started", begin_s), ("ended", end_s)), ("wall", "mono"))
+    return {f"load_{when}_{clock}_ns": int(at * 1e9) for (when, at), clock in ends}
 
 
 @pytest.mark.fault("one of several generators begins late or ends early", "the trial is invalid")
 @pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
     part = Part(number=2, argv=(), generator_env=(), generator_exit=0, **times(begin_s, end_s))
-    whole = measured(**times(0, 10), parts=(part,))
     walls = [(0, 10 * 10**9), (int(begin_s * 1e9), int(end_s * 1e9))]
-    assert begun_together(whole, walls).ok is ok
+    assert begun_together(measured(**times(0, 10), parts=(part,)), walls).ok is ok
 
 
 @pytest.mark.fault("one of several generators has no answers for a part of its load", "the trial is invalid")
@@ -270,8 +262,7 @@ def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
     def asked(what, **more):
         return json.loads(answer(station, json.dumps({"do": what, **more})))
 
-    assert asked("now")["done"] > 0
-    assert asked("hello")["done"]["cpus"]
+    assert asked("now")["done"] > 0 and asked("hello")["done"]["cpus"]
     assert all("error" in asked(what) for what in ("nothing", "_generate", "kills"))
     assert asked("command", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
 
@@ -297,10 +288,9 @@ class Pipe:
     complaint = b""
 
     def __init__(self, folder, ahead_ns):
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SKEWED, str(ahead_ns)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        env = {**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)}
+        command, pipe = [sys.executable, "-c", SKEWED, str(ahead_ns)], subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env)
 
     def send(self, line):
         self._process.stdin.write(line.encode() + b"\n")
@@ -323,8 +313,7 @@ class Folder:
         self._folder = folder
 
     def get_archive(self, path):
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as tar:
+        with tarfile.open(fileobj=(packed := io.BytesIO()), mode="w") as tar:
             tar.add(self._folder / Path(path).relative_to("/work"), arcname=Path(path).name)
         return iter([packed.getvalue()]), {}
 
