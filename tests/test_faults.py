@@ -124,12 +124,8 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "a server's script is changed while the run goes", "no later trial runs with it; put back, the run goes on"
-)
-@pytest.mark.fault(
-    "the runner's ledger is removed while the run goes", "it is written anew with the next thing that starts"
-)
+@pytest.mark.fault("a server's script is changed while the run goes", "no trial runs with it; put back, it goes on")
+@pytest.mark.fault("the runner's ledger is removed while the run goes", "it is written anew with the next start")
 @pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
 def test_a_run_that_loses_its_script_its_ledger_and_its_watchdog(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)
@@ -181,9 +177,7 @@ class Repeating(Lab):
 
 @pytest.mark.long
 @pytest.mark.fault("the probe is stopped for a while under load", "the attempt is said to be disturbed, and repeated")
-@pytest.mark.fault(
-    "the server or the generator is put on other CPUs under load", "the attempt is said to be disturbed, and repeated"
-)
+@pytest.mark.fault("server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated")
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
     """A stopped probe would report waits that no server made; what is on other CPUs could take from the other side."""
     lab = Repeating(tmp_path, "load", repeats=5)
@@ -234,9 +228,7 @@ def test_a_clock_that_is_stepped(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "the folder's name has spaces, quotes and letters beyond ASCII; locale and time zone are odd", "all works"
-)
+@pytest.mark.fault("odd letters, spaces and quotes in the folder's name; odd locale and time zone", "all works")
 def test_odd_surroundings(tmp_path):
     root = tmp_path / "läb of 'mine' $HOME 日本"
     root.mkdir()
@@ -280,9 +272,7 @@ def fill(disk):
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "the disk is full in mid-campaign", "exit code 1 with the command that goes on; it does when there is room"
-)
+@pytest.mark.fault("the disk is full in mid-campaign", "exit code 1 with the command by which it goes on, given room")
 def test_the_disk_of_the_runs_is_full(tmp_path, disk):
     lab = Lab(tmp_path, "warm-up")
     for following in ("load", ""):
@@ -298,9 +288,7 @@ def test_the_disk_of_the_runs_is_full(tmp_path, disk):
 @pytest.mark.long
 @pytest.mark.load
 @pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
-@pytest.mark.fault(
-    "the disk is full while k6 writes its samples, which then ends with exit code 0", "nothing is sealed"
-)
+@pytest.mark.fault("the disk is full while k6 writes its samples; it ends with exit code 0", "nothing is sealed")
 def test_k6_on_a_full_disk(tmp_path, disk):
     real_lab.make(tmp_path)
     loads = real_lab.campaign(["gin"], real_lab.load("rates", rates_rps=[500], duration_s=6, vus=50))
@@ -319,9 +307,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "the data folder is read-only", "a run is refused in one sentence; a report of what is there is made"
-)
+@pytest.mark.fault("the data folder is read-only", "a run is refused in one sentence; a report is made all the same")
 def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
     campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN.replace("repeats = 3", "repeats = 1"))
     run = fake_lab.run(tmp_path, campaign)[1]["run_id"]

@@ -129,9 +129,7 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "k6's samples cut off", "refused, or with `--salvage` every request before the cut counts, and the trial as failed"
-)
+@pytest.mark.fault("k6's samples cut off", "refused; with `--salvage` what is before the cut counts, as failed")
 def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     root, copy = copied
     raw = copy / "trials" / records(copy)[K6]["trial_id"] / "k6.json.gz"

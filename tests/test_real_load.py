@@ -208,9 +208,7 @@ def test_the_pool_is_seen_from_inside(inserts):
 
 @pytest.mark.long
 @needs_postgres
-@pytest.mark.fault(
-    "a server is killed in mid-load over PostgreSQL", "the trial fails; the rows are those that were answered"
-)
+@pytest.mark.fault("a server is killed in mid-load over PostgreSQL", "the trial fails; its rows are the answered ones")
 def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
     servers = ["axum", "gin"]
     inserts = load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16)

@@ -58,10 +58,7 @@ def resumed(finished, bench, monkeypatch):
     return resume
 
 
-@pytest.mark.fault(
-    "the runner dies between a trial's record and its last line in the journal, which is torn",
-    "the trial is sealed, and not repeated",
-)
+@pytest.mark.fault("the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated")
 def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(finished, copied, resumed):
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
@@ -74,10 +71,7 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(fini
 
 
 @pytest.mark.long
-@pytest.mark.fault(
-    "the runner dies after it made a trial's folder",
-    "the trial is repeated as a new attempt; sealed files keep their hashes",
-)
+@pytest.mark.fault("the runner dies after it made a trial's folder", "the trial is a new attempt; sealed files stay")
 def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finished, copied):
     run = copied("begun")
     name = records(run.path)[CLOSE]["trial_id"]
@@ -126,9 +120,7 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
         script.write_text(before)
 
 
-@pytest.mark.fault(
-    "a foreign run brings an environment for its servers, and is to go on", "refused: nothing is started"
-)
+@pytest.mark.fault("a foreign run with an environment for its servers is to go on", "refused: nothing is started")
 def test_a_foreign_run_is_not_executed(copied, resumed):
     copied("theirs", cut_off=True, campaign={"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]})
     resumed("theirs", 2, "was not begun in this lab")

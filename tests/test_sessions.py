@@ -318,12 +318,8 @@ def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path
     assert attempts.eq(1).all()  # no session is of two attempts
 
 
-@pytest.mark.fault(
-    "a server of a session is killed under load", "its trial failed, the session goes on with the others"
-)
-@pytest.mark.fault(
-    "the sampler or the probe is killed in a session", "all its trials failed and say so, the next session runs"
-)
+@pytest.mark.fault("a server of a session is killed under load", "its trial fails, the session goes on with the others")
+@pytest.mark.fault("the sampler or the probe is killed in a session", "all its trials fail; the next one runs")
 @pipeline
 def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)
