@@ -36,9 +36,8 @@ def table(page: Path = PAGE) -> str:
 
 def page(path: Path = PAGE) -> str:
     """Return a page with the table of today between its marks."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + table(path) + END + after
+    text = path.read_text(encoding="utf-8")
+    return text[: text.index(BEGIN)] + BEGIN + table(path) + text[text.index(END) :]
 
 
 if __name__ == "__main__":

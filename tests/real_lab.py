@@ -59,9 +59,11 @@ def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
     return runner.returncode, out, err
 
 
-def bench(root: Path, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in `root`."""
-    return subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **how)))
+def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line in `root`, which ends with this exit code."""
+    done = subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **how)))
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    return done
 
 
 def must_be_alone() -> None:
@@ -88,12 +90,13 @@ def campaign(servers: list[str], *loads: dict[str, object], **settings: object) 
     return "\n[[load]]\n".join("".join(f"{key} = {toml(value)}\n" for key, value in each.items()) for each in tables)
 
 
-def run(root: Path, campaign: str, *more: str) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
-    """Write a campaign, run it and return what happened with the table of its trials."""
+def run(
+    root: Path, campaign: str, *more: str, code: int | None = 0
+) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
+    """Write a campaign, run it to this exit code, and return what happened with the table of its trials."""
     must_be_alone()
-    path = root / "test.toml"
-    path.write_text(campaign)
-    done = bench(root, "run", str(path), "--json", *more)
+    (root / "test.toml").write_text(campaign)
+    done = bench(root, "run", "test.toml", "--json", *more, code=code)
     assert done.stdout, done.stderr
     return done, standing(pd.read_parquet(Path(json.loads(done.stdout)["path"]) / "tables" / "trials.parquet"))
 

@@ -152,8 +152,7 @@ def test_a_run_that_loses_its_script_its_ledger_and_its_watchdog(tmp_path):
     lab.runner.kill()
     lab.ended()
     assert lab.processes("server.py")
-    done = bench(tmp_path, "clean")
-    assert done.returncode == 0
+    done = bench(tmp_path, "clean", code=0)
     assert "Removed process" in done.stderr + done.stdout
     wait_for(lambda: not lab.processes())
     lab.assert_it_goes_on_to_its_end()
@@ -236,8 +235,7 @@ def test_odd_surroundings(tmp_path):
     odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
 
     def ask(*arguments: str):
-        done = bench(root, *arguments, "--json", **odd)
-        assert done.returncode == 0, done.stderr
+        done = bench(root, *arguments, "--json", **odd, code=0)
         return json.loads(done.stdout)
 
     ran = ask("run", str(campaign), "--engine", "process")
@@ -301,8 +299,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
     (run,) = disk.glob("runs/*")
     assert '"sealed"' not in (run / "journal.jsonl").read_text()
     filler.unlink()
-    done = bench(tmp_path, "run", "--resume", run.name)
-    assert done.returncode == 0, done.stderr
+    bench(tmp_path, "run", "--resume", run.name, code=0)
     assert {record["status"] for record in records(run).values()} == {"sealed"}
 
 
@@ -312,8 +309,6 @@ def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
     campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN.replace("repeats = 3", "repeats = 1"))
     run = fake_lab.run(tmp_path, campaign)[1]["run_id"]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    refused = bench(tmp_path, "run", str(campaign), "--engine", "process")
-    assert refused.returncode == 1
+    refused = bench(tmp_path, "run", str(campaign), "--engine", "process", code=1)
     assert re.fullmatch(".*Read-only file system.*", refused.stderr.strip())
-    made = bench(tmp_path, "report", run)
-    assert made.returncode == 0, made.stderr
+    bench(tmp_path, "report", run, code=0)

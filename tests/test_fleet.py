@@ -56,7 +56,7 @@ def campaign(*loads):
 
 def measured(root, fleet, *loads, **how):
     """Run a campaign on the hosts; return the run's folder and its trials by their workload."""
-    _, trials = real_lab.run(root, campaign(*loads), "--hosts", fleet.file(root, **how))
+    _, trials = real_lab.run(root, campaign(*loads), "--hosts", fleet.file(root, **how), code=None)
     return max((root / "data" / "runs").iterdir()), {row["workload"]: row for row in trials.to_dict("records")}
 
 
@@ -163,8 +163,7 @@ def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
 
 
 def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
-    done = real_lab.bench(root, "doctor", "--hosts", fleet.file(root), "--json")
-    assert done.returncode == 0, done.stderr
+    done = real_lab.bench(root, "doctor", "--hosts", fleet.file(root), "--json", code=0)
     said = {row["subject"]: row["text"] for row in json.loads(done.stdout)}
     assert "Gbit/s" in said["network"]
     for role in ("server", "generator 1 and database and probe", "generator 2"):
@@ -177,8 +176,7 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
     (root / "test.toml").write_text(campaign(WRK))
     with fleet_hosts.reached_by_ssh(fleet, tmp_path / "home") as user:
         command = ("run", "test.toml", "--json", "--hosts", fleet.file(root, ("gen1",), "ssh"))
-        done = real_lab.bench(root, *command, **user)
-        assert done.returncode == 0, done.stderr
+        done = real_lab.bench(root, *command, code=0, **user)
         assert json.loads(done.stdout)["failed"] == []
         (tmp_path / "home" / ".ssh" / "known_hosts").write_text("")
         done = real_lab.bench(root, *command, **user)
@@ -238,13 +236,11 @@ IMPATIENT = with_changed("runner.measure.station_client", "m.SILENT_S = 7.0")
 
 def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, nothing_left):
     hosts = fleet.file(root)
-    checked = real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json")
-    assert checked.returncode == 0, checked.stderr
+    checked = real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0)
     (inspection,) = json.loads(checked.stdout)
     assert inspection["error"] is None and len(inspection["checks"]) > 100
     (root / "test.toml").write_text(campaign(WRK, load("static-k6", vus=20, iterations=2000)))
-    done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--json", program=SHORT)
-    assert done.returncode == 0, done.stderr
+    done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--json", program=SHORT, code=0)
     assert {each["tool"] for each in json.loads(done.stdout)["ceilings"]} == {"k6", "wrk"}
 
 
@@ -278,8 +274,7 @@ def failed(runner):
 
 def cleaned(root, fleet, hosts):
     """Have `bench clean` remove what is left on the hosts; return what it said."""
-    done = real_lab.bench(root, "clean", "--hosts", hosts)
-    assert done.returncode == 0, done.stderr
+    done = real_lab.bench(root, "clean", "--hosts", hosts, code=0)
     nothing_runs(fleet)
     return done.stderr
 
@@ -341,7 +336,6 @@ def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
                 (disk / "filling").write_bytes(bytes(room.f_bavail * room.f_frsize - 100 * 1024))
             said = failed(runner)
         assert "The disk of the host of the generator and probe is full: free some of it." in said, said
-        again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", hosts)
-        assert again.returncode == 1
+        again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", hosts, code=1)
         assert "on the disk of the host of the generator and probe" in again.stderr, again.stderr
     goes_on(root, hosts)

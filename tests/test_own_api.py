@@ -261,13 +261,11 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
         folder = next(root.glob("data/runs/*"))
         copy = shutil.copytree(folder, folder.with_name(f"{folder.name}-copy"))
         script.unlink()  # the run has its own
-        again = real_lab.bench(root, "run", "--resume", folder.name)
-        assert again.returncode == 0, again.stderr
+        real_lab.bench(root, "run", "--resume", folder.name, code=0)
     assert (pd.read_parquet(folder / "tables" / "trials.parquet")["status"] == "sealed").sum() == 3
 
     def refused():
-        done = real_lab.bench(root, "run", "--resume", str(copy))
-        assert done.returncode == 2, done.stderr
+        done = real_lab.bench(root, "run", "--resume", str(copy), code=2)
         return done.stderr
 
     assert "was not begun in this lab" in refused()

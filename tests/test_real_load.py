@@ -39,8 +39,7 @@ KNOWN = campaign(
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    done, trials = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    _, trials = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
     return trials.set_index("name")
 
 
@@ -86,8 +85,7 @@ REAL = campaign(
 
 @pytest.mark.long
 def test_the_labs_servers_pass_every_invariant(root):
-    done, trials = real_lab.run(root, REAL, "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    _, trials = real_lab.run(root, REAL, "--engine", "process")
     assert trials["status"].to_list() == ["sealed"] * (2 + 3 * 4)
     assert trials["server_cpu_ms_per_request"].between(0.001, 5).all()
     assert trials["verdict_reason"].str.contains("server used").all()
@@ -99,8 +97,7 @@ def test_the_labs_servers_pass_every_invariant(root):
 @pytest.mark.long
 def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
-    done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json", code=0)
     assert len(json.loads(done.stdout)[0]["checks"]) > 5
 
 
@@ -151,8 +148,7 @@ INSERTS = campaign(
 @needs_postgres
 def test_one_trial_of_inserts(root):
     loads = campaign(["gin"], load("devices-insert", connections=32, duration_s=2, pool_sizes=4))
-    done, trials = real_lab.run(root, loads, "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    _, trials = real_lab.run(root, loads, "--engine", "process")
     (row,) = trials.to_dict("records")
     assert row["inserts"] > 100
     assert 0 <= row["rows_inserted"] - row["inserts"] <= 32
@@ -162,8 +158,7 @@ def test_one_trial_of_inserts(root):
 @pytest.fixture(scope="module")
 def inserts(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("inserts"))
-    done, trials = real_lab.run(root, INSERTS, "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    _, trials = real_lab.run(root, INSERTS, "--engine", "process")
     return root, trials.set_index("trial_id")
 
 
