@@ -164,11 +164,6 @@ class Machine:
     def client(self) -> "contextlib.closing[docker.DockerClient]":
         return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
 
-    def containers(self) -> list[str]:
-        """Return the names of all containers that are there, running or not."""
-        with self.client() as client:
-            return [each.name for each in client.containers.list(all=True)]
-
     def listening(self) -> set[str]:
         """Return the local addresses at which something listens in its network, engine and sshd left out."""
         found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
@@ -201,6 +196,14 @@ class Fleet:
 
     machines: dict[str, Machine]
     certificates: Path
+
+    def containers(self) -> list[str]:
+        """Return the names of all containers that are on any host, running or not."""
+        found = []
+        for machine in self.machines.values():
+            with machine.client() as client:
+                found += [each.name for each in client.containers.list(all=True)]
+        return found
 
     def file(self, folder: Path, generators: Sequence[str] = NAMES[1:], engine: str = "tcp", probe: str = "") -> str:
         """Write a hosts file with these generators, and return its path."""

@@ -35,18 +35,11 @@ def fleet():
         yield made
 
 
-def nothing_runs(fleet):
-    """Assert that no container is on any host."""
-    assert {machine.name: machine.containers() for machine in fleet.machines.values() if machine.engine} == {
-        name: [] for name in fleet_hosts.NAMES
-    }
-
-
 @pytest.fixture
 def nothing_left(fleet):
     """Nothing of the lab listens on a host, and no container is there, once the test is over."""
     yield
-    nothing_runs(fleet)
+    assert fleet.containers() == []
     assert [machine.listening() for machine in fleet.machines.values()] == [set()] * 3
 
 
@@ -74,7 +67,7 @@ def divided(fleet, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(root))
         found = measured(root, fleet, WRK, RATES, CLOSED)
-    nothing_runs(fleet)
+    assert fleet.containers() == []
     return found
 
 
@@ -275,7 +268,7 @@ def failed(runner):
 def cleaned(root, fleet, hosts):
     """Have `bench clean` remove what is left on the hosts; return what it said."""
     done = real_lab.bench(root, "clean", "--hosts", hosts, code=0)
-    nothing_runs(fleet)
+    assert fleet.containers() == []
     return done.stderr
 
 
@@ -290,7 +283,7 @@ def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
     with under_way(root, fleet.file(root, engine="unix")) as runner, fleet.machines["gen2"].pulled():
         said = failed(runner)
     assert "generator 2: the server cannot be reached" in said, said
-    nothing_runs(fleet)
+    assert fleet.containers() == []
 
 
 @pytest.mark.fault("a host freezes under load", "after 20 s of silence the run ends, names its role, goes on later")
@@ -306,7 +299,7 @@ def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(root
     with under_way(root, hosts, "--resume", "latest") as runner:
         runner.kill()
         real_lab.ended(runner)
-    wait_for(lambda: not any(machine.containers() for machine in fleet.machines.values()), 15)  # the watchdog's work
+    wait_for(lambda: not fleet.containers(), 15)  # the watchdog's work
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
     goes_on(root, hosts)
     alone = real_lab.bench(root, "run", "--resume", "latest")

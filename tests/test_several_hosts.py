@@ -221,29 +221,25 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "network", "limit"),
+    ("server", "generator", "offered", "network", "limit"),
     [
-        (0.5, 0.4, Network(0.9, 0, 0.1), Limit.NETWORK),
-        (0.5, 0.4, Network(0.5, 0, 0.1), Limit.UNKNOWN),
-        (0.97, 0.4, Network(0.5, 0, 0.1), Limit.SERVER),
-        (0.97, 0.4, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.9, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, Network(0.1, 0.02, 0.1), Limit.NETWORK),
-        (0.97, 0.4, Network(0.1, 0.02, 0.1), Limit.SERVER),
-        (0.5, 0.4, Network(0.1, 0.001, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, Network(0.1, 0, 10, 10.4), Limit.NETWORK),
-        (0.5, 0.4, Network(0.1, 0, 10, 40.0), Limit.UNKNOWN),
+        (0.5, 0.4, None, Network(0.9, 0, 0.1), Limit.NETWORK),
+        (0.5, 0.4, None, Network(0.5, 0, 0.1), Limit.UNKNOWN),
+        (0.97, 0.4, None, Network(0.5, 0, 0.1), Limit.SERVER),
+        (0.97, 0.4, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
+        (0.5, 0.9, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
+        (0.5, 0.4, None, Network(0.1, 0.02, 0.1), Limit.NETWORK),
+        (0.97, 0.4, None, Network(0.1, 0.02, 0.1), Limit.SERVER),
+        (0.5, 0.4, None, Network(0.1, 0.001, 0.1), Limit.UNKNOWN),
+        (0.5, 0.4, None, Network(0.1, 0, 10, 10.4), Limit.NETWORK),
+        (0.5, 0.4, None, Network(0.1, 0, 10, 40.0), Limit.UNKNOWN),
+        (0.5, 0.4, 100.0, Network(0.1, 0, 10, 10.4), Limit.NONE),  # a rate is kept over a long way
     ],
 )
-def test_the_network_is_the_limit_only_where_no_side_was(server, generator, network, limit):
+def test_the_network_is_the_limit_only_where_no_side_was(server, generator, offered, network, limit):
     """It is full, loses packets, or is most of a response time."""
-    evidence = Evidence(server, generator, generator, True, None, 0, network=network)
+    evidence = Evidence(server, generator, generator, True, offered, 0, network=network)
     assert judge(evidence).limit is limit
-
-
-def test_an_offered_rate_is_kept_over_a_long_way():
-    evidence = Evidence(0.5, 0.4, 0.4, True, 100.0, 0, network=Network(0.1, 0, 10, 10.4))
-    assert judge(evidence).limit is Limit.NONE
 
 
 # --- the station ------------------------------------------------------------------------------------------
