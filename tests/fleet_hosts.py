@@ -271,6 +271,8 @@ def hosts() -> Iterator[Fleet]:
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)))
+        run("mount", "-t", "tmpfs", "tmpfs", str(folder))  # images are there at once
+        stack.callback(run, "umount", "--lazy", str(folder))
         label = f"lab{os.getpid() % 100_000}"
         switch = f"{label}-net"  # a separate one: a firewall of this machine would hold a bridge's packets up
         make_space(stack, switch)
