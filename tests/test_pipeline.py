@@ -192,7 +192,7 @@ def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
 @pytest.mark.long
 @pytest.mark.fault("a server cannot be built", "its trials fail, the others run")
 def test_a_server_that_cannot_be_built_fails_its_trials_only(tmp_path):
-    campaign = fake_lab.make(tmp_path)
+    campaign = fake_lab.make(tmp_path, campaign=ALONE[WRK])
     shutil.copytree(tmp_path / "servers" / "fake", tmp_path / "servers" / "broken")
     with (tmp_path / "servers" / "broken" / "server.toml").open("a") as handle:
         handle.write('\n[build]\nneeds = ["no-such-compiler"]\ncommand = ["no-such-compiler"]\n')
