@@ -247,9 +247,6 @@ def test_odd_surroundings(tmp_path):
     assert Path(ask("report", ran["run_id"])["html"]).stat().st_size > 10_000
 
 
-# --- disks that are full or cannot be written -------------------------------------------------------------
-
-
 @pytest.fixture
 def disk(tmp_path):
     """The lab's data folder, on a disk of 400 MiB."""

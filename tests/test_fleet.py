@@ -177,9 +177,6 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
         assert "Traceback" not in done.stderr
 
 
-# --- the network between them -----------------------------------------------------------------------------
-
-
 def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, nothing_left):
     slow = load("rates", rates_rps=[200], duration_s=4, vus=50)
     with fleet.machines["gen2"].far_away(0.005, 0.0):
@@ -213,9 +210,6 @@ def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     assert between["transfer_bytes_s"] == pytest.approx(20e6 / 8, rel=0.1)
 
 
-# --- the other commands -----------------------------------------------------------------------------------
-
-
 def with_changed(module, change):
     """Return the command line where a module, `m`, has something changed."""
     return [sys.executable, "-c", f"from runner import cli; import {module} as m; {change}; cli.main()"]
@@ -235,9 +229,6 @@ def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, n
     (root / "test.toml").write_text(campaign(WRK, load("static-k6", vus=20, iterations=2000)))
     done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--json", program=SHORT, code=0)
     assert {each["tool"] for each in json.loads(done.stdout)["ceilings"]} == {"k6", "wrk"}
-
-
-# --- what goes wrong --------------------------------------------------------------------------------------
 
 
 def loads():

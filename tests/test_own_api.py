@@ -1,4 +1,4 @@
-"""`bench run` on an API of one's own: what a known server does comes back, and nothing else is ever loaded."""
+"""`bench run` on an API of one's own, as documented: what a known server does comes back, and nothing else is loaded."""
 
 import contextlib
 import hashlib
@@ -31,9 +31,6 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
 ]
 OPEN = ("--rate", "100", "--duration", "4")
-
-
-# --- what comes back --------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -130,9 +127,6 @@ def test_an_open_load_of_a_script_offers_iterations(root):
     assert trials["probe_p50_ms"].max() < 22
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict_and_the_remedy_is_said(root):
     with tiny(5, cpus=",".join(map(str, sorted(os.sched_getaffinity(0))))) as server:
@@ -186,9 +180,6 @@ def test_a_server_that_dies_under_load_fails_its_trial_and_those_after_it(root):
     first, second = (record["error"] for record in made.records)
     assert "the server lived through the load (it ended)" in first
     assert "is not the process of own-api that the run began with" in second
-
-
-# --- whom it reaches --------------------------------------------------------------------------------------
 
 
 STRAY = {
@@ -249,9 +240,6 @@ def test_a_host_may_be_a_name_or_of_version_6_or_one_that_one_answers_for(root, 
     assert seen["connections"] >= 200
 
 
-# --- going on ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     port, script = free_port(), root / "my.js"
@@ -279,9 +267,6 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "is not the script that it began with" in refused()
 
 
-# --- two servers against each other -----------------------------------------------------------------------
-
-
 def test_two_urls_are_loaded_in_turn_and_a_known_ratio_comes_back(root):
     """Servers that take 20 and 30 ms, ten users: by Little's law 500 and 333 requests/s."""
     with tiny(20) as quick, tiny(30, port=free_port() + 1) as slow:
@@ -299,9 +284,6 @@ def test_two_urls_are_loaded_in_turn_and_a_known_ratio_comes_back(root):
     assert medians["rps"]["url-a"] / medians["rps"]["url-b"] == pytest.approx(1.5, rel=0.15)
 
 
-# --- the commands of docs/own-api.md, run as they stand there ----------------------------------------------
-
-
 def session_of(pid):
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         return os.getsid(pid)
@@ -309,7 +291,7 @@ def session_of(pid):
 
 @pytest.fixture
 def documented(root):
-    """The documented blocks of commands, and what runs such in a lab of its own, on a port that is free here."""
+    """The blocks of commands of docs/own-api.md, and what runs some as they are, on a port that is free here."""
     shutil.copytree(real_lab.REPOSITORY / "examples", root / "examples", ignore=shutil.ignore_patterns("build"))
     (root / ".venv").symlink_to(real_lab.REPOSITORY / ".venv")
     blocks = re.findall(r"```sh\n(.*?)```", (real_lab.REPOSITORY / "docs" / "own-api.md").read_text(), re.S)

@@ -135,8 +135,6 @@ def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
     assert "is repeated: disturbed: " in done.stderr
 
 
-# --- inserts: every row is an answered one, whatever happens to the server --------------------------------
-
 INSERTS = campaign(
     ["axum", "gin"],
     load("devices-insert", connections=32, duration_s=2, pool_sizes=[4, 16]),

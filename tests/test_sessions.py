@@ -49,9 +49,6 @@ warmup_s = 1
 CELL = "wrk-matrix-c4-keepalive-x2"
 
 
-# --- the plan ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("servers", [2, 3, 4, 5, 9])
 @pytest.mark.parametrize("slices", [2, 6])
 def test_no_server_is_favoured_by_its_place(servers, slices):
@@ -119,9 +116,6 @@ def test_iterations_are_shared_out_over_the_slices():
     assert [cell.slice(number).iterations for number in range(1, 7)] == [17, 17, 17, 17, 16, 16]
     wrk = Cell("s", "l", "f", "t", "w", "wrk", "closed", "keepalive", "/", connections=3, duration_s=3.0, slices=6)
     assert (wrk.slice(2).duration_s, wrk.slice(2).slices) == (0.5, None)
-
-
-# --- the digest -------------------------------------------------------------------------------------------
 
 
 def stitch(t_s, cpu_s, *slices, subject="server", **more):
@@ -194,9 +188,6 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
     for name, share in {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}.items():
         assert found[f"latency_{name}_ms"] == pytest.approx(np.percentile(whole["latency_ms"], share))
     assert found["latency_max_ms"] == whole["latency_ms"].max()
-
-
-# --- a lab of scripts -------------------------------------------------------------------------------------
 
 
 def pipeline(test):

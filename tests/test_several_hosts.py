@@ -53,9 +53,6 @@ generators = ["gen"]
 """
 
 
-# --- the hosts file ---------------------------------------------------------------------------------------
-
-
 def hosts_file(folder, text=HOSTS):
     (folder / "hosts.toml").write_text(text)
     return str(folder / "hosts.toml")
@@ -100,9 +97,6 @@ def cell(workload, tool, **more):
     return Cell("gin", "Go", "Gin", "framework", workload, tool, "closed", "keepalive", "/", **more)
 
 
-# --- shares of a load -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_parts_of_a_load_are_the_whole(count):
     parts = [share.of(cell("experiments", "k6", vus=100, iterations=1001)) for share in Share.all(count)]
@@ -120,9 +114,6 @@ def test_raw_files_are_named_by_slice_and_generator():
     assert raw_name("k6.json.gz", None) == "k6.json.gz"
     assert raw_name("k6.json.gz", 3, 2) == "k6-03.g2.json.gz"
     assert raw_name("wrk.json", None, 2) == "wrk.g2.json"
-
-
-# --- merging ----------------------------------------------------------------------------------------------
 
 
 def requests_at(times_ms, seed):
@@ -187,9 +178,6 @@ def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
     assert dict(zip(*(each.tolist() for each in both.raw), strict=True)) == {10: 900, 20: 600, 30: 1500}
 
 
-# --- what must hold between hosts -------------------------------------------------------------------------
-
-
 def times(begin_s, end_s):
     ends = product((("started", begin_s), ("ended", end_s)), ("wall", "mono"))
     return {f"load_{when}_{clock}_ns": int(at * 1e9) for (when, at), clock in ends}
@@ -240,9 +228,6 @@ def test_the_network_is_the_limit_only_where_no_side_was(server, generator, offe
     """It is full, loses packets, or is most of a response time."""
     evidence = Evidence(server, generator, generator, True, offered, 0, network=network)
     assert judge(evidence).limit is limit
-
-
-# --- the station ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
