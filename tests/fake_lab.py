@@ -4,6 +4,7 @@ What goes wrong is asked for by the file `fault` beside the tools (fakes/faults.
 """
 
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -33,40 +34,28 @@ implements = ["health", "count", "fallback", "experiments", "md5", "devices-inse
 [run]
 command = ["{python}", "server.py"]
 """
-HEAD = """title = "fakes"
-servers = ["fake"]
-repeats = {repeats}
-attempts = 1
 
-"""
-K6_LOAD = """[[load]]
-workload = "experiments"
-vus = 2
-iterations = 60
-warmup_s = 0.1
 
-"""
-WRK_LOAD = """[[load]]
-workload = "wrk-matrix"
-connections = [1, 4]
-modes = ["keepalive", "close"]
-duration_s = 0.3
-warmup_s = 0.1
-"""
-CAMPAIGN = HEAD + K6_LOAD + WRK_LOAD
+def campaign_of(*loads: dict[str, object]) -> str:
+    """Return a campaign of the fake server."""
+    return real_lab.campaign(["fake"], *loads, repeats=1, attempts=1)
+
+
+K6_LOAD = real_lab.load("experiments", vus=2, iterations=60, warmup_s=0.1)
+WRK_LOAD = real_lab.load("wrk-matrix", modes=["keepalive", "close"], connections=[1, 4], duration_s=0.3, warmup_s=0.1)
+CAMPAIGN = campaign_of(K6_LOAD, WRK_LOAD)
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"
 """Three of the campaign's trials."""
-ALONE = {K6: HEAD + K6_LOAD} | {
-    trial: HEAD + WRK_LOAD.replace("[1, 4]", "[4]").replace('["keepalive", "close"]', f'["{trial.rpartition("-")[2]}"]')
-    for trial in (WRK, CLOSE)
+ALONE = {K6: campaign_of(K6_LOAD)} | {
+    trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]}) for trial in (WRK, CLOSE)
 }
 """The campaign with one trial only."""
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
-    """Make the lab under `root`; return the campaign's file."""
+    """Make the lab under `root`; return the campaign's file, which repeats it so often."""
     server = root / "servers" / "fake"
     server.mkdir(parents=True)
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))
@@ -84,7 +73,7 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
     (root / "data").mkdir(exist_ok=True)
     shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     path = root / "fakes.toml"
-    path.write_text(campaign.replace("{repeats}", str(repeats)))
+    path.write_text(re.sub("(?m)^repeats = .*", f"repeats = {repeats}", campaign))
     return path
 
 

@@ -12,18 +12,9 @@ import psutil
 import real_lab
 from fake_lab import records, wait_for
 
-CAMPAIGN = """title = "trials of a third of a second"
-servers = ["fake"]
-repeats = 3
-attempts = 1
-
-[[load]]
-workload = "wrk-matrix"
-connections = [4]
-modes = ["keepalive"]
-duration_s = 0.3
-warmup_s = 1
-"""
+CAMPAIGN = fake_lab.campaign_of(
+    real_lab.load("wrk-matrix", connections=[4], modes=["keepalive"], duration_s=0.3, warmup_s=1)
+)
 CELL = "fake-wrk-matrix-c4-keepalive"
 PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
@@ -39,7 +30,7 @@ class Lab:
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
         self.root, self.repeats = root, repeats
-        fake_lab.make(root, campaign=self.campaign.replace("repeats = 3", f"repeats = {repeats}"))
+        fake_lab.make(root, repeats, self.campaign)
         (root / "tmp").mkdir()
         self.environment = {"TMPDIR": str(root / "tmp"), **environment}
         self.start(state, self.block, str(root / "fakes.toml"), "--engine", "process")

@@ -303,7 +303,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
 @pytest.mark.long
 @pytest.mark.fault("the data folder is read-only", "a run is refused in one sentence; a report is made all the same")
 def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
-    campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN.replace("repeats = 3", "repeats = 1"))
+    campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN)
     run = fake_lab.run(tmp_path, campaign)[1]["run_id"]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     refused = bench(tmp_path, "run", str(campaign), "--engine", "process", code=1)

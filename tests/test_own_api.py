@@ -1,4 +1,4 @@
-"""`bench run` on an API of one's own, as documented: what a known server does comes back, and nothing else is loaded."""
+"""`bench run` on an API of one's own, as documented: what a known server does comes back, and nothing else is asked."""
 
 import contextlib
 import hashlib

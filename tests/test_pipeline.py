@@ -174,7 +174,7 @@ FAULTS = {
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
     """A campaign with a trial for each fault."""
     faults = {f"b{number:02}": each for number, each in enumerate(FAULTS[trial], start=1)}
-    campaign = fake_lab.make(tmp_path, repeats=len(faults), campaign=ALONE[trial])
+    campaign = fake_lab.make(tmp_path, len(faults), ALONE[trial])
     fake_lab.fault(tmp_path, "\n".join(f"{fault} {block}" for block, (fault, _) in faults.items()))
     done, result = run(tmp_path, campaign)
     assert done.returncode == 1

@@ -198,7 +198,7 @@ def pipeline(test):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("lab")
-    done, result = run(root, fake_lab.make(root, campaign=CAMPAIGN))
+    done, result = run(root, fake_lab.make(root, 3, CAMPAIGN))
     assert done.returncode == 0, done.stderr
     return root, Path(result["path"])
 
