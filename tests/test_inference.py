@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from runner.present.statistics.inference import (
-    Interval,
     Ratio,
     Sample,
     detectable_ratio,
@@ -19,7 +18,7 @@ from runner.present.statistics.inference import (
     ratio,
     unpaired,
 )
-from runner.present.statistics.stats import mlperf_requests, tail_error_pct
+from runner.present.statistics.stats import Spread, mlperf_requests, tail_error_pct
 
 RNG = np.random.default_rng(11)
 
@@ -44,12 +43,12 @@ TABLE = [(6, 1, 0.9688), (8, 1, 0.9922), (9, 2, 0.9609), (10, 2, 0.9785), (15, 4
 def test_median_interval_has_the_ranks_and_coverage_of_the_tables(n: int, rank: int, confidence: float) -> None:
     values = np.arange(1.0, n + 1)
     found = median_interval(RNG.permutation(values))
-    assert found == Interval(float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5))
+    assert found == Spread(n, float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5))
 
 
 def test_five_values_have_no_95_percent_interval_of_their_median() -> None:
     assert [median_interval(np.arange(n)) for n in range(6)] == [None] * 6
-    assert median_interval([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Interval(3, 1, 5, 0.9375)
+    assert median_interval([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(5, 3, 1, 5, 0.9375)
 
 
 # --- ratios -----------------------------------------------------------------------------------------------

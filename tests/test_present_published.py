@@ -22,10 +22,9 @@ from runner.present.frames import Tables, read_tables
 from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
-from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
+from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed, settled
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES, anywhere
-from runner.present.published.settled import settled
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import Ratio
 from runner.store import RunFolder
@@ -279,7 +278,7 @@ def test_the_published_commands_open_less_than_they_ask_for(plain: Tables, build
 def test_commands_whose_connections_divide_open_what_they_ask_for(plain: Tables, bare_lab: Path) -> None:
     path = bare_lab / "data" / "published.csv"
     table = pd.read_csv(path)
-    wrk = table["load"].map(threads_of).notna()
+    wrk = table["load"].map(threads_of).gt(0)
     table.assign(connections=table["connections"].mask(wrk, table["connections"] * 8)).to_csv(path, index=False)
     assert judge("wrk-opens-what-it-is-asked", plain).outcome == HOLDS
 

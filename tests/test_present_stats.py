@@ -251,7 +251,7 @@ def test_engine_fallback_is_the_first_warning(tables: Tables) -> None:
 
 def test_rows_for_a_terminal_are_texts(tables: Tables) -> None:
     first = tables.trials[tables.trials["block"].isin([1, 4]) & tables.trials["tool"].eq("k6")]
-    rows = summary.text_rows(summary.summarize(replace(tables, trials=first)))
+    rows = summary.printable(summary.summarize(replace(tables, trials=first))).to_dict("records")
     assert rows[0]["server"] == "axum" and rows[0]["verdicts"] == "generator-bound 1 of 1; 1 failed"
     assert all(isinstance(value, str) for row in rows for value in row.values())
 

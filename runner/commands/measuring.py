@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runner.commands import options
-from runner.commands.options import EngineOption, JsonFlag, emit, engine_name
+from runner.commands.options import EngineOption, JsonFlag, emit, engine_name, records
 from runner.console import Console, TrialProgress
 from runner.model import Campaign, LabError, Workload, number
 from runner.planning import catalog
@@ -98,7 +98,7 @@ def _stopping(budget: str | None, until: str | None) -> Stopping:
             raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
     if until is None:
         return Stopping(budget_s)
-    from runner.present.published.settled import read_until
+    from runner.present.published.judging import read_until
     from runner.present.statistics.inference import LOOKS
 
     read_until(until)
@@ -106,7 +106,7 @@ def _stopping(budget: str | None, until: str | None) -> Stopping:
     def look(run: RunFolder) -> tuple[Collection[str], str]:
         from runner.digest.tables import trial_row
         from runner.present.frames import tables_of
-        from runner.present.published.settled import settled
+        from runner.present.published.judging import settled
 
         return settled(tables_of(run.manifest(), map(trial_row, run.records())), until)
 
@@ -190,11 +190,11 @@ def overhead(
 
 def _finish(console: Console, outcome: Any, json_: bool) -> None:
     from runner.present.answers.findings import sentences
-    from runner.present.answers.summary import summarize, text_rows
+    from runner.present.answers.summary import printable, summarize
     from runner.present.frames import read_tables
 
     tables = read_tables(outcome.run)
-    rows, found = text_rows(summarize(tables)), sentences(tables)
+    rows, found = records(printable(summarize(tables))), sentences(tables)
     if json_:
         result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
         emit({**result, "failed": outcome.failed, "warnings": outcome.warnings, "findings": found, "summary": rows})

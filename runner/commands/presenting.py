@@ -35,7 +35,7 @@ def report(
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
     with Kernels(at_once()) as kernels:  # they load their modules while this process loads its modules
         from runner.digest.tables import ensure_tables
-        from runner.present.answers.summary import text_rows
+        from runner.present.answers.summary import printable
         from runner.present.notebook.notebooks import build_report
 
         ensure_tables(folder, console.note, salvage=salvage and cluster is None)
@@ -44,7 +44,7 @@ def report(
     if json_:
         emit({"run_id": folder.run_id, "html": str(made.html), "figures": [str(path) for path in made.figures]})
         return
-    console.rows(f"run {folder.run_id}", text_rows(made.summary))
+    console.rows(f"run {folder.run_id}", records(printable(made.summary)))
     console.note(f"Figures: {made.html.parent}")
     for page in made.pages:
         console.note(f"Report:  {page}")

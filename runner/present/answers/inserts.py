@@ -47,13 +47,15 @@ def findings(tables: Tables) -> tuple[str, ...]:
     sizes = groupby(cells(tables, pool_sweeps(tables), "loop"), attrgetter("panel"))
     is_open = table["load_model"] == "open"
     by_load = table[is_open if is_open.any() else ~is_open].groupby("load", sort=False)
+    exhausted = table["pool_exhausted_pct"].ge(MOSTLY_PCT).groupby(table["load"], sort=False).agg(["sum", "size"])
+    full = [f"{load} ({count} of {size} servers)" for load, count, size in exhausted.itertuples() if count]
     return summary.with_reading(
         [
             *_most(tables, table[~is_open], sealed),
             f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {counts}.",
             *(_ramp(load, list(servers), tables) for load, servers in ramps),
             *(summary.cpu_order(tables, rows) for _, rows in by_load),  # on the ramps, else on all loads
-            _exhausted(table),
+            f"Every connection of the pool was in use most of the time on: {'; '.join(full)}." if full else "",
             *(_enough(loop, list(servers)) for loop, servers in sizes),
             _database(table),
             captions.rows_equal_answers(sealed),
@@ -82,10 +84,8 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
     if compared[1:]:
         said.append(f"Servers can be compared on these loads too, see the table: {'; '.join(compared[1:])}.")
     if loads and not compared:
-        said.append(
-            "Inserts per second are not ranked: no closed loop has two servers that were the limit in each of their "
-            "trials."
-        )
+        why = "no closed loop has two servers that were the limit in each of their trials"
+        said.append(f"Inserts per second are not ranked: {why}.")
     return [*said, f"Rates that are not ranked: {'; '.join(rest)}."] if rest else said
 
 
@@ -113,27 +113,20 @@ def _database(table: pd.DataFrame) -> str:
     )
 
 
-def _exhausted(table: pd.DataFrame) -> str:
-    """Say where the pool was exhausted."""
-    full = table["pool_exhausted_pct"].ge(MOSTLY_PCT).groupby(table["load"], sort=False).agg(["sum", "size"])
-    parts = [f"{load} ({count} of {size} servers)" for load, count, size in full.itertuples() if count]
-    return f"Every connection of the pool was in use most of the time on: {'; '.join(parts)}." if parts else ""
-
-
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
     """Say which pool size is the smallest that does not differ from the fastest size."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
-    by_size: dict[float, list[str]] = {}
-    for server, pool in found.items():
-        if pool is not None:
-            by_size.setdefault(pool.size, []).append(server)
-    parts = [f"{size:.0f} for {', '.join(names)}" for size, names in sorted(by_size.items())]
+    known = {server: pool for server, pool in found.items() if pool is not None}
     why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is unknown"
-    if not parts:
+    if not known:
         return f"{loop}: no pool size can be advised ({why})."
-    detectable = max(pool.detectable for pool in found.values() if pool is not None)
+    by_size: dict[float, list[str]] = {}
+    for server, pool in known.items():
+        by_size.setdefault(pool.size, []).append(server)
+    parts = [f"{size:.0f} for {', '.join(names)}" for size, names in sorted(by_size.items())]
+    detectable = max(pool.detectable for pool in known.values())
     within = f" (differences below {percent(detectable)} are undetectable)" if detectable > NOTHING else ""
-    unknown = ", ".join(server for server, pool in found.items() if pool is None)
+    unknown = ", ".join(server for server in found if server not in known)
     rest = f"; unknown: {unknown} ({why})" if unknown else ""
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 

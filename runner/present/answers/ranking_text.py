@@ -36,15 +36,16 @@ class Standing:
     def words(self, quantity: str) -> str:
         """Return `quantity: ` and the order with ratios; without enough trials for it, each server's values."""
         ranking = self.ranking
+        values = {name: f"{name} {median_words(sample.values)}" for name, sample in self.samples.items()}
         if ranking is None:
-            return f"{quantity}, not enough trials for a ranking: {self._values(self.samples)}"
+            return f"{quantity}, not enough trials for a ranking: {', '.join(values.values())}"
         least = max((pair.detectable for pair in ranking.pairs if not pair.differ), default=1.0)
         parts = {
             self._order(ranking): True,
             "servers differ where they share no letter": not ranking.transitive,
             f"differences below {percent(least)} are undetectable": least > NOTHING,
             self.noise: self.noise,
-            f"not enough trials for a rank: {self._values(ranking.few)}": ranking.few,
+            f"not enough trials for a rank: {', '.join(values[name] for name in ranking.few)}": ranking.few,
         }
         return f"{quantity}: {'; '.join(part for part, known in parts.items() if known)}"
 
@@ -59,9 +60,6 @@ class Standing:
             pair = ranking.pair(before, after)
             text += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
         return text
-
-    def _values(self, servers: Iterable[str]) -> str:
-        return ", ".join(f"{server} {median_words(self.samples[server].values)}" for server in servers)
 
     def ranks(self) -> dict[str, str]:
         """Return rank and letters of each ranked server, such as `1 a`; servers that share a letter are a tie."""

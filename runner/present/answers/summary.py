@@ -19,12 +19,6 @@ from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import carried_quantile, mlperf_requests, tail_error_pct
 
-COLUMNS = (
-    *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
-    *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
-    *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
-    *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
-)
 OF_LOAD = ("load", "workload", "tool", "server", "language", "tier", "load_model", "pool_size")
 """Columns that are those of every trial."""
 MEDIANS = {
@@ -41,6 +35,12 @@ MEDIANS = {
     "database_cpu_pct": "database_cpu_mean_pct",
 }
 """Column of the summary -> column of the trials whose median it is."""
+COLUMNS = (
+    *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
+    *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
+    *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
+    *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
+)
 RANK = "rank by requests/s (same letter: a tie)"
 
 
@@ -86,11 +86,6 @@ def _carry(sealed: pd.DataFrame, quantile: float) -> bool:
 
 
 # --- tables of texts --------------------------------------------------------------------------------------
-
-
-def text_rows(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a summary as printable texts, one mapping of heading to text per row, for a terminal's table."""
-    return [{str(k): str(v) for k, v in row.items()} for row in printable(table).to_dict("records")]
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -152,6 +147,9 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
     again = repeated(trials)
     attempts, lost = int(again.sum()), int((~is_sealed(trials) & ~again).sum())
     few = int((table["trials"] < FEWEST).sum())
+    closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
+    found = drift(closed["trial_order"], closed["rps"], zip(closed["load"], closed["server"], strict=True))
+    rho, p, pace = (found.rho, found.p, "faster" if found.rho > 0 else "slower") if found else (0.0, 1.0, "")
     said = {
         f"Not in containers: the servers ran as local processes, because: {reason}.": (
             manifest.get("engine") == "process"
@@ -164,22 +162,11 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
         f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated.": attempts,
         f"{few} of {len(table)} combinations of load and server have fewer than {FEWEST} trials: not enough "
         "trials for an interval or a ranking; values stand with minimum to maximum in brackets.": few,
-        **dict.fromkeys([_drift(trials), *map(str, manifest.get("host_warnings") or ())], True),
+        f"The run drifted: later trials were {pace} (Spearman's rho of order against requests/s beside the cell's "
+        f"median: {rho:.2f}, p = {p:.2g}). Compare servers within blocks only.": p <= ALPHA,
+        **dict.fromkeys(map(str, manifest.get("host_warnings") or ()), True),
     }  # fmt: skip
-    return tuple(sentence for sentence, holds in said.items() if sentence and holds)
-
-
-def _drift(trials: pd.DataFrame) -> str:
-    """Say whether the rates of closed loops rose or fell over the run; empty where chance explains it."""
-    closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
-    found = drift(closed["trial_order"], closed["rps"], zip(closed["load"], closed["server"], strict=True))
-    if found is None or found.p > ALPHA:
-        return ""
-    return (
-        f"The run drifted: later trials were {'faster' if found.rho > 0 else 'slower'} (Spearman's rho of order "
-        f"against requests/s beside the cell's median: {found.rho:.2f}, p = {found.p:.2g}). Compare servers within "
-        "blocks only."
-    )
+    return tuple(sentence for sentence, holds in said.items() if holds)
 
 
 # --- findings ---------------------------------------------------------------------------------------------
@@ -257,23 +244,20 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
         return ["No trial of this run was sealed: there is nothing to compare."]
     if kept := [rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()]:
         compared = "; ".join(f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept)
-        first = f"Response times may be compared on: {compared}. Verdict in every trial: offered."
-        return [first, *(order for rows in kept for order in _latency_order(tables, rows))]
+        said = [f"Response times may be compared on: {compared}. Verdict in every trial: offered."]
+        for rows in kept:
+            load = rows["load"].iloc[0]
+            trials = sealed[sealed["load"].eq(load) & sealed["server"].isin(rows["server"])]
+            for name in (name for name, quantile in (("p50", 0.5), ("p99", 0.99)) if _carry(trials, quantile)):
+                order = standing(tables, rows, f"latency_{name}_ms")
+                said += [f"{load}: {order.words(f'{name}, ms')}."] if order.ranking else []
+        return said
     if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all():
         return [
             "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
             "the throughput (Little's law) and shows the queue, not the server."
         ]
     return ["Response times are not ranked: on no load has a server the verdict offered in all its trials."]
-
-
-def _latency_order(tables: Tables, rows: pd.DataFrame) -> list[str]:
-    """Say how servers that all kept an offered rate rank by response time; nothing where the trials are too few."""
-    load, trials = rows["load"].iloc[0], sealed_trials(tables.trials)
-    trials = trials[trials["load"].eq(load) & trials["server"].isin(rows["server"])]
-    percentiles = {name: f"latency_{name}_ms" for name, q in (("p50", 0.5), ("p99", 0.99)) if _carry(trials, q)}
-    orders = {name: standing(tables, rows, column) for name, column in percentiles.items()}
-    return [f"{load}: {order.words(f'{name}, ms')}." for name, order in orders.items() if order.ranking is not None]
 
 
 def _tail_error(tables: Tables) -> str:

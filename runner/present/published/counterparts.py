@@ -92,10 +92,10 @@ def numbers(published: pd.DataFrame) -> list[Number]:
     return [Number(*row) for row in published[list(Number._fields)].itertuples(index=False)]
 
 
-def threads_of(load: str) -> int | None:
-    """Return the threads of a published command such as `wrk -d3s -t8 -cN`; None where it names none."""
+def threads_of(load: str) -> int:
+    """Return the threads of a published command such as `wrk -d3s -t8 -cN`; 0 where it names none."""
     found = re.search(r"\bwrk\b.*-t(\d+)", load)
-    return int(found.group(1)) if found else None
+    return int(found[1]) if found else 0
 
 
 def opened(connections: int, threads: int) -> int:

@@ -88,8 +88,8 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     """Judge whether wrk opens as many connections as the published commands ask for."""
     published = counterparts.read_published().dropna(subset="connections")
-    pairs = zip(published["connections"].astype(int), published["load"].map(counterparts.threads_of), strict=True)
-    commands = sorted({(asked, int(threads)) for asked, threads in pairs if threads > 0})
+    pairs = zip(published["connections"].astype(int), map(counterparts.threads_of, published["load"]), strict=True)
+    commands = sorted({command for command in pairs if command[1]})
     trials = closed(tables, "count")
     ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -43,17 +43,7 @@ def level(manifest: Mapping[str, Any]) -> float:
     return LOOK_ALPHA if manifest.get("until") else ALPHA
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with an interval, and the probability with which such an interval covers what is estimated."""
-
-    estimate: float
-    low: float
-    high: float
-    confidence: float
-
-
-def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread | None:
     """Return the sample median with its exact interval by order statistics, whatever the distribution.
 
     The interval runs from the j-th smallest to the j-th largest of n values, with the largest j whose coverage is at
@@ -69,13 +59,12 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Interv
     if not wide_enough.size:
         return None
     j = int(wide_enough[-1])
-    return Interval(float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
+    return Spread(n, float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
 
 
-def sure_spread(values: ArrayLike) -> Spread:
+def sure_spread(values: Floats | pd.Series[float]) -> Spread:
     """Return the median with its exact 95 % interval; of too few with minimum and maximum, and no confidence."""
-    whole, sure = spread(np.asarray(values, dtype=np.float64)), median_interval(values)
-    return replace(whole, low=sure.low, high=sure.high, confidence=sure.confidence) if sure else whole
+    return median_interval(values) or spread(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +164,6 @@ class Ratio:
         return self._tail(math.log(self.ratio) - math.log(border))
 
     def _tail(self, distance: float) -> float:
-        """Return the p-value of a logarithm that lies `distance` on the side that is to be shown."""
         if self.standard_error > 0:
             return float(stdtr(self.degrees, -distance / self.standard_error))
         return 0.0 if distance > ROUNDING else 1.0

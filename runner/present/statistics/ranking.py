@@ -25,16 +25,14 @@ from runner.present.statistics.significance import difference_p, holm
 
 @dataclass(frozen=True)
 class ServerPair:
-    """Two servers compared: the ratio first / second, what the test says, and whether they differ (`differ`).
+    """Two servers compared: the ratio first / second, and whether they differ.
 
-    `p` is Holm's corrected value over all pairs. `detectable` is the ratio (> 1) that these trials would have shown
-    with 80 % power at Holm's strictest step.
+    `detectable` is the ratio (> 1) that these trials would have shown with 80 % power at Holm's strictest step.
     """
 
     first: str
     second: str
     ratio: Ratio
-    p: float
     differ: bool
     detectable: float
 
@@ -77,7 +75,8 @@ class Ranking:
 def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: float = 1.0) -> Ranking | None:
     """Return the ranking of servers by their trials; None where fewer than two have `FEWEST` of them.
 
-    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a tie.
+    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a tie. So is a pair
+    that failed trials turn round.
     """
     able = {name: sample for name, sample in samples.items() if sample.n >= FEWEST}
     few = tuple(name for name in samples if name not in able)
@@ -85,27 +84,19 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
         return None
     sign = -1 if more_is_better else 1
     names = sorted(able, key=lambda name: (sign * able[name].geometric_mean, name))
-    pairs = _pairs(names, able, floor, more_is_better)
-    beaten = Counter(pair.second for pair in pairs if pair.differ)
-    letters = letter_display(names, [(pair.first, pair.second) for pair in pairs if pair.differ])
-    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
-    return Ranking(places, pairs, few)
-
-
-def _pairs(
-    names: Sequence[str], samples: Mapping[str, Sample], floor: float, more_is_better: bool
-) -> tuple[ServerPair, ...]:
-    """Compare every two of `names`, the better one first. Where failed trials turn a pair round, it is a tie."""
-    combined = [((first, second), (samples[first], samples[second])) for first, second in combinations(names, 2)]
+    combined = list(combinations(names, 2))
     strictest = ALPHA / len(combined)
-    corrected = holm([difference_p(*sides, strictest) for _, sides in combined])
-    found = []
-    for (pair, sides), p in zip(combined, corrected, strict=True):
-        between = ratio(*sides)
+    corrected = holm([difference_p(able[first], able[second], strictest) for first, second in combined])
+    pairs = []
+    for (first, second), p in zip(combined, corrected, strict=True):
+        between = ratio(able[first], able[second])
         assert between is not None, "both sides have enough trials"
         differ = p <= ALPHA and not is_tie(between, floor) and (between.ratio > 1) == more_is_better
-        found.append(ServerPair(*pair, between, float(p), bool(differ), between.detectable(strictest)))
-    return tuple(found)
+        pairs.append(ServerPair(first, second, between, bool(differ), between.detectable(strictest)))
+    apart = [(pair.first, pair.second) for pair in pairs if pair.differ]
+    beaten, letters = Counter(second for _, second in apart), letter_display(names, apart)
+    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
+    return Ranking(places, tuple(pairs), few)
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:

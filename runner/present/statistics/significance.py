@@ -150,14 +150,10 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    sums = _shuffled(at, frame.groupby("cell", sort=False).ngroup().to_numpy()) @ over
-    hits = int((np.abs(sums) >= abs(observed) * (1 - 1e-9)).sum())
+    # Each row has the values of each cell in a random order among its places.
+    places = frame.groupby("cell", sort=False).ngroup().to_numpy()
+    keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
+    shuffled = np.empty_like(keys)
+    shuffled[:, np.argsort(places, kind="stable")] = at[np.argsort(keys, axis=1)]
+    hits = int((np.abs(shuffled @ over) >= abs(observed) * (1 - 1e-9)).sum())
     return Drift(observed / norm, (hits + 1) / (DRIFT_RESAMPLES + 1), len(frame))
-
-
-def _shuffled(values: Floats, cells: Floats) -> Floats:
-    """Return `DRIFT_RESAMPLES` rows of `values`, those of each cell in a seeded random order among its places."""
-    keys = cells + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, values.size))
-    rows = np.empty_like(keys)
-    rows[:, np.argsort(cells, kind="stable")] = values[np.argsort(keys, axis=1)]
-    return rows
