@@ -12,13 +12,13 @@ import synthetic_rates
 import synthetic_run
 from built import ROOT
 from scipy import stats
+from test_present_stats import changed, of
 
 from runner.present.answers import findings
 from runner.present.figures import ratios
 from runner.present.frames import Tables, read_tables
 from runner.store import RunFolder
 
-HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 ROBBED = {"verdict": "inconclusive", "verdict_reason": "the hypervisor took CPU time away: server used 70 %"}
 
 
@@ -40,18 +40,6 @@ def with_trials(tables: Tables, trials: pd.DataFrame, copies: Sequence[Sequence[
     """A run with other trials, in which some labels are copies of a server."""
     campaign = {**(tables.manifest.get("campaign") or {}), "copies": copies}
     return replace(tables, manifest={**tables.manifest, "campaign": campaign}, trials=trials)
-
-
-def changed(tables: Tables, rows: pd.Series, **values: object) -> Tables:
-    trials = tables.trials.copy()
-    for column, value in values.items():
-        trials.loc[rows, column] = value
-    return replace(tables, trials=trials)
-
-
-def of(tables: Tables, server: str = "") -> pd.Series:
-    """The trials with a hundred kept connections, of one server if named."""
-    return tables.trials["load"].eq(HUNDRED) & (tables.trials["server"].eq(server) if server else True)
 
 
 def said(tables: Tables) -> str:
@@ -153,7 +141,7 @@ def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_a
 
 def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_path: Path) -> None:
     seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
-    seven = in_sessions(changed(seven, seven.trials["server"].ne(""), verdict="server-bound", verdict_reason="full"))
+    seven = in_sessions(changed(seven, verdict="server-bound", verdict_reason="full"))
     block = seven.trials["block"]
     # A rate that the theft halved: with it the ratio would be another.
     theft = of(seven, "gin") & block.eq(2)

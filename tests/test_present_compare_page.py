@@ -2,12 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,18 +85,6 @@ def test_no_page_is_written_of_what_is_refused(in_lab: Path, bench: Any, tmp_pat
     for name in ("page", "page.pdf", "."):
         code, out, err = bench("one", "two", "--html", str(tmp_path / name))
         assert (code, out) == (2, "") and "a file that ends in .html" in err
-
-
-@pytest.mark.long
-def test_the_notebook_alone_gives_the_same(in_lab: Path, found: RunComparison, tmp_path: Path) -> None:
-    out = tmp_path / "out.ipynb"
-    command = [sys.executable, "-m", "papermill", "--no-progress-bar", "notebooks/compare.ipynb", str(out)]
-    given = ["-p", "run_a", "one", "-p", "run_b", "two"]
-    done = subprocess.run([*command, *given], cwd=in_lab, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    cells = nbformat.read(out, as_version=4).cells
-    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
-    assert compare.findings(found)[0] in " ".join("".join(output.data.get("text/plain", "")) for output in outputs)
 
 
 @pytest.mark.parametrize(

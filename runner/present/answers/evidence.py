@@ -25,8 +25,6 @@ PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
 """Those that generator and probe both have -> the share of the requests that took longer."""
 TWICE = 2.0
 """The generator's median as a multiple of the probe's from which on most of it is not the server's."""
-TICKS_PCT = 20.0
-"""Below this share of a core ticks may make up what others took: 97 % of the committed trials lie there."""
 SETTLED = 0.1
 """Share of a load that is left out at its beginning: users begin one after the other."""
 
@@ -76,12 +74,11 @@ def probe_saw(case: Case) -> str:
 
 def percentile_table(case: Case) -> pd.DataFrame:
     """Return the percentiles of generator and probe beside each other, as texts; of the generator without a probe."""
-    rows = []
+    rows, is_probed = [], math.isfinite(case.row["probe_p50_ms"])
     for name, ours in _generator_ms(case).items():
         probes = float(case.row[f"probe_{name}_ms"])
-        beside = {"probe, ms": number(probes), "times": number(ours / probes)}
-        known = beside if math.isfinite(case.row["probe_p50_ms"]) else {}
-        rows.append({"percentile": name, f"{case.tool}, ms": number(ours), **known})
+        beside = {"probe, ms": number(probes), "times": number(ours / probes)} if is_probed else {}
+        rows.append({"percentile": name, f"{case.tool}, ms": number(ours), **beside})
     return pd.DataFrame(rows)
 
 
@@ -190,7 +187,7 @@ WEIGHED = {
     ),
     "host_steal_pct": ("CPU time that the hypervisor took", " % of a core", 0.0, "none", LACKED),
     "others_cpu_mean_pct": (
-        "CPU time that other programs took", " % of a core", TICKS_PCT, "less than the kernel's ticks resolve", LACKED
+        "CPU time that other programs took", " % of a core", 20.0, "less than the kernel's ticks resolve", LACKED
     ),
     "dropped": ("requests not sent in time", "", 0.0, "every request was sent", "the rate was not sustained"),
     "pool_exhausted_pct": (
@@ -199,7 +196,10 @@ WEIGHED = {
     ),
     "probe_cpu_mean_pct": ("CPU of the probe", " % of a core", 0.0, *2 * ("what asking cost",)),
 }  # fmt: skip
-"""Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other."""
+"""Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other.
+
+Below 20 % of a core ticks may make up what others took: 97 % of the committed trials lie there.
+"""
 
 
 def evidence_table(case: Case) -> pd.DataFrame:

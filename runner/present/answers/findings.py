@@ -19,13 +19,10 @@ from runner.present.look import captions
 from runner.present.look.style import number
 
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
-MOST = 5
 RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
 MOST_NAMED = 3
 """Servers of which each has its smallest and its largest ratio in a sentence."""
-FAMILIAR = 100
-"""Connections of the load that a reader sees first."""
 Row = Mapping[Hashable, Any]
 
 
@@ -44,7 +41,7 @@ def sentences(tables: Tables) -> tuple[str, ...]:
         *objectives.findings(tables),
         two_clients(tables),
     ]
-    if found := tuple(filter(None, said))[:MOST]:
+    if found := tuple(filter(None, said))[:5]:
         return found
     row = sealed.sort_values("rps", ascending=False).iloc[0].to_dict()
     limit = Limit.of(str(row["verdict"]), str(row["verdict_reason"]))
@@ -90,7 +87,7 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     def strangeness(row: Row) -> tuple[bool, float]:
         by_wrk = row["tool"] == "wrk"
         size = row["connections"] if by_wrk else row["vus"]
-        return not by_wrk or row["mode"] != "keepalive", abs(math.log(max(size, 1) / FAMILIAR))
+        return not by_wrk or row["mode"] != "keepalive", abs(math.log(max(size, 1) / 100))
 
     counts = rates.groupby("load", sort=False)["server"].nunique()
     fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates("load")

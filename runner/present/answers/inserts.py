@@ -23,8 +23,6 @@ from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread
 
 NO_DATABASE = "This run has no workload with a database behind its servers: there is nothing to show here."
-MOSTLY_PCT = 50.0
-"""A pool counts as exhausted where every connection was in use in this share of the samples."""
 COLUMNS = {
     "server CPU, %": "cpu_pct",
     "database CPU, %": "database_cpu_pct",
@@ -47,7 +45,7 @@ def findings(tables: Tables) -> tuple[str, ...]:
     sizes = groupby(cells(tables, pool_sweeps(tables), "loop"), attrgetter("panel"))
     is_open = table["load_model"] == "open"
     by_load = table[is_open if is_open.any() else ~is_open].groupby("load", sort=False)
-    exhausted = table["pool_exhausted_pct"].ge(MOSTLY_PCT).groupby(table["load"], sort=False).agg(["sum", "size"])
+    exhausted = table["pool_exhausted_pct"].ge(50).groupby(table["load"], sort=False).agg(["sum", "size"])
     full = [f"{load} ({count} of {size} servers)" for load, count, size in exhausted.itertuples() if count]
     return summary.with_reading(
         [

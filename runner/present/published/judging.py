@@ -30,10 +30,6 @@ from runner.present.statistics.significance import holm
 
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
 SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
-MANY = 1000
-"""Times as many sessions as nobody makes: the ratio lies at the border of what is claimed."""
-DECIDED = "decided"
-"""Stop a load where every ratio of its servers is apart from 1, and every claim about it is decided."""
 WHY = {
     HOLDS: "the ratio lies within what is claimed",
     FAILS: "the ratio lies beyond what is claimed",
@@ -74,7 +70,7 @@ class Judged:
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part, self.claim) for part in parts)
-            return f"at least {times:,.0f} times as many sessions" if times < MANY else "no number of sessions"
+            return f"at least {times:,.0f} times as many sessions" if times < 1000 else "no number of sessions"
         if self.found.outcome != ABSENT:
             return ""
         found = []
@@ -335,8 +331,11 @@ def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
 
 
 def read_until(text: str) -> float | None:
-    """Return the half-width of `5%` as 0.05, None for `decided`; LabError for anything else."""
-    if text == DECIDED:
+    """Return the half-width of `5%` as 0.05, None for `decided`; LabError for anything else.
+
+    A load is decided where every ratio of its servers is apart from 1, and every claim about it is decided.
+    """
+    if text == "decided":
         return None
     try:
         width = float(text.removesuffix("%")) / 100

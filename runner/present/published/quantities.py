@@ -125,36 +125,26 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 class Quantity:
     """What can be compared: its noun, where it is the server's, and how a trial's value is made.
 
-    That is the column of the same name divided by `unit`, or `value` of the trial's `points` (t_s, value) in the
-    order of time.
+    That is the column of the same name divided by `unit`, or `value` of the trial's `points`: values by time, t_s.
     """
 
     noun: str
     rule: Rule
-    unit: float = 1.0
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame] | None = None
-    value: Callable[[pd.DataFrame], float] = len
+    value: Callable[[pd.Series[float]], float] = len
+    unit: float = 1.0
 
     def sample(self, tables: Tables, cell: Counterpart, column: str) -> Sample:
         """Return the values of a cell's sealed trials."""
         if self.points is None:
             return cell.sample(column, self.unit)
-        points = self.points(cell.sealed, tables).sort_values("t_s")
-        by_trial = {str(trial): self.value(rows) for trial, rows in points.groupby("trial_id")}
+        points = self.points(cell.sealed, tables).sort_values("t_s").set_index("t_s")
+        by_trial = {str(trial): self.value(rows) for trial, rows in points.groupby("trial_id")["value"]}
         return Sample.of(cell.sealed["trial_id"].map(by_trial).astype(float), cell.sealed["block"])
 
 
-def _first_second(points: pd.DataFrame) -> float:
-    return float(points.loc[points["t_s"] < 1, "value"].head(1).median())
-
-
-def _later_seconds(points: pd.DataFrame) -> float:
-    return float(points.loc[points["t_s"] >= 1, "value"].median())
-
-
-def _unsteadiness(points: pd.DataFrame) -> float:
+def _unsteadiness(values: pd.Series[float]) -> float:
     """Return the standard deviation of the steps of the logarithm, which a slow rise hardly changes."""
-    values = points["value"].to_numpy(dtype=float)
     logs = np.log(values[values > 0])
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
 
@@ -168,9 +158,9 @@ QUANTITIES = {
     **{column: Quantity(f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()},
     "server_rss_peak_bytes": Quantity("memory in MiB", anywhere, unit=2.0**20),
     "rows_inserted": Quantity("rows", beyond_a_server),
-    "p90_of_first_second": Quantity("p90 of the first second", unlimited, points=P90, value=_first_second),
-    "p90_of_later_seconds": Quantity("median p90 of later seconds", unlimited, points=P90, value=_later_seconds),
-    "p90_unsteadiness": Quantity("unsteadiness of p90", unlimited, points=P90, value=_unsteadiness),
-    "cpu_unsteadiness": Quantity("unsteadiness of CPU", unlimited, points=seconds.cpu("server"), value=_unsteadiness),
+    "p90_of_first_second": Quantity("p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
+    "p90_of_later_seconds": Quantity("median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
+    "p90_unsteadiness": Quantity("unsteadiness of p90", unlimited, P90, _unsteadiness),
+    "cpu_unsteadiness": Quantity("unsteadiness of CPU", unlimited, seconds.cpu("server"), _unsteadiness),
 }
 """Name as in claims.toml -> quantity; the name is a column of the trials, unless `points` are given."""

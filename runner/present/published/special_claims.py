@@ -20,12 +20,6 @@ from runner.present.statistics.inference import FEWEST, ratio
 from runner.present.statistics.stats import spread
 
 GNET_AND_AXUM = ("gnet", "axum")
-BUSY = 90.0
-"""% of its CPUs from which on the database counts as full, as in its verdict."""
-MOSTLY = 0.5
-"""Share of a cell's trials beyond which what limited them is said of the cell."""
-COUNTED = "requests that the server counted"
-"""In the name of the check that reconciles a server's count with the requests sent."""
 
 # --- claims about no ratio --------------------------------------------------------------------------------
 
@@ -71,13 +65,13 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if often.empty:
         found, why = ABSENT, f"not enough trials: no cell has {FEWEST}"
-    elif often.max() > MOSTLY:
+    elif often.max() > 0.5:
         load, server = often.index[int(often.to_numpy().argmax())]
         share = f"{100 * often.max():.0f} %"
         found, why = FAILS, f"the database was the limit in {share} of the trials of {server} under {load}"
     elif missing:
         found, why = ABSENT, f"this run has no inserts of {joined(missing)}"
-    elif count or not used.high < BUSY:
+    elif count or not used.high < 90:  # % of its CPUs from which on it counts as full, as in its verdict
         where = f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
         found, why = ABSENT, f"{where}, and its CPU use reached {number(used.high)} %"
     else:
@@ -114,7 +108,7 @@ def counters_race(tables: Tables) -> Outcome:
         for record in (tables.folder.records() if tables.folder is not None else ())
         if servers.get(record["trial_id"]) in ("axum", "gin")
         for check in record.get("checks") or ()
-        if COUNTED in check["name"]
+        if "requests that the server counted" in check["name"]
     }
     if not checks:
         return Outcome(ABSENT, "this run has no record of axum and gin in which their counts were reconciled")
