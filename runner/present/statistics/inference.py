@@ -182,9 +182,9 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
         return None
     logs = matched(a, b)
     found = paired(*logs) if logs else unpaired(np.log(a.values), np.log(b.values))
-    ends = (float(np.exp(end)) for end in (found.estimate, *found.interval(confidence)))
+    middle, low, high = (float(np.exp(end)) for end in (found.estimate, *found.interval(confidence)))
     blocks = logs[0].size if logs else 0
-    return Ratio(*ends, float(found.p_value()), blocks, float(found.standard_error), float(found.degrees))
+    return Ratio(middle, low, high, float(found.p_value()), blocks, float(found.standard_error), float(found.degrees))
 
 
 def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
