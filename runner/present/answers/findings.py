@@ -49,7 +49,7 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each quantity that could not be compared on some loads, with the reasons."""
+    """Return a sentence for each quantity that could not be compared on some loads, and for each second label."""
     found, sealed = ratios.frame(tables), sealed_trials(tables.trials)
     left_out, sessions = sealed.loc[disturbed(sealed), "session"].nunique(), set(sealed["session"]) - {""}
     said = [
@@ -60,14 +60,8 @@ def unknown(tables: Tables) -> tuple[str, ...]:
         rows = found[found["quantity"] == quantity.column]
         silent = rows.loc[rows["why"] != "", "why"]
         why = "; ".join(f"{reason} ({count})" for reason, count in Counter(silent).most_common())
-        pairs = f"{len(silent)} of {len(rows)} pairs of servers under a load"
-        said += [f"No ratio of {quantity.noun} for {pairs}: {why}."] if why else []
-    return tuple(said if left_out else said[1:])
-
-
-def same_twice(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each server that ran under a second label: what differs between the two is noise."""
-    said = []
+        where = f"{len(silent)} of {len(rows)} pairs of servers under a load"
+        said += [f"No ratio of {quantity.noun} for {where}: {why}."] if why else []
     for label, server in tables.copies.items():
         spread, pairs = "", ratios.between(tables, label, server)
         if pairs:
@@ -75,7 +69,7 @@ def same_twice(tables: Tables) -> tuple[str, ...]:
             factor = f"a factor of {low}" if low == high else f"factors of {low} to {high}"
             spread = f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
         said.append(f"{label} is {server} under a second label{spread}. What differs between them is noise.")
-    return tuple(said)
+    return tuple(said if left_out else said[1:])
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:

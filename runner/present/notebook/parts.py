@@ -20,7 +20,7 @@ from runner.present.look import captions
 from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
 from runner.present.published import claims, outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
-from runner.present.published.judging import SUCH_A_LOAD, Judged, judge_all
+from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
 T = TypeVar("T")
@@ -152,15 +152,15 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
         alike = [each for each in judged if each.found.outcome == outcome]
         reasons = [{"claim": each.claim.says, "why": f"{_reason(each)}."} for each in alike]
         yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
-    if any(each.remedy == SUCH_A_LOAD for each in judged):
-        yield Paragraph(f"Where nothing else is said, what decides such a claim is {SUCH_A_LOAD}.")
+    if any(each.remedy == outcomes.SUCH_A_LOAD for each in judged):
+        yield Paragraph(f"Where nothing else is said, what decides such a claim is {outcomes.SUCH_A_LOAD}.")
 
 
 def _reason(judged: Judged) -> str:
     """Return what was measured and claimed, and why a claim comes out so; the usual remedy stands below the table."""
     if judged.claim.range_words and judged.measured != "–" and judged.found.outcome != outcomes.ABSENT:
         return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
-    return judged.found.why if judged.remedy == SUCH_A_LOAD else judged.why
+    return judged.found.why if judged.remedy == outcomes.SUCH_A_LOAD else judged.why
 
 
 def numbers(tables: Tables) -> Iterator[Block]:
@@ -216,7 +216,7 @@ OF_A_RUN: dict[str, Part] = {
     # What the run found, in at most five sentences, and what a reader must know before any number.
     "answer": lambda tables: [Bullets(findings.sentences(tables)), Bullets(summary.warnings_of(tables), warn=True)],
     # What could not be compared and why, and what is noise.
-    "unknown": lambda tables: [Bullets((*findings.unknown(tables), *findings.same_twice(tables)))],
+    "unknown": lambda tables: [Bullets(findings.unknown(tables))],
     "loads": loads,
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,

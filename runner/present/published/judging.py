@@ -16,20 +16,18 @@ import pandas as pd
 from runner.limits import Limit
 from runner.model import LabError, number
 from runner.present.figures import ratios
-from runner.present.figures.ratios import noise_floor
 from runner.present.frames import MODES, Tables, is_sealed
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import Claim, Comparison
 from runner.present.published.counterparts import STAND_INS, Counterpart, cell
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
+from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, SUCH_A_LOAD, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import ALPHA, FEWEST, level, ratio
 from runner.present.statistics.significance import holm
 
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
-SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
 WHY = {
     HOLDS: "the ratio lies within what is claimed",
     FAILS: "the ratio lies beyond what is claimed",
@@ -55,8 +53,8 @@ class Judged:
         parts = [part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT]
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
-        ratios = sorted(part.ratio.ratio for part in parts if part.ratio is not None)
-        ends = dict.fromkeys(f"×{ratio:.2f}" for ratio in (ratios[0], ratios[-1]))
+        found = sorted(part.ratio.ratio for part in parts if part.ratio is not None)
+        ends = dict.fromkeys(f"×{ratio:.2f}" for ratio in (found[0], found[-1]))
         return f"{' to '.join(ends)} ({len(parts)} comparisons)"
 
     @property
@@ -71,13 +69,8 @@ class Judged:
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part, self.claim) for part in parts)
             return f"at least {times:,.0f} times as many sessions" if times < 1000 else "no number of sessions"
-        if self.found.outcome != ABSENT:
-            return ""
-        found = []
-        for why in [part.why for part in parts] or [self.found.why]:
-            limit = _limit(why)
-            found.append(limit.remedy if limit else "more sessions" if why == TOO_FEW else SUCH_A_LOAD)
-        return ", or ".join(dict.fromkeys(found))
+        remedies = [part.remedy for part in parts] or [SUCH_A_LOAD]
+        return ", or ".join(dict.fromkeys(remedies)) if self.found.outcome == ABSENT else ""
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -96,11 +89,6 @@ class Judged:
                 for part in self.found.parts
             ],
         }
-
-
-def _limit(why: str) -> Limit | None:
-    """Return the limit that a reason begins with."""
-    return next((limit for limit in Limit if why.startswith(limit.why_not)), None)
 
 
 def sessions_needed(part: ClaimPart, claim: Claim) -> float:
@@ -292,22 +280,24 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     rules = zip(names, (quantity.rule(tables, each) for each in cells), strict=False)
     obstacles = {key: obstacle for key, obstacle in rules if obstacle}
     # Of two cells that may not be compared, the one whose limit is known says why.
-    whys = sorted((each.why for each in obstacles.values()), key=lambda why: [*Limit, None].index(_limit(why)))
+    first = min(obstacles.values(), key=lambda each: [*Limit, None].index(each.limit), default=None)
     found, floor = ratio(*samples, confidence=1 - level(tables.manifest)), 1.0
     if name == other and quantity.points is None:
         within = {each.load: bool(each.sealed["session"].ne("").all()) for each in cells}
-        floor = max(noise_floor(tables, where, name, within=sessions) for where, sessions in within.items())
+        floor = max(ratios.noise_floor(tables, where, name, within=sessions) for where, sessions in within.items())
     part = ClaimPart(
         words, cells, f"{medians} (medians of {trials})",
-        found and replace(found, low=found.low / floor, high=found.high * floor), why=whys[0] if whys else "",
+        found and replace(found, low=found.low / floor, high=found.high * floor), why=first.why if first else "",
         numbers="; ".join(f"{name}: {each.numbers}" for name, each in obstacles.items()),
         standing=(False, sum(1 if each.is_floor else 2 for each in obstacles.values()), found is None),
     )  # fmt: skip
     if part.ratio is None or not part.serves:
-        return replace(part, why=part.why or TOO_FEW)
+        limit = first and first.limit
+        remedy = limit.remedy if limit else SUCH_A_LOAD if first else "more sessions"
+        return replace(part, why=part.why or TOO_FEW, remedy=remedy)
     if obstacles:  # one of two servers did at least what it did
-        first = names[0] in obstacles
-        part = replace(part, ratio=replace(part.ratio, high=math.inf) if first else replace(part.ratio, low=0.0))
+        is_first = names[0] in obstacles
+        part = replace(part, ratio=replace(part.ratio, high=math.inf) if is_first else replace(part.ratio, low=0.0))
     return tested(replace(part, outcome=CLOSE), claim, floor)
 
 

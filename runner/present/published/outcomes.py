@@ -10,6 +10,7 @@ from runner.present.answers.ranking_text import times
 from runner.present.published.counterparts import Counterpart
 from runner.present.statistics.inference import Ratio
 
+SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
 OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", "not in this run"
 
 
@@ -19,9 +20,10 @@ class ClaimPart:
 
     `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite where only a bound is known. None
     where there are too few trials. `p_holds` and `p_fails` are the p-values of "it does not agree with the claim" and
-    of "it does". `why` is a reason of a few words, which other parts may share; `numbers` are its evidence. `standing`
-    says what makes it better than the same on other terms: whether nothing was measured, how much stands against the
-    ratio (1: it is only a bound, 2 and more: it is not the servers'), and whether there are too few trials for it.
+    of "it does". `why` is a reason of a few words, which other parts may share; `numbers` are its evidence; `remedy` is
+    what would decide it. `standing` says what makes it better than the same on other terms: whether nothing was
+    measured, how much stands against the ratio (1: it is only a bound, 2 and more: it is not the servers'), and whether
+    there are too few trials for it.
     """
 
     words: str
@@ -30,6 +32,7 @@ class ClaimPart:
     ratio: Ratio | None = None
     outcome: str = ABSENT
     why: str = ""
+    remedy: str = SUCH_A_LOAD
     numbers: str = ""
     p_holds: float = 1.0
     p_fails: float = 1.0

@@ -25,11 +25,13 @@ from runner.present.statistics.stats import carried_quantile, spread
 class Obstacle:
     """Why a cell may not be compared, and the numbers that say so.
 
-    With `is_floor` the cell's value is the least that the server can do, so that it bounds a ratio on one side.
+    `limit` is what stood in the way, where it is a limit. With `is_floor` the cell's value is the least that the server
+    can do, so that it bounds a ratio on one side.
     """
 
     why: str
     numbers: str
+    limit: Limit | None = None
     is_floor: bool = False
 
 
@@ -92,7 +94,7 @@ def _obstacle(tables: Tables, cell: Counterpart, wanted: Limit) -> Obstacle:
         reasons = cell.sealed.loc[limits == Limit.UNKNOWN, "verdict_reason"]
         heads = reasons[reasons.str.contains(": ")].str.split(r"[:,;(] ?", regex=True).str[0].str.strip()
         more = f": {heads.mode().iloc[0]}" if len(heads) else ""
-    return Obstacle(limit.why_not + more, limit_numbers(tables, cell))
+    return Obstacle(limit.why_not + more, limit_numbers(tables, cell), limit)
 
 
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
