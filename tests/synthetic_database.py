@@ -16,8 +16,7 @@ FIRST_RPS, LAST_RPS, STEPS, STEP_S = 500.0, 5000.0, 10, 2.0
 CAPACITY_RPS = {"axum": 6000.0, "actix": 5600.0, "hyper": 6200.0, "gin": 4200.0, "echo": 3600.0, "fiber": 4700.0}
 """Inserts/s that a server answers at most; 5400 where none is given."""
 POOL, POOLS = 50, (4, 16, 64, 256, 500)
-POOL_SHARE = {4: 0.4, 16: 0.96, 64: 1.0, 256: 0.9, 500: 0.88, 50: 1.0}
-"""Rate of a pool size as a share of the capacity."""
+POOL_SHARE = {4: 0.4, 16: 0.96, 64: 1.0, 256: 0.9, 500: 0.88, 50: 1.0}  # rate of a pool size as a share of the capacity
 WRK_S = 10.0
 
 POOL_FULL = ("database-bound", "the pool of connections was exhausted: server used 40 % of its CPUs")

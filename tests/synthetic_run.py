@@ -18,8 +18,7 @@ RUN_ID = "20260102T030405Z-synthetic-0001"
 CONNECTIONS = (1, 10, 100, 1000)
 RATE_RPS = {"experiments": 9000.0, "experiments-md5": 8800.0}
 DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
-SIGMA = 0.55
-"""Shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)."""
+SIGMA = 0.55  # shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)
 BURST_AT_S, BURST_S = 5.0, 1.0
 GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")
 

@@ -50,7 +50,7 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
 
 def rgb(color: Any) -> np.ndarray:
     """A colour, or pixels as they are, 0 to 1."""
-    return color if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
+    return color[..., :3] if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
 
 
 def linear(color: Any) -> np.ndarray:
