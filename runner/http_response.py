@@ -94,25 +94,21 @@ class ResponseReader:
         while self._head is None:
             text, end, rest = self.pending.partition(_END)
             if not end:
-                self._require_open()
-                return None
+                break
             head = parse_head(text)
             self.pending = rest
             if head.status >= 200:
                 self._head = head
             elif interim:
                 return Response(**vars(head), body=b"")
-        head = self._head
-        body = b"" if head_only else self._body(head)
-        if body is None:
-            self._require_open()
+        found = self._head
+        body = None if found is None else b"" if head_only else self._body(found)
+        if found is None or body is None:
+            if self._ended:
+                raise ConnectionResetError(f"closed after {self.pending[:120]!r}, before the end of a response")
             return None
         self._head = None
-        return Response(**vars(head), body=body)
-
-    def _require_open(self) -> None:
-        if self._ended:
-            raise ConnectionResetError(f"closed after {self.pending[:120]!r}, before the end of a response")
+        return Response(**vars(found), body=body)
 
     def _body(self, head: Head) -> bytes | None:
         """Return the body once all of it has come; of chunks also the fields and the blank line behind the last one."""

@@ -127,7 +127,7 @@ def smuggling_rows(server: Server) -> Rows:
 
 
 def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> Exchange:
-    """Return the row of a request that hides another one, by default in a chunk that may have no length."""
+    """Return the row of a request whose body, by default one chunk, hides another request."""
     sent = raw(_post(*lines, body=body or chunked(HIDDEN), path=b"/experiments", version=version))
     statuses = (400, 501) if body else (400, 411, 501)
     return Exchange(sent, status(*statuses), End.CLOSED, may_be_silent=True)
