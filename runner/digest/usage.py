@@ -174,12 +174,9 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     def known(name: str) -> Any:
         return metrics.get(name) or 0
 
-    server_pct, mean, peak = (
-        metrics["server_cpu_mean_pct"],
-        known("generator_cpu_mean_pct"),
-        known("generator_cpu_peak_1s_pct"),
-    )
-    peak = mean if metrics["generator_cpu_peak_1s_pct"] is None or math.isnan(peak) else peak
+    server_pct, peak = metrics["server_cpu_mean_pct"], metrics["generator_cpu_peak_1s_pct"]
+    mean = known("generator_cpu_mean_pct")
+    peak = mean if peak is None or math.isnan(peak) else peak
     cpus = int(known("generator_cpus") or len(placement.generator))
     full = 100 * min(cpus, int(known("threads") or cpus))
     database, serial, network, probing = None, None, None, None
