@@ -93,7 +93,7 @@ class Chart:
     caption: str = ""
     key: str = ""  # says above the panels what marks and lines are
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> its name and the words below it, where the servers of a load share a panel."""
+    """Panel -> its name and the words below it, where the servers of a load share a panel; the name of each if empty."""
     facets: tuple[Facet, ...] = ()  # one for each panel and server; empty where the servers of a load share a panel
     dashed: str = ""  # the series that is drawn dashed in ink, such as what was offered
     kind: str = "Line chart"
@@ -105,6 +105,10 @@ class Chart:
     """Why there is nothing to draw, in a panel or, where the frame is empty, at all; a sentence."""
     draw: Callable[[Chart], Figure] | None = None  # draws it, where `drawing.facets` and `drawing.Shared()` do not
     describe: Callable[[Chart], str] | None = None  # describes an odd shape
+
+    def __post_init__(self) -> None:
+        if not self.headings and not self.facets:
+            object.__setattr__(self, "headings", {panel: (panel, "") for panel in self.panels})
 
     @property
     def panels(self) -> list[str]:

@@ -209,7 +209,6 @@ def timeline(found: History) -> Chart:
         f"{shown * (len(every) > PANELS)}Medians with their 95 % intervals, or minimum and maximum of fewer than six "
         f"trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
-        headings={panel: (panel, "") for panel in panels},
         noun="load and quantity",
         facts=(extreme(Axis("run"), Axis("median"), "highest median"),),
         draw=Shared(mark=bars, finish=_finish),

@@ -383,7 +383,6 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
         y,
         identities(tables.trials),
         captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
-        headings={panel: (panel, "") for panel in dict.fromkeys(panels)},
         kind="Dot plot" if rows else "Line chart",
         pale=pale,
         noun="mode",
