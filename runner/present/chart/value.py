@@ -93,7 +93,7 @@ class Chart:
     caption: str = ""
     key: str = ""  # says above the panels what marks and lines are
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> its name and the words below it, where the servers of a load share a panel; the name of each if empty."""
+    """Panel -> its name and the words below it, where servers share a panel; if empty, the panels' names."""
     facets: tuple[Facet, ...] = ()  # one for each panel and server; empty where the servers of a load share a panel
     dashed: str = ""  # the series that is drawn dashed in ink, such as what was offered
     kind: str = "Line chart"
