@@ -16,8 +16,7 @@ from runner.store import data_folder, decode, read_json, write_json
 FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
 """Facts of a manifest's `machine` that a number depends on, beside the memory."""
 DIGITS = 12
-FEWEST = 3
-"""Trials that a ceiling needs before a verdict leans on it."""
+FEWEST = 3  # trials that a ceiling needs before a verdict leans on it
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:
@@ -41,16 +40,13 @@ class Ceiling:
     tool: str
     load_model: str
     mode: str
-    connections: int
-    """Connections of wrk, virtual users of k6."""
-    rps: float
-    """Median of the trials; of an open load the highest rate of a step."""
+    connections: int  # connections of wrk, virtual users of k6
+    rps: float  # median of the trials; of an open load the highest rate of a step
     rps_min: float
     rps_max: float
     trials: int
     server: str
-    verdict: str
-    """`generator-bound` where it is the generator's ceiling; anything else makes it a lower bound."""
+    verdict: str  # `generator-bound` where it is the generator's ceiling; anything else makes it a lower bound
 
     @property
     def known(self) -> bool:

@@ -30,11 +30,9 @@ class Column:
 
     table: str
     name: str
-    type: str
-    """As Arrow calls it: `string`, `int64`, `double`, `bool`."""
+    type: str  # as Arrow calls it: `string`, `int64`, `double`, `bool`
     unit: str
-    optional: str
-    """`yes` where a run may lack it: an older one, or one made elsewhere; its values are then unknown."""
+    optional: str  # `yes` where a run may lack it: an older one, or one made elsewhere; its values are then unknown
     meaning: str
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 RECEIVE_BYTES = 65_536
-MOST_BYTES = 1 << 24
-"""A longer response is not read to its end: what the lab asks for itself is small."""
+MOST_BYTES = 1 << 24  # a longer response is not read to its end: what the lab asks for itself is small
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
@@ -26,12 +25,9 @@ class Head:
     """What the head of a response says of itself and of the body behind it."""
 
     status: int
-    headers: Mapping[str, str]
-    """Names in lower case; of two lines with one name the last."""
-    kept: bool
-    """Whether the server keeps the connection."""
-    length: int | None
-    """Bytes of the body; None where chunks or the connection's end delimit it."""
+    headers: Mapping[str, str]  # names in lower case; of two lines with one name the last
+    kept: bool  # whether the server keeps the connection
+    length: int | None  # bytes of the body; None where chunks or the connection's end delimit it
     chunked: bool
 
 

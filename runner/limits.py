@@ -19,18 +19,12 @@ class Limit(StrEnum):
     Where the trials of a cell had several limits, and one is to be named, it is the first of these.
     """
 
-    verdict: str
-    """As it is stored in trial.json and trials.parquet; database and pool share one."""
-    letter: str
-    """For figures without room for the word; empty where nobody was the limit."""
-    noun: str
-    """Within a sentence: `the limit was the server`."""
-    why_not: str
-    """Why rates, or response times, of such a trial are not compared where another limit is needed."""
-    meaning: str
-    """What the trial's numbers say."""
-    remedy: str
-    """What would lift the limit, where another is needed."""
+    verdict: str  # as it is stored in trial.json and trials.parquet; database and pool share one
+    letter: str  # for figures without room for the word; empty where nobody was the limit
+    noun: str  # within a sentence: `the limit was the server`
+    why_not: str  # why rates, or response times, of such a trial are not compared where another limit is needed
+    meaning: str  # what the trial's numbers say
+    remedy: str  # what would lift the limit, where another is needed
 
     def __new__(
         cls, word: str, verdict: str, letter: str, meaning: str, remedy: str, noun: str = "", why_not: str = ""

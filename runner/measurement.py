@@ -99,24 +99,20 @@ class GeneratorHost:
 
     cpus: int
     host_cpus: int
-    machine: str
-    """As Placement.hosts has it."""
+    machine: str  # as Placement.hosts has it
 
 
 @dataclass(frozen=True)
 class Between:
     """What was between the hosts of a load: clocks, the bytes of the server's host, TCP's segments of all hosts."""
 
-    clock_error_ns: int
-    """The largest by which a host's clock, as it was converted to the runner's, may be wrong."""
-    clock_moved_ns: int
-    """By how much one moved against the runner's over the load, at most."""
+    clock_error_ns: int  # the largest by which a host's clock, as it was converted to the runner's, may be wrong
+    clock_moved_ns: int  # by how much one moved against the runner's over the load, at most
     received_bytes: int
     sent_bytes: int
     segments: int
     retransmitted: int
-    transfer_bytes_s: float
-    """What the slowest of the networks to the generators carried in a transfer before the run."""
+    transfer_bytes_s: float  # what the slowest of the networks to the generators carried in a transfer before the run
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
     """The way to the server and back from the farthest of the generators, before the run; 0 where not measured."""
@@ -146,8 +142,7 @@ class Generated:
 class Part(Generated):
     """What a further generator did of a load."""
 
-    number: int
-    """Of the generator, from 2."""
+    number: int  # of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
         """Return what this generator's wall clock lacks to be the first generator's."""
@@ -162,10 +157,8 @@ class LoadFacts(Generated):
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
-    parts: tuple[Part, ...] = ()
-    """The load's parts by further generators."""
-    between: Between | None = None
-    """None where all are on one machine."""
+    parts: tuple[Part, ...] = ()  # the load's parts by further generators
+    between: Between | None = None  # none where all are on one machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,18 +187,14 @@ class Measurement(LoadFacts):
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
-    died: int | None = None
-    """Exit code of a server that ended under load; None where it lived."""
+    died: int | None = None  # exit code of a server that ended under load; None where it lived
     generator_ceiling_rps: float | None = None
     """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
-    host_cpus: int | None = None
-    """All CPUs of the machine, those too that the lab may not use."""
+    host_cpus: int | None = None  # all CPUs of the machine, those too that the lab may not use
     oom_kills: int | None = None
     """Processes of the server that the kernel killed under the load for want of memory; None where not known."""
-    idle: str | None = None
-    """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
-    slices: tuple[Slice, ...] = ()
-    """Of a trial in a session: its slices in the order of their places."""
+    idle: str | None = None  # what idle CPUs did: `polling` or `system`; None in runs from before this was recorded
+    slices: tuple[Slice, ...] = ()  # of a trial in a session: its slices in the order of their places
     others_loaded: tuple[tuple[int, int], ...] = ()
     """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
 

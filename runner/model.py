@@ -13,17 +13,13 @@ STATS_COLUMNS = (
 )
 """Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it; or a key of the
 answer itself."""
-OWN_SCRIPT = "own"
-"""Workload of a script that the user brings: an iteration may be several requests, or pauses."""
-OWN_GET = "own-get"
-"""Workload of a plain GET of a URL that the user gives."""
+OWN_SCRIPT = "own"  # workload of a script that the user brings: an iteration may be several requests, or pauses
+OWN_GET = "own-get"  # workload of a plain GET of a URL that the user gives
 OWN = (OWN_SCRIPT, OWN_GET)
 CLAIMS = Path(__file__).parent / "present" / "published" / "claims.toml"
 """The published claims, and the rules by which they are judged."""
-POSTGRES = Path(__file__).parent / "postgres"
-"""The database's configuration, start script and Dockerfile."""
-SCHEMA = 1
-"""Version of the data format. 1 (2026-11): first format."""
+POSTGRES = Path(__file__).parent / "postgres"  # the database's configuration, start script and Dockerfile
+SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
 Tool = Literal["k6", "wrk", "vegeta"]
 LoadModel = Literal["closed", "open"]
@@ -33,8 +29,7 @@ Idle = Literal["polling", "system"]
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
-CALIBRATION: Tier = "calibration"
-"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
+CALIBRATION: Tier = "calibration"  # tier of servers whose behaviour is known: they are in no figure and in no ranking
 LEAD_S = 0.5
 """How long vegeta offers its rate before the load begins: while it opens its connections, 80 ms late and more."""
 LATE_S = 0.01
@@ -100,8 +95,7 @@ class Server:
     run_needs: tuple[str, ...] = ()
     run_command: tuple[str, ...] = ()
     """How the process engine starts it, in `folder`; `{artifact}` stands for the built binary."""
-    base: str | None = None
-    """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
+    base: str | None = None  # image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch
     shared: bool = False
     """Whether the image's build context is servers/, because the server shares code with others there."""
     notes: str = ""
@@ -130,13 +124,10 @@ class Workload:
     load_model: LoadModel
     method: str
     path: str
-    body: str = ""
-    """What is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted."""
+    body: str = ""  # what is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted
     needs: tuple[str, ...] = ()
-    database: bool = False
-    """Whether a fresh PostgreSQL stands behind the server."""
-    probe_path: str | None = None
-    """What the probe asks for by GET; None where it sends the load's request."""
+    database: bool = False  # whether a fresh PostgreSQL stands behind the server
+    probe_path: str | None = None  # what the probe asks for by GET; None where it sends the load's request
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -177,14 +168,10 @@ class Cell:
     search_low_rps: float | None = None
     search_high_rps: float | None = None
     bisection: int | None = None
-    share: float = 1.0
-    """Of each CPU that the server was given, by a CPU quota; 1.0 without a quota."""
-    database_share: float = 1.0
-    """The same for the database."""
-    idle: Idle = "polling"
-    """What idle CPUs were asked to do."""
-    slices: int | None = None
-    """How many slices the load has in a session; None where the trial is in no session."""
+    share: float = 1.0  # of each CPU that the server was given, by a CPU quota; 1.0 without a quota
+    database_share: float = 1.0  # the same for the database
+    idle: Idle = "polling"  # what idle CPUs were asked to do
+    slices: int | None = None  # how many slices the load has in a session; None where the trial is in no session
 
     @property
     def load_id(self) -> str:
@@ -327,22 +314,18 @@ class Load:
     to_rps: float | None = None
     steps: int | None = None
     step_s: float | None = None
-    rates_rps: tuple[float, ...] = ()
-    """Arrival rates of a sweep: a cell each."""
+    rates_rps: tuple[float, ...] = ()  # arrival rates of a sweep: a cell each
     rates_pct: tuple[float, ...] = ()
     """The same as percentages of what the slowest server was measured to do in another run; until that is known."""
-    objective: str | None = None
-    """Of a search from `from_rps` to `to_rps` in `bisections` trials."""
+    objective: str | None = None  # of a search from `from_rps` to `to_rps` in `bisections` trials
     bisections: int | None = None
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
     """Those of the campaign's servers that this load is for; all of them where it is empty."""
-    shares: tuple[float, ...] = (1.0,)
-    """Shares of a core for each CPU of the server: a cell each."""
+    shares: tuple[float, ...] = (1.0,)  # shares of a core for each CPU of the server: a cell each
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
-    slices: int | None = None
-    """Slices per server and session; None without sessions."""
+    slices: int | None = None  # slices per server and session; None without sessions
     slice_s: float | None = None
 
 
@@ -350,23 +333,16 @@ class Load:
 class UserApi:
     """A user's API in a campaign: where it is, and what is sent to it."""
 
-    name: str
-    """By which the campaign's servers have it."""
-    path: str
-    """Path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in."""
-    probe_path: str
-    """What the probe asks for."""
-    url: str | None = None
-    """Of a server that runs already; None where the lab starts one from `folder`."""
-    address: str = "127.0.0.1"
-    """The IP address that the URL's host stands for; the load can reach no other."""
+    name: str  # by which the campaign's servers have it
+    path: str  # path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in
+    probe_path: str  # what the probe asks for
+    url: str | None = None  # of a server that runs already; None where the lab starts one from `folder`
+    address: str = "127.0.0.1"  # the IP address that the URL's host stands for; the load can reach no other
     port: int | None = None
     process: str | None = None
     """Which process listened there before the run, by boot, pid and start; None where that could not be found."""
-    folder: str | None = None
-    """Relative to the lab's root."""
-    script: str | None = None
-    """The script among `files`; None for a plain GET."""
+    folder: str | None = None  # relative to the lab's root
+    script: str | None = None  # the script among `files`; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()
     """The script and what it imports or opens: where it lies in the run's copy, and its SHA-256."""
 
@@ -389,10 +365,8 @@ class Campaign:
     """Variables for servers beyond the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
-    owns: tuple[UserApi, ...] = ()
-    """What is measured instead of servers/ and workloads/; all are loaded alike."""
-    text: str = field(repr=False, default="")
-    """The TOML as given, kept for the manifest."""
+    owns: tuple[UserApi, ...] = ()  # what is measured instead of servers/ and workloads/; all are loaded alike
+    text: str = field(repr=False, default="")  # the TOML as given, kept for the manifest
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.

@@ -30,8 +30,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
 LARGEST_JSON = 64 * 2**20  # a manifest has some kB, a trial's record some dozen
 PACKED = "trials.jsonl.xz"  # the records of an exported run, a line each, in the order of the trials
-LARGEST_UNPACKED = 256 * 2**20
-"""A thousand records have 6 MB."""
+LARGEST_UNPACKED = 256 * 2**20  # a thousand records have 6 MB
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
 

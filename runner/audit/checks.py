@@ -20,8 +20,7 @@ Rules = Sequence[Rule]
 MORE, FAR_MORE, FAR_LESS = 1.1, 1.5, 0.5
 """Printed means have three digits and durations are rounded: up to a tenth more than 1 may be that."""
 BUSY, HALF_IDLE = 0.9, 0.5
-ROUNDED = 1.02
-"""Two numbers that were rounded to three digits may change their order by so much."""
+ROUNDED = 1.02  # two numbers that were rounded to three digits may change their order by so much
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 WRK_MEAN = "; with wrk the mean is, to which it adds requests that were never sent"
 QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}

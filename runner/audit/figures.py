@@ -14,8 +14,7 @@ from runner.present.chart.value import COLUMNS
 from runner.present.look import captions, scales, style
 from runner.present.look.style import number
 
-PANELS = 6
-"""Tests of a figure, those with the most rows first."""
+PANELS = 6  # tests of a figure, those with the most rows first
 
 
 @dataclass(frozen=True)

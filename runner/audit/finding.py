@@ -39,8 +39,7 @@ class Finding:
     test: str = ""
     subject: str = ""
     row: str = ""
-    check: str = ""
-    """Name of the law; filled in by `audit`."""
+    check: str = ""  # name of the law; filled in by `audit`
 
     @property
     def where(self) -> str:

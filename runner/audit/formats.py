@@ -23,8 +23,7 @@ NUMBERS = (
 )
 """Columns of the frame: a row is one load of one subject; a number that is not known is NaN. `depth` is how many
 requests a connection has under way, `missing` names what had a value that stands for none, such as -1."""
-BELOW = "<0"
-"""Ends a name in `missing` whose value is below zero, and not -1."""
+BELOW = "<0"  # ends a name in `missing` whose value is below zero, and not -1
 POSITIVE = tuple(name for name in NUMBERS if name not in ("errors", "stdev_ms", "cpu_pct", "min_ms", "target_rate"))
 
 
@@ -32,8 +31,7 @@ class Format(NamedTuple):
     """How a kind of file is recognised by its content, and read."""
 
     name: str
-    of_json: bool
-    """Whether the content is parsed JSON, or text."""
+    of_json: bool  # whether the content is parsed JSON, or text
     fits: Callable[[Any], bool]
     rows: Callable[[Any, str, Mapping[str, str]], Iterable[Row]]
     """Content, name of the file, and columns of a CSV (ours -> theirs) -> its rows, with columns as far as known."""
@@ -110,8 +108,7 @@ LABELS = {
     "average_latency": "mean_ms", "standard_deviation": "stdev_ms", "minimum_latency": "min_ms",
     "percentile50": "p50_ms", "percentile90": "p90_ms", "percentile99": "p99_ms", "http_errors": "errors",
 }  # fmt: skip
-IN_US = 20.0
-"""Where the median of all p50 is above this, they are no seconds: older files are in microseconds."""
+IN_US = 20.0  # where the median of all p50 is above this, they are no seconds: older files are in microseconds
 
 
 def _web_frameworks(data: dict[str, Any], *_: object) -> Iterator[Row]:

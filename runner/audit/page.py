@@ -22,8 +22,7 @@ from runner.present.look.content import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.page import Page, opener
 from runner.store import data_folder, lab_root
 
-HARD = ("Little's law", "percentiles", "counts")
-"""The checks whose laws a measured trial must keep."""
+HARD = ("Little's law", "percentiles", "counts")  # the checks whose laws a measured trial must keep
 
 
 @opener

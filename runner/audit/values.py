@@ -10,8 +10,7 @@ from typing import Any
 
 from runner.model import LabError
 
-Row = dict[str, Any]
-"""One load of one subject, by the columns of `formats.TEXTS` and `formats.NUMBERS`."""
+Row = dict[str, Any]  # one load of one subject, by the columns of `formats.TEXTS` and `formats.NUMBERS`
 
 
 @dataclass(frozen=True)

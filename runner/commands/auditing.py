@@ -12,8 +12,7 @@ from runner.commands.options import Html, JsonFlag, emit, records, write_page
 from runner.console import Console
 from runner.model import LabError
 
-SHOWN = 15
-"""Findings of each severity that a terminal shows."""
+SHOWN = 15  # findings of each severity that a terminal shows
 Files = Annotated[list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin.")]
 FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format.")]
 Columns = Annotated[

@@ -15,10 +15,8 @@ from runner.contract.messages import Message
 from runner.http_response import Response, ResponseReader, read_response
 from runner.model import LabError
 
-TIMEOUT_S = 2.0
-"""How long any single answer may take; an answer that takes longer counts as a hang."""
-SILENCE_S = 0.3
-"""How long a connection may stay silent before nothing more is expected of it."""
+TIMEOUT_S = 2.0  # how long any single answer may take; an answer that takes longer counts as a hang
+SILENCE_S = 0.3  # how long a connection may stay silent before nothing more is expected of it
 
 
 def reject_constant(name: str) -> NoReturn:

@@ -187,8 +187,7 @@ Reading = Callable[[], int | None]
 
 ROUNDS, REQUESTS, ABANDONED, UNFINISHED = 3, 2000, 500, 200
 GROWTH_BYTES = 16 << 20
-GROWTH_SHARE = 0.2
-"""The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps."""
+GROWTH_SHARE = 0.2  # the rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps
 SPARE_FILES = 16
 SETTLE_S = 2.0
 UNFINISHED_HEAD = raw(b"GET /health HTTP/1.1\r\nHost: l", 0, 0)

@@ -26,8 +26,7 @@ PATH = "/devices"
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
-CLOCK_S = 0.05
-"""How coarse a clock the server may read, beside ours."""
+CLOCK_S = 0.05  # how coarse a clock the server may read, beside ours
 UUID_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -191,14 +190,12 @@ def _try_row(database: DeviceDatabase, target: Target) -> Result:
 
 CLIENTS, INSERTS_EACH = 32, 20
 IDLE_WITHIN_S = 2.0
-ANSWER_WITHIN_S = 5.5
-"""The contract's 5 s, and half a second for a busy machine."""
+ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and half a second for a busy machine
 AT_ONCE_S = 1.0
 RECOVER_WITHIN_S = 5.0
 MOST_CLIENTS = 200
 RESTART_CLIENTS = 4
-NO_ANSWER = 0
-"""Stands for a status where no answer came."""
+NO_ANSWER = 0  # stands for a status where no answer came
 
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:

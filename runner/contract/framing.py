@@ -10,12 +10,9 @@ from runner.contract.messages import HEALTH, JSON_HEADER, MAX_BODY_BYTES, UNKNOW
 from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, status, usable_or_closed
 from runner.model import Server
 
-SERVED_HEADERS = 64
-"""Header lines that every server must take; beyond, frameworks draw their lines at 96 or 100."""
-HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)
-"""1 MiB, which is net/http's limit, and some more."""
-HIDDEN = UNKNOWN.data
-"""The request inside a body, which must never be answered."""
+SERVED_HEADERS = 64  # header lines that every server must take; beyond, frameworks draw their lines at 96 or 100
+HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # 1 MiB, which is net/http's limit, and some more
+HIDDEN = UNKNOWN.data  # the request inside a body, which must never be answered
 REFUSED = Expected("an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500)
 
 

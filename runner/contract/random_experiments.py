@@ -32,8 +32,7 @@ MAX_VARIANTS = 100
 KNOWN_KEYS = ("name", "variants", PERCENT)
 SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 PIECES = (*(bytes((byte,)) for byte in b'"\\{}[],:0-. \0\xff\xc3'), b"e9")
-HARMLESS = (b" ", b"x", b"0", "é".encode())
-"""What often leaves a body valid."""
+HARMLESS = (b" ", b"x", b"0", "é".encode())  # what often leaves a body valid
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:

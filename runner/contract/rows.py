@@ -11,11 +11,9 @@ from runner.contract.client import TIMEOUT_S, CheckConnection, Target, TimedResp
 from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
-Result = tuple[bool, str]
-"""Whether it went well, and what was compared."""
+Result = tuple[bool, str]  # whether it went well, and what was compared
 Procedure = Callable[[Target], Result]
-Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
-"""Checks by their names. Of several all must go well."""
+Rows = Mapping[str, Procedure | tuple[Procedure, ...]]  # checks by their names. Of several all must go well.
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,10 @@ class Exchange:
 
     send: Message
     expect: Expected | tuple[Expected, ...]
-    then: End | Exchange = End.ANY
-    """An Exchange is what follows on the same connection."""
-    excused: tuple[int, ...] = ()
-    """With one of these as the first answer's status all is well, whatever follows."""
-    may_be_silent: bool = False
-    """Whether the server may close without any answer."""
-    may_continue: bool = False
-    """Whether a 100 may stand before the first answer."""
+    then: End | Exchange = End.ANY  # an Exchange is what follows on the same connection
+    excused: tuple[int, ...] = ()  # with one of these as the first answer's status all is well, whatever follows
+    may_be_silent: bool = False  # whether the server may close without any answer
+    may_continue: bool = False  # whether a 100 may stand before the first answer
 
     def __call__(self, target: Target) -> Result:
         """Make the exchange over a new connection."""

@@ -17,10 +17,8 @@ from typing import Any
 from runner.digest.tables import Spread
 from runner.model import LabError
 
-WORKER_BYTES = 2**30
-"""Memory of a worker: DuckDB takes 400 MB at most, Python with its libraries 200 MB."""
-LOST_WORKERS = 3
-"""How often a task may lose its worker before it counts as at fault itself."""
+WORKER_BYTES = 2**30  # memory of a worker: DuckDB takes 400 MB at most, Python with its libraries 200 MB
+LOST_WORKERS = 3  # how often a task may lose its worker before it counts as at fault itself
 
 
 @contextlib.contextmanager

@@ -33,12 +33,9 @@ from runner.store import read_json, replacing
 CLOSED_SHARE = 0.99
 """From this share of requests that opened a connection on, connections are not reused; k6 reports no connecting where
 it failed."""
-SETTLED = 0.1
-"""Share of a load that is left out at its beginning: virtual users begin one after the other."""
-BIN_NS = 100_000_000
-"""Width of a bin of the throughput table."""
-GROUP_ROWS = 61_440
-"""Rows of a group of the table of requests."""
+SETTLED = 0.1  # share of a load that is left out at its beginning: virtual users begin one after the other
+BIN_NS = 100_000_000  # width of a bin of the throughput table
+GROUP_ROWS = 61_440  # rows of a group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
 """Ends that lie further apart are no load but a broken clock; the throughput table has one row per bin."""
 BLOCKED = (1110, 1111)
@@ -65,52 +62,37 @@ class Steady:
     """The part of a load in which iterations still begin: from a tenth of it to the last one's beginning."""
 
     seconds: float
-    in_flight: float
-    """Mean number of iterations under way, each one's time cut to this part."""
-    iteration_mean_ms: float
-    """Of those that ended in it."""
+    in_flight: float  # mean number of iterations under way, each one's time cut to this part
+    iteration_mean_ms: float  # of those that ended in it
 
 
 @dataclass(frozen=True)
 class K6Points:
     """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
 
-    points: dict[str, int]
-    """Points by metric, those of users' metrics included."""
+    points: dict[str, int]  # points by metric, those of users' metrics included
     requests: int
-    failed: int
-    """Requests that are not ok."""
-    with_status: int
-    """Responses received (status other than 0)."""
+    failed: int  # requests that are not ok
+    with_status: int  # responses received (status other than 0)
     iterations: int
     dropped_iterations: int
-    script_runs: int
-    """Points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()."""
+    script_runs: int  # points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()
     first_start_ns: int
     """Wall clock: the earliest end - duration - max(blocked, connecting + tls). The load begins here."""
     last_end_ns: int
-    durations: TrendStats
-    """Exact statistics of http_req_duration, whatever the mode."""
+    durations: TrendStats  # exact statistics of http_req_duration, whatever the mode
     latency: TrendStats
     """The latency that is published: `durations` where connections were reused, else with connecting."""
-    worst_residual_ms: float
-    """Largest |sending + waiting + receiving - duration|."""
-    iteration_max_ms: float
-    """Largest iteration_duration; 0 without a completed iteration."""
-    steady: Steady | None
-    """How many iterations were under way in the middle of the load; None without a completed one."""
+    worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
+    iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
+    steady: Steady | None  # how many iterations were under way in the middle of the load; None without a completed one
     lines_lost: int = 0
     """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
-    blocked: int = 0
-    """Requests that k6 did not send, as their host was not allowed."""
-    opened: int = 0
-    """Requests that opened a connection."""
-    mode: str = "keepalive"
-    """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
-    late: int = 0
-    """Requests that the generator began later than they were to be."""
-    answered_by_end: int = 0
-    """Responses received until the load was to end; all of them where that is not known."""
+    blocked: int = 0  # requests that k6 did not send, as their host was not allowed
+    opened: int = 0  # requests that opened a connection
+    mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
+    late: int = 0  # requests that the generator began later than they were to be
+    answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
 
     @property
     def salvaged(self) -> bool:
@@ -404,13 +386,10 @@ class K6Summary:
     iterations: int
     dropped: int
     requests: int
-    rps: float | None
-    """k6's rate over its test run; None where it does not say."""
-    http_req_duration: TrendStats | None
-    """None where no request was made."""
+    rps: float | None  # k6's rate over its test run; None where it does not say
+    http_req_duration: TrendStats | None  # none where no request was made
     iteration_max_ms: float | None
-    checks: int = 0
-    """How often the script called check(), and how often that failed (`checks_failed`)."""
+    checks: int = 0  # how often the script called check(), and how often that failed (`checks_failed`)
     checks_failed: int = 0
 
 

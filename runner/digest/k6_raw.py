@@ -56,10 +56,8 @@ REQUESTS = pa.schema(
 """One row per request, in the file's order: wall-clock end and k6's durations; error_code 0 where there is none."""
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
-CHUNK = 2 << 20
-"""Bytes of lines that are read at once."""
-_LINE_LIMIT = 16 << 20
-"""A line is longer only where a file is none of k6's."""
+CHUNK = 2 << 20  # bytes of lines that are read at once
+_LINE_LIMIT = 16 << 20  # a line is longer only where a file is none of k6's
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
@@ -82,14 +80,12 @@ class DamageError(Exception):
 class Tally:
     """What is counted while the lines pass by."""
 
-    points: Counter[str] = field(default_factory=Counter)
-    """Points by metric, those of users' metrics included."""
+    points: Counter[str] = field(default_factory=Counter)  # points by metric, those of users' metrics included
     lines: int = 0
     requests: int = 0
     iterations: int = 0
     dropped: int = 0
-    late: int = 0
-    """Requests that the generator began later than they were to be; k6 begins none late."""
+    late: int = 0  # requests that the generator began later than they were to be; k6 begins none late
     lost: int = 0
     """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
 
@@ -234,8 +230,7 @@ class _Block:
     """What stands in a block of lines, up to the first that is none of k6's, whose `fault` it has."""
 
     points: Points
-    names: list[str]
-    """Of metrics."""
+    names: list[str]  # of metrics
     lines: int
     fault: DamageError | None = None
 

@@ -26,18 +26,14 @@ from runner.measurement import Counters, Measurement
 from runner.model import Cell, Check, Share, Trial
 from runner.store import RunFolder, raw_name, replacing
 
-FEWEST_KEPT = 0.5
-"""Share of a session's places that must be left for it to count without the others."""
-SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")
-"""Counts of a load, which add up over its slices."""
-RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}
-"""Where a generator has its samples."""
+FEWEST_KEPT = 0.5  # share of a session's places that must be left for it to count without the others
+SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")  # counts of a load, which add up over its slices
+RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}  # where a generator has its samples
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
 """The tables of a load of k6 or vegeta, each with its column of times."""
 Metrics = dict[str, Any]
-Raw = Callable[..., Path]
-"""Where a raw file of a load is, by its plain name and the number of the generator."""
+Raw = Callable[..., Path]  # where a raw file of a load is, by its plain name and the number of the generator
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -98,8 +94,7 @@ class LoadOfTrial:
     duration_s: float
     sent: reconcile.Sent
     mode: str
-    answered: int
-    """Answers until the load was to end."""
+    answered: int  # answers until the load was to end
     wrk: WrkResult | None = None
 
 

@@ -22,10 +22,8 @@ ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
 
 LATE_NS = 100_000_000
 """Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
-CONNECTING_NS = 1_000_000_000
-"""The probe gives a connection up that is not accepted within this time."""
-AS_OFTEN = 0.1
-"""Shares of requests that found their connection closed, the load's and the probe's, that are one share."""
+CONNECTING_NS = 1_000_000_000  # the probe gives a connection up that is not accepted within this time
+AS_OFTEN = 0.1  # shares of requests that found their connection closed, the load's and the probe's, that are one share
 PACKED: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 9,
@@ -44,12 +42,9 @@ class ProbeSamples:
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     received_ns: npt.NDArray[np.int64]
-    status: npt.NDArray[np.int64]
-    """0 where no answer came."""
-    opened: npt.NDArray[np.int64]
-    """1 where the request opened a connection."""
-    cpu_share: float | None = None
-    """What the probe itself used of a core while it was probing."""
+    status: npt.NDArray[np.int64]  # 0 where no answer came
+    opened: npt.NDArray[np.int64]  # 1 where the request opened a connection
+    cpu_share: float | None = None  # what the probe itself used of a core while it was probing
 
     series: npt.NDArray[np.int64] | None = None
     """Beside which of the trial's loads it was sent, from 0; None where there is one load."""

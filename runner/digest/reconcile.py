@@ -14,22 +14,18 @@ from runner.model import LATE_S, OWN, OWN_SCRIPT, Cell, Check
 
 Metrics = Mapping[str, float | int | None]
 
-ROUNDING_MS = 0.001
-"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
+ROUNDING_MS = 0.001  # k6 adds in nanoseconds and prints milliseconds: only float rounding may differ
 STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
 EXACT_SUMS = ("mean", "min", "max")
 """What vegeta's report, or several generators' summaries together, say exactly; their percentiles are approximations,
 and wide of the mark where response times leap."""
-THROWN = "lab_iterations_thrown"
-"""Metric of workloads/own.js: iterations of a script that threw an error."""
+THROWN = "lab_iterations_thrown"  # metric of workloads/own.js: iterations of a script that threw an error
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
 IDLE = "9 it was idle while the other servers of its session were loaded"
-MOST_IDLE = 0.005
-"""Of a core."""
+MOST_IDLE = 0.005  # of a core
 STAYED = "9 everyone stayed on the CPUs that they were given"
-SETTLED_S = 0.1
-"""A generator goes to its CPUs as it begins: taskset becomes the program."""
+SETTLED_S = 0.1  # a generator goes to its CPUs as it begins: taskset becomes the program
 PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
 """Share of the probe's requests that it may send late by its fault; seen at most: 3 %, as the hypervisor took CPU."""
@@ -39,19 +35,15 @@ LIVED = "the server lived through the load"
 OWN_CONNECTIONS = 3
 """wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
 keeps one connection to /stats during the load."""
-STRANGERS = 20
-"""Connections of others in the same network namespace during a load, where only the kernel counts."""
+STRANGERS = 20  # connections of others in the same network namespace during a load, where only the kernel counts
 LITTLE_TOLERANCE = 0.05
-LONG = 5.0
-"""Mean iterations that a steady part must be long: in a shorter one users are still beginning."""
+LONG = 5.0  # mean iterations that a steady part must be long: in a shorter one users are still beginning
 CLOSING = 0.9
 """Share of the probe's requests that found their connection closed, from which on a server closes on everybody."""
 BATCH_PER_HOST = 6
 """Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
-CPU_TOLERANCE = 1.02
-"""The kernel books CPU time at its ticks: over a short load up to two of them may fall outside."""
-TOGETHER = 0.9
-"""Share of the longest generator's time in which all must have loaded."""
+CPU_TOLERANCE = 1.02  # the kernel books CPU time at its ticks: over a short load up to two of them may fall outside
+TOGETHER = 0.9  # share of the longest generator's time in which all must have loaded
 APART_NS = 150_000_000
 """By how much generators may begin and end apart in any case, as programs start and end in tens of milliseconds."""
 UNDER_WAY = 0.5
@@ -64,14 +56,10 @@ MOVED_NS = 5_000_000
 class Sent:
     """What became of the requests of a load."""
 
-    ok: int
-    """Answered with 2xx or 3xx."""
-    refused: int
-    """Answered with an error."""
-    lost: int
-    """Sent, as far as the generator knows, and not answered."""
-    at_once: int
-    """How many requests can be under way at once."""
+    ok: int  # answered with 2xx or 3xx
+    refused: int  # answered with an error
+    lost: int  # sent, as far as the generator knows, and not answered
+    at_once: int  # how many requests can be under way at once
 
 
 def _added(measurement: Measurement, name: str) -> int | None:

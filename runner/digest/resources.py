@@ -36,8 +36,7 @@ class Counter:
 
     t_s: Floats
     cpu_s: Floats
-    rss_bytes: Floats
-    """NaN where it was not looked at."""
+    rss_bytes: Floats  # NaN where it was not looked at
     more: dict[str, Floats] = field(default_factory=dict)
     """Further columns: CUMULATIVE ones, and levels, NaN where they are not known.
 
@@ -87,8 +86,7 @@ class Counter:
 
 
 CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
-MARGIN_S = 0.1
-"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
+MARGIN_S = 0.1  # how far beyond a slice's generator its rows are looked at: two ticks of the sampler
 
 
 def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:

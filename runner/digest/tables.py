@@ -22,8 +22,7 @@ from runner.measurement import Measurement
 from runner.model import LabError, Trial
 from runner.store import TABLES, RunFolder, decode, replacing, sha256
 
-GROUP_ROWS = 200_000
-"""Rows of a group of a table: one group per trial would take five times the room."""
+GROUP_ROWS = 200_000  # rows of a group of a table: one group per trial would take five times the room
 SCHEMAS = {name: schema_of(name) for name in TABLES}
 """Of the tables that every run has; one with sessions has `slices` besides."""
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}

@@ -43,10 +43,8 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None
-    """Who took so much of the CPUs' time that the trial is to be repeated."""
-    mode: str | None = None
-    """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
+    taken: str | None = None  # who took so much of the CPUs' time that the trial is to be repeated
+    mode: str | None = None  # what happened to the load's connections: `keepalive`, `close` or `mixed`
 
     @property
     def broken(self) -> str | None:
@@ -83,8 +81,7 @@ class _Seen:
     measurement: Measurement
     loads: tuple[LoadOfTrial, ...]
     windows: tuple[Window, ...]
-    raw: Mapping[str, Counter]
-    """Seconds from the first window's begin."""
+    raw: Mapping[str, Counter]  # seconds from the first window's begin
     probe: ProbeSamples | None
 
     def slice(self, at: int) -> dict[str, Counter]:

@@ -16,8 +16,7 @@ from runner.measurement import PROBE_HZ, Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
-WHOLE = 0.5
-"""Share of the machine's ticks that the time of all programs must be: a quota may double the ticks, no more."""
+WHOLE = 0.5  # share of the machine's ticks that the time of all programs must be: a quota may double the ticks, no more
 SERVER = (
     *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
     *("server_rss_peak_bytes", "server_throttled_pct"),

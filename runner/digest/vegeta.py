@@ -17,8 +17,7 @@ from runner.digest.k6_raw import ITERATIONS, REQUESTS, DamageError, GroupWriter,
 from runner.model import LATE_S, LabError
 from runner.store import read_json
 
-UNANSWERED = 1000
-"""k6's error_code for an error of no known kind."""
+UNANSWERED = 1000  # k6's error_code for an error of no known kind
 _COLUMNS = {
     "timestamp": "BIGINT", "code": "SMALLINT", "latency": "BIGINT", "bytes_out": "BIGINT", "bytes_in": "BIGINT",
     "error": "VARCHAR", "body": "VARCHAR", "attack": "VARCHAR", "seq": "BIGINT", "method": "VARCHAR",

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from runner.limits import POOL_EXHAUSTED, TAKEN, Limit, Verdict
 from runner.model import number
 
-SATURATED = 0.90
-"""A server above this share of its CPUs is the limit."""
-CROWDED = 0.80
-"""A generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)."""
-FULL_SECOND = 0.95
-"""A generator that used this share of its CPUs in some second may have set the rate in it,"""
+SATURATED = 0.90  # a server above this share of its CPUs is the limit
+CROWDED = 0.80  # a generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)
+FULL_SECOND = 0.95  # a generator that used this share of its CPUs in some second may have set the rate in it,
 HELD = 0.97
 """unless a server on a share of a core used this much of it over the whole load: that cost 3 % of the rate at most."""
-THROTTLED = 0.01
-"""A server that its CPU quota held back for this share of the time has used up what it was given."""
+THROTTLED = 0.01  # a server that its CPU quota held back for this share of the time has used up what it was given
 NEAR_CEILING = 0.90
 """A rate above this share of what the generator reached against the fastest server may be the generator's,"""
 HARDLY_IDLE = 0.60
@@ -29,8 +25,7 @@ LOSSY = 0.01
 """Share of TCP's segments that were sent again from which on waiting for them makes rate and response times."""
 FAR = 0.5
 """Share of the median response time from which on the way to the server and back makes the rate of a closed load."""
-FAILED = 0.001
-"""Above this share of failed requests a rate is one of errors."""
+FAILED = 0.001  # above this share of failed requests a rate is one of errors
 STOLEN = 0.05
 """Share of the CPUs' time that the hypervisor took: it then makes the response times; a server may only look idle."""
 OTHERS = 0.15
@@ -41,19 +36,14 @@ APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """A generator whose percentile is MANY_TIMES the probe's, and this much above it, has measured the queue in itself."""
 BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie beyond a percentile: as many new connections can make it what it is."""
-ALIKE = 1.5
-"""Percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike."""
+ALIKE = 1.5  # percentiles within this ratio, both above APART_MS, are one wait that generator and probe met alike
 STIRRING = 0.25
 """A generator that stayed below this share of its CPUs in every second kept no request waiting: those that did, in the
 committed runs, used 52 % or more."""
-PROBED = 0.8
-"""Share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %."""
-LEAST_PROBED = 10
-"""So many answers have a median (digest/probe.py)."""
-LATE_S = 0.5
-"""An open load whose last answer comes later than this after its end says so."""
-MOSTLY = 0.5
-"""A pool that is exhausted in this share of the samples is the limit."""
+PROBED = 0.8  # share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %
+LEAST_PROBED = 10  # so many answers have a median (digest/probe.py)
+LATE_S = 0.5  # an open load whose last answer comes later than this after its end says so
+MOSTLY = 0.5  # a pool that is exhausted in this share of the samples is the limit
 CLEARLY_MORE = 2.0
 """A database that uses this many times the generator's CPU time, on CPUs that both share, is what fills them."""
 PACED = "the server made generator and probe wait alike with CPU to spare (a full thread, a lock, or what it waits for)"
@@ -63,48 +53,30 @@ PACED = "the server made generator and probe wait alike with CPU to spare (a ful
 class Evidence:
     """CPU use over the load, as shares of what each side was given (1.0 = all of its CPUs busy), and who waited."""
 
-    server_share: float | None
-    """None where it is not known which process the server is."""
-    generator_share: float
-    """Of the CPUs that it can use: wrk with one thread fills one core."""
-    generator_peak_share: float
-    """Highest share over one second, or over the whole load where that is shorter."""
-    disjoint: bool
-    """Whether server and generator shared no CPU."""
-    offered_rps: float | None = None
-    """The rate of an open load; None where the load was closed."""
-    dropped: int = 0
-    """Requests of an open load that could not be sent in time."""
+    server_share: float | None  # none where it is not known which process the server is
+    generator_share: float  # of the CPUs that it can use: wrk with one thread fills one core
+    generator_peak_share: float  # highest share over one second, or over the whole load where that is shorter
+    disjoint: bool  # whether server and generator shared no CPU
+    offered_rps: float | None = None  # the rate of an open load; None where the load was closed
+    dropped: int = 0  # requests of an open load that could not be sent in time
     database: DatabaseEvidence | None = None
-    waits: tuple[Wait, ...] = ()
-    """Percentiles that both generator and probe have."""
+    waits: tuple[Wait, ...] = ()  # percentiles that both generator and probe have
     throttled_share: float = 0.0
-    stolen_share: float = 0.0
-    """Of the time of all CPUs, taken by the hypervisor."""
-    others_share: float = 0.0
-    """Of the time of all CPUs, taken by programs that are no part of the trial."""
+    stolen_share: float = 0.0  # of the time of all CPUs, taken by the hypervisor
+    others_share: float = 0.0  # of the time of all CPUs, taken by programs that are no part of the trial
     ceiling_share: float | None = None
     """The rate as a share of the generator's ceiling on this machine; None where that was not calibrated."""
-    failed_share: float = 0.0
-    """Of the requests: an error may be quicker, or slower, than the answer that was asked for."""
-    checks_failed_share: float = 0.0
-    """Of what a script checks of its answers by itself."""
-    unit: str = "requests"
-    """What an open load begins at its rate: a script's iterations may be several requests."""
+    failed_share: float = 0.0  # of the requests: an error may be quicker, or slower, than the answer that was asked for
+    checks_failed_share: float = 0.0  # of what a script checks of its answers by itself
+    unit: str = "requests"  # what an open load begins at its rate: a script's iterations may be several requests
     share: float = 1.0
     """Of each of its CPUs that the server was given, by the lab's quota; its CPU use is a share of that."""
-    cores: float = 1.0
-    """How much that is together."""
-    serial: Serial | None = None
-    """One connection: one request after the other."""
-    probing: Probing | None = None
-    """How the probe fared; None where there was none, or where it is no witness."""
-    connecting_share: float = 0.0
-    """Of the requests whose response time has the making of a connection in it."""
-    network: Network | None = None
-    """What is between several hosts; None on one machine."""
-    ended_late_s: float = 0.0
-    """How long after the end of an open load its last answer came."""
+    cores: float = 1.0  # how much that is together
+    serial: Serial | None = None  # one connection: one request after the other
+    probing: Probing | None = None  # how the probe fared; None where there was none, or where it is no witness
+    connecting_share: float = 0.0  # of the requests whose response time has the making of a connection in it
+    network: Network | None = None  # what is between several hosts; None on one machine
+    ended_late_s: float = 0.0  # how long after the end of an open load its last answer came
 
     @property
     def wrong_share(self) -> float:
@@ -134,14 +106,10 @@ class Evidence:
 class Network:
     """What the network between hosts did to a load."""
 
-    share: float
-    """What went over it, as a share of what it carried in a transfer."""
-    lost_share: float
-    """Of TCP's segments, sent again."""
-    round_trip_ms: float
-    """The way to the server and back, without load; 0 where it was not measured."""
-    median_ms: float | None = None
-    """The median response time, where it is known."""
+    share: float  # what went over it, as a share of what it carried in a transfer
+    lost_share: float  # of TCP's segments, sent again
+    round_trip_ms: float  # the way to the server and back, without load; 0 where it was not measured
+    median_ms: float | None = None  # the median response time, where it is known
 
 
 @dataclass(frozen=True)
@@ -149,11 +117,9 @@ class Serial:
     """One request under way at any time: nothing queues, and the rate is 1 / (the time of one cycle)."""
 
     cycle_us: float
-    server_share: float
-    """CPU use of the server as a share of one core, and so of the cycle; of the generator likewise."""
+    server_share: float  # CPU use of the server as a share of one core, and so of the cycle; of the generator likewise
     generator_share: float
-    idle: str | None
-    """What idle CPUs did."""
+    idle: str | None  # what idle CPUs did
 
 
 @dataclass(frozen=True)
@@ -206,12 +172,9 @@ class Probing:
 class DatabaseEvidence:
     """What the database and the connections to it say."""
 
-    share: float
-    """CPU use as a share of the CPUs that it was given."""
-    shared: bool
-    """Whether those are the generator's."""
-    pool_exhausted_share: float
-    """Share of the samples in which every connection of the pool was in use."""
+    share: float  # CPU use as a share of the CPUs that it was given
+    shared: bool  # whether those are the generator's
+    pool_exhausted_share: float  # share of the samples in which every connection of the pool was in use
     limited: bool = False
     """Whether the lab gave it a part of its CPUs only, so that it cannot fill those that it shares."""
 

@@ -18,8 +18,7 @@ Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Distinct latencies in microseconds, ascending, and how often each occurred."""
 LONGEST_US = 60_000_000
 """wrk counts what takes longer than its --timeout, which the lab sets to 10 s, as a timeout and in no bucket."""
-MOST_STEPS = 2_000_000_000
-"""Of undoing wrk's back-fill: a few seconds. Seen are a few million."""
+MOST_STEPS = 2_000_000_000  # of undoing wrk's back-fill: a few seconds. Seen are a few million.
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
 
-SETTLE_S = 3.0
-"""How long a server may take to drain the warm-up."""
+SETTLE_S = 3.0  # how long a server may take to drain the warm-up
 
 
 def _tcp() -> dict[str, int]:
@@ -73,8 +72,7 @@ def host_counters() -> Counters:
 
 NETFILTER = Path("/proc/sys/net/netfilter")
 COUNTERS = Path("/proc/net/stat/nf_conntrack")
-CLOSE_RPS = 30_000
-"""More connections a second than a close-mode load of this lab has been seen to open."""
+CLOSE_RPS = 30_000  # more connections a second than a close-mode load of this lab has been seen to open
 SPARE = 2_000
 PATIENCE_S = 150.0
 """Longer than the kernel's default for closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""

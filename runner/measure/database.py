@@ -22,8 +22,7 @@ from runner.model import LabError, Server
 from runner.store import lab_root, last_line
 
 READY_WITHIN_S = 30.0
-ITERATIONS = 4096
-"""PostgreSQL's default: a server pays for it at each connection that it opens, as its users do."""
+ITERATIONS = 4096  # PostgreSQL's default: a server pays for it at each connection that it opens, as its users do
 SETTINGS = (
     *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
     *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),

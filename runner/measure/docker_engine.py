@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
-DATABASE = "database.postgres"
-"""Name of the database's image and containers: a server's name has no dot."""
+DATABASE = "database.postgres"  # name of the database's image and containers: a server's name has no dot
 
 
 def ensure_image(client: DockerClient, server: Server) -> str:
@@ -147,14 +146,12 @@ def _pulled(client: DockerClient, official: str) -> bool:
 
 
 LABEL = "web-bench-lab"
-RUNNER = f"{LABEL}.runner"
-"""Label with the process that started a container: it says whether that still lives."""
+RUNNER = f"{LABEL}.runner"  # label with the process that started a container: it says whether that still lives
 MEMORY_BYTES = 2 * 1024**3
 PIDS = 1024
 OPEN_FILES = 65_536
 NOBODY = 65_534
-SECRETS = "/run/lab"
-"""Where a container finds the files of its secrets."""
+SECRETS = "/run/lab"  # where a container finds the files of its secrets
 HARDENED: dict[str, Any] = {
     "network_mode": "host",
     "read_only": True,
@@ -185,8 +182,7 @@ class DockerHost:
     address = LOOPBACK
     reached: tuple[str, str] | None = None
     """How the engine of another host is reached, and the folder of its certificates, for who cleans up."""
-    clients: tuple[str, ...] = ()
-    """Addresses that may connect to a database, as networks of one: `10.0.0.1/32`."""
+    clients: tuple[str, ...] = ()  # addresses that may connect to a database, as networks of one: `10.0.0.1/32`
 
     def __init__(self, client: DockerClient) -> None:
         self.client = client

@@ -17,8 +17,7 @@ from runner.model import LabError, number
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
-LEAST_FREE = 2**30
-"""On a host's disk, for the raw samples of its generator."""
+LEAST_FREE = 2**30  # on a host's disk, for the raw samples of its generator
 CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
 """Of a large campaign: what a load holds, and what a close-mode load of 3 s and its warm-up may open."""
 

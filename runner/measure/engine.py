@@ -22,8 +22,7 @@ from runner.store import last_line
 
 EngineChoice = Literal["auto", "docker", "process"]
 LOOPBACK = "127.0.0.1"
-UNKNOWN_PID = 0
-"""Stands for the process of a server that was not found."""
+UNKNOWN_PID = 0  # stands for the process of a server that was not found
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class Running:
 
     pid: int
     port: int
-    exit_code: Callable[[], int | None]
-    """None while the server runs, else its exit code."""
+    exit_code: Callable[[], int | None]  # none while the server runs, else its exit code
     stop: Callable[[], int | None]
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code; None where it is not the lab's to end."""
     address: str = field(default=LOOPBACK, kw_only=True)
@@ -56,13 +54,10 @@ class Running:
 class RunningDatabase(Running):
     """A started PostgreSQL, and what can be done to it."""
 
-    image: str | None
-    """Its image's digest; None where it runs without one."""
-    pause: Callable[[], None]
-    """Stop all its processes where they are: it accepts connections and says nothing."""
+    image: str | None  # its image's digest; None where it runs without one
+    pause: Callable[[], None]  # stop all its processes where they are: it accepts connections and says nothing
     resume: Callable[[], None]
-    restart: Callable[[], None]
-    """Kill it hard and start it again, on the same port with the same data."""
+    restart: Callable[[], None]  # kill it hard and start it again, on the same port with the same data
 
 
 @dataclass(frozen=True)
@@ -82,8 +77,7 @@ class Engine(Protocol):
     """A way of starting servers and their database: `docker` or `process`."""
 
     name: str
-    reason: str
-    """Why this engine serves: shown in the output, the manifest and the report."""
+    reason: str  # why this engine serves: shown in the output, the manifest and the report
 
     def prepare(self, server: Server) -> str | None:
         """Make the server ready to start; return its image's digest or None. LabError where it cannot be."""

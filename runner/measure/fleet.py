@@ -41,8 +41,7 @@ from runner.model import Idle, LabError
 from runner.planning.hosts import LOCAL, Host, Hosts
 
 INSTRUMENTS = "station.instruments"
-LONGEST_S = 86_400
-"""A station ends itself after a day, whatever becomes of its runner."""
+LONGEST_S = 86_400  # a station ends itself after a day, whatever becomes of its runner
 TRANSFER_S, WAYS = 1.0, 10
 """How long hosts send each other what they can, and how many connections say how far apart they are."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"

@@ -30,8 +30,7 @@ SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
 SLOWEST_OWN_RPS = 20
 """The same for a user's API: an iteration of a script may be several requests, and pauses between them."""
-FASTEST_K6_RPS = 15_000
-"""More iterations a second than k6 has been seen to make on one core."""
+FASTEST_K6_RPS = 15_000  # more iterations a second than k6 has been seen to make on one core
 OPEN_GRACE_S = 10
 """How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
 
@@ -46,8 +45,7 @@ class Command:
     argv: tuple[str, ...]
     env: dict[str, str]
     timeout_s: float
-    interrupt_after_s: float | None = None
-    """wrk takes whole seconds only: a shorter load is ended by SIGINT."""
+    interrupt_after_s: float | None = None  # wrk takes whole seconds only: a shorter load is ended by SIGINT
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
     """What turns its results into raw files once the load is over: command lines, and where their output goes."""
 
@@ -62,10 +60,8 @@ class Shot:
     method: str
     path: str
     body: str
-    host: str = "lab"
-    """What the probe names as Host; k6 and wrk name that of the URL."""
-    more: Mapping[str, str] = field(default_factory=dict)
-    """What the script finds in its environment besides."""
+    host: str = "lab"  # what the probe names as Host; k6 and wrk name that of the URL
+    more: Mapping[str, str] = field(default_factory=dict)  # what the script finds in its environment besides
 
 
 def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
@@ -242,24 +238,18 @@ def fence(running: Running) -> dict[str, object]:
 
 LOADED_WITHIN_S = 30
 MOST_BYTES = 50_000_000
-MARK = "LAB: "
-"""Begins what the wrapper says to the lab."""
-PLACE = "'SCRIPT'"
-"""Where the wrapper has the script's path."""
-COPY = "files"
-"""Folder of the script's copy, beside the wrapper."""
+MARK = "LAB: "  # begins what the wrapper says to the lab
+PLACE = "'SCRIPT'"  # where the wrapper has the script's path
+COPY = "files"  # folder of the script's copy, beside the wrapper
 
 
 @dataclass(frozen=True)
 class Script:
     """A script that k6 can load, with all that it imports and opens."""
 
-    name: str
-    """Its path among `files`."""
-    files: dict[str, bytes]
-    """By their paths, relative to the folder that all of them lie in."""
-    unused: tuple[str, ...]
-    """What it exports and the lab does not use: its options, handleSummary."""
+    name: str  # its path among `files`
+    files: dict[str, bytes]  # by their paths, relative to the folder that all of them lie in
+    unused: tuple[str, ...]  # what it exports and the lab does not use: its options, handleSummary
 
 
 def read_script(path: Path, wrapper: Path, k6: Path) -> Script:

@@ -18,8 +18,7 @@ from runner.model import Idle
 
 DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")
-SETTLE_S = 0.2
-"""How long it is watched whether CPUs still sleep: an idle one wakes at least a few times in it."""
+SETTLE_S = 0.2  # how long it is watched whether CPUs still sleep: an idle one wakes at least a few times in it
 
 
 class IdleCpus:

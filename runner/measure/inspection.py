@@ -20,8 +20,7 @@ from runner.measurement import Placement
 from runner.model import Check, LabError, Server
 from runner.planning.hosts import Hosts
 
-POOL_SIZE = 8
-"""Small enough for the checks to exhaust it."""
+POOL_SIZE = 8  # small enough for the checks to exhaust it
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class Inspection:
     server: str
     checks: tuple[Check, ...]
     error: str | None
-    deviations: tuple[str, ...] = ()
-    """Names of checks that the framework is known to break."""
+    deviations: tuple[str, ...] = ()  # names of checks that the framework is known to break
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
         """Return the checks that failed, as server.toml says (`known`), or although it does not."""

@@ -38,12 +38,9 @@ class Lab:
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
-    reaped: tuple[str, ...]
-    """What was left by runs that died, and is now gone."""
-    warnings: tuple[str, ...]
-    """What else on this machine measures."""
-    fleet: Fleet | None = None
-    """The hosts, where there are others than this machine."""
+    reaped: tuple[str, ...]  # what was left by runs that died, and is now gone
+    warnings: tuple[str, ...]  # what else on this machine measures
+    fleet: Fleet | None = None  # the hosts, where there are others than this machine
 
     @property
     def sites(self) -> Sites:

@@ -28,8 +28,7 @@ from typing import Any
 from runner.measure import cgroups
 from runner.store import lab_root, replacing
 
-PREFIX = "bench-"
-"""How the names of temporary folders and control groups begin: nothing else is ever removed."""
+PREFIX = "bench-"  # how the names of temporary folders and control groups begin: nothing else is ever removed
 
 
 def boot_id() -> str:

@@ -83,16 +83,12 @@ class Bench:
     tools: Mapping[str, Path]
     sample_hz: float
     ledger: Ledger
-    environment: Mapping[str, Mapping[str, str]]
-    """Variables beyond the contract's, by server."""
-    calibration: Calibration | None
-    """The generators' ceilings; None where this machine has none that is valid."""
+    environment: Mapping[str, Mapping[str, str]]  # variables beyond the contract's, by server
+    calibration: Calibration | None  # the generators' ceilings; None where this machine has none that is valid
     idle: IdleCpus
-    sites: Sites
-    """Where servers, generators and instruments run."""
+    sites: Sites  # where servers, generators and instruments run
     observers: Observers = field(default_factory=Observers)
-    host_cpus: int | None = None
-    """All CPUs of the server's machine."""
+    host_cpus: int | None = None  # all CPUs of the server's machine
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -162,8 +158,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
 
 
-AHEAD_S = 0.5
-"""How long before their beginning several generators are started: longer than that takes."""
+AHEAD_S = 0.5  # how long before their beginning several generators are started: longer than that takes
 
 
 def generate(

@@ -15,15 +15,12 @@ from runner.measure.procfs import number_after
 from runner.measurement import Placement
 from runner.model import LabError
 
-ROOT = Path("/")
-"""Where /proc, /sys and /etc are."""
+ROOT = Path("/")  # where /proc, /sys and /etc are
 STEAL_OVER_S = 0.5
-STEAL_PCT = 1.0
-"""A trial that loses more than this of its CPUs' time is slower by more than servers often differ."""
+STEAL_PCT = 1.0  # a trial that loses more than this of its CPUs' time is slower by more than servers often differ
 PORTS_A_SECOND = 28_000
 """The kernel's range has 28,232 ports: enough for a second of a close-mode load, and then they are used again."""
-OTHER_FILES = 200
-"""Open files of a generator beside its connections."""
+OTHER_FILES = 200  # open files of a generator beside its connections
 _CPU = "sys/devices/system/cpu"
 
 

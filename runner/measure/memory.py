@@ -10,8 +10,7 @@ from pathlib import Path
 from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
-FULL = 0.98
-"""Share of its limit from which on a group counts as full: the kernel takes pages away by the batch."""
+FULL = 0.98  # share of its limit from which on a group counts as full: the kernel takes pages away by the batch
 
 
 def allowed_bytes() -> int:

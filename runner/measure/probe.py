@@ -24,10 +24,8 @@ from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
 from runner.measure.idle import become_instrument
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
-GIVE_UP_NS = 10_000_000_000
-"""Longer than the slowest answer that the contract allows."""
-END = "end"
-"""Stands for a command where there is no more input."""
+GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
+END = "end"  # stands for a command where there is no more input
 
 
 class Connection:

@@ -22,8 +22,7 @@ from runner.measure.idle import become_instrument
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import STATS_COLUMNS
 
-EVERY_TICKS = 4
-"""At 20 Hz: five questions a second, which are not counted as requests."""
+EVERY_TICKS = 4  # at 20 Hz: five questions a second, which are not counted as requests
 MOST_BYTES = 65_536
 
 

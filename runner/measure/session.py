@@ -48,8 +48,7 @@ class Ready:
 
     server: Server
     image: str | None
-    binary: str | None
-    """SHA-256 of the binary that the host built."""
+    binary: str | None  # SHA-256 of the binary that the host built
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,9 @@ class _Live:
     """The tag of each load's inserts, and the database's counters before it."""
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None
-    """Once it was stopped; `oom_kills` as well."""
+    exit_code: int | None = None  # once it was stopped; `oom_kills` as well
     oom_kills: int | None = None
-    error: LabError | None = None
-    """Why it cannot be measured; the other servers of the session go on."""
+    error: LabError | None = None  # why it cannot be measured; the other servers of the session go on
 
     @property
     def subject(self) -> str:

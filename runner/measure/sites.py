@@ -92,15 +92,13 @@ class Job:
     cpus: tuple[int, ...]
     files: Mapping[str, Path]
     log: Path
-    begin_mono_ns: int | None = None
-    """When it is to begin, by this machine's clock; at once where that is None."""
+    begin_mono_ns: int | None = None  # when it is to begin, by this machine's clock; at once where that is None
 
 
 class Site:
     """A place where servers, generators or instruments run: this machine."""
 
-    name = ""
-    """What it is for, as a reader sees it; empty for this machine."""
+    name = ""  # what it is for, as a reader sees it; empty for this machine
     clock = Clock()
 
     def __init__(self, ledger: Ledger) -> None:
@@ -234,8 +232,7 @@ class Transfer:
     """What the slowest network between a generator's host and the server's did before a run."""
 
     bytes_s: float
-    round_trip_ns: int
-    """The quickest of some connections to the server: the way there and back."""
+    round_trip_ns: int  # the quickest of some connections to the server: the way there and back
 
 
 @dataclass(frozen=True)
@@ -249,8 +246,7 @@ class Sites:
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Of generators and instruments by the name of their site; on this machine they are as it places them."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
-    transfer: Transfer | None = None
-    """What the network between generators and server carries; None on one machine."""
+    transfer: Transfer | None = None  # what the network between generators and server carries; None on one machine
 
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:

@@ -31,13 +31,10 @@ from runner.measure.sites import Ask, Job, Sampler, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
 
-WORK = Path("/work")
-"""Where a station has the files of its loads."""
+WORK = Path("/work")  # where a station has the files of its loads
 TRANSFER_BYTES = 1 << 18
-TRANSFER_LIMIT_S = 5.0
-"""How long a transfer waits for its other side."""
-ALIVE_S = 3.0
-"""How often a station says that it is there: what it is asked for may take as long as a load."""
+TRANSFER_LIMIT_S = 5.0  # how long a transfer waits for its other side
+ALIVE_S = 3.0  # how often a station says that it is there: what it is asked for may take as long as a load
 
 
 class Station(Site):

@@ -14,8 +14,7 @@ from runner.store import decode, lab_root, sha256
 PACKAGE = Path(__file__).parents[1]
 RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
 """The contract's environment variables."""
-USER_API = "own-api"
-"""Name of a user's server that is not of the lab's kind, and of its campaign."""
+USER_API = "own-api"  # name of a user's server that is not of the lab's kind, and of its campaign
 WRAPPER = "own.js"
 """What runs a user's script: in workloads/, and, with the script's name in it, beside the script's copy in a run."""
 

@@ -19,14 +19,10 @@ class Host:
     """One machine with a Docker engine, the user's."""
 
     name: str
-    engine: str
-    """`local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`, the last with certificates."""
-    address: str
-    """Where it is in the network between the hosts: the load goes there."""
-    certificates: Path | None = None
-    """Folder with ca.pem, cert.pem and key.pem, as Docker has them."""
-    cpus: tuple[int, ...] = ()
-    """Which CPUs the lab may use; all where none are named."""
+    engine: str  # `local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`, the last with certificates
+    address: str  # where it is in the network between the hosts: the load goes there
+    certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem, as Docker has them
+    cpus: tuple[int, ...] = ()  # which CPUs the lab may use; all where none are named
 
 
 @dataclass(frozen=True)

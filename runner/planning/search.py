@@ -11,8 +11,7 @@ from typing import Any
 
 from runner.model import LabError, Trial
 
-BEYOND = 10
-"""Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
+BEYOND = 10  # requests that must lie above a percentile: p99 of 100 requests is but their slowest
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -46,10 +45,8 @@ class Objective:
 class Bracket:
     """What the steps of one search have shown; None where no step has shown it."""
 
-    kept_rps: float | None
-    """The highest rate at which the objective was kept."""
-    broken_rps: float | None
-    """The lowest rate at which it was not."""
+    kept_rps: float | None  # the highest rate at which the objective was kept
+    broken_rps: float | None  # the lowest rate at which it was not
 
 
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:

@@ -15,8 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StrictBool,
 from runner.model import Idle, LabError, Mode
 from runner.planning.search import Objective
 
-LONGEST_LINE = 10_000
-"""A key of as many parts takes tomllib a second, and of ten times as many a minute."""
+LONGEST_LINE = 10_000  # a key of as many parts takes tomllib a second, and of ten times as many a minute
 
 
 @dataclass(eq=False)
@@ -38,8 +37,7 @@ class Table:
 
     path: Path
     text: str
-    header: str
-    """The table's header as written, such as `[build]` or `[[load]]`; empty for the top level."""
+    header: str  # the table's header as written, such as `[build]` or `[[load]]`; empty for the top level
     nth: int
     values: dict[str, Any]
 

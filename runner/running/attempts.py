@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress  # prints; here it is only called
 
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
-FULL_BYTES = 16 * 2**20
-"""With less room than this on a disk that it writes to, a trial that failed did so for that."""
+FULL_BYTES = 16 * 2**20  # with less room than this on a disk that it writes to, a trial that failed did so for that
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class RunResult:
 
     run: RunFolder
     trials: int
-    failed: tuple[str, ...]
-    """One sentence per failed trial."""
+    failed: tuple[str, ...]  # one sentence per failed trial
     warnings: tuple[str, ...]
 
 

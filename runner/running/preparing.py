@@ -38,8 +38,7 @@ from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-DATABASE = "the database"
-"""Stands beside the servers' names where something is said of each."""
+DATABASE = "the database"  # stands beside the servers' names where something is said of each
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Prepared:
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseFacts | None = None
-    errors: Mapping[str, str] = field(default_factory=dict)
-    """By server's name, or DATABASE."""
+    errors: Mapping[str, str] = field(default_factory=dict)  # by server's name, or DATABASE
     inputs: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that the campaign is made from, as they were then."""
 
@@ -157,17 +155,13 @@ def prepare(
     return Prepared(campaign, bench, ready, database, errors, inputs_of(campaign, [r.server for r in ready.values()]))
 
 
-BYTES_A_REQUEST = 200
-"""Seen: 102 of k6's gzipped samples and 39 in the table of requests."""
-BYTES_A_TRIAL = 2 * 2**20
-"""Of all else; seen: up to one MiB."""
+BYTES_A_REQUEST = 200  # seen: 102 of k6's gzipped samples and 39 in the table of requests
+BYTES_A_TRIAL = 2 * 2**20  # of all else; seen: up to one MiB
 SPARE_BYTES = 256 * 2**20
-TEMPORARY_BYTES = 64 * 2**20
-"""A warm-up, a server's temporary files."""
+TEMPORARY_BYTES = 64 * 2**20  # a warm-up, a server's temporary files
 MEMORY_BYTES = 512 * 2**20
 """The runner, its instruments, a server and PostgreSQL; seen: 400 MiB with a pool of 500 connections."""
-MEMBER_BYTES = 256 * 2**20
-"""Each further server of a session, with its PostgreSQL."""
+MEMBER_BYTES = 256 * 2**20  # each further server of a session, with its PostgreSQL
 
 
 def bytes_of(cell: Cell) -> int:

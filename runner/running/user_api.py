@@ -23,11 +23,9 @@ from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
 from runner.store import RunFolder, lab_root
 
 RATE_RPS = 100
-DURATION_S = 15.0
-"""Where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs."""
+DURATION_S = 15.0  # where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs
 REPEATS = 3
-SESSIONS, SLICES = 6, 6
-"""Where servers are compared: so many sessions, and slices per server in each."""
+SESSIONS, SLICES = 6, 6  # where servers are compared: so many sessions, and slices per server in each
 MOST_URLS = 8
 LEAST_USERS, MOST_USERS = 20, 400
 """Virtual users that an open load gets where nobody says how many: one a request a second within these bounds."""
@@ -61,8 +59,7 @@ class Planned:
 
     campaign: Campaign
     script: Script | None
-    remarks: tuple[str, ...]
-    """What a reader of its numbers must know."""
+    remarks: tuple[str, ...]  # what a reader of its numbers must know
 
 
 def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:

@@ -23,10 +23,8 @@ NO_PROBE = "This run has no probe: what another client would have seen at that m
 NOTHING = "This run has no sealed trial of a closed load by k6, which is what this page is about."
 PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
 """Those that generator and probe both have -> the share of the requests that took longer."""
-TWICE = 2.0
-"""The generator's median as a multiple of the probe's from which on most of it is not the server's."""
-SETTLED = 0.1
-"""Share of a load that is left out at its beginning: users begin one after the other."""
+TWICE = 2.0  # the generator's median as a multiple of the probe's from which on most of it is not the server's
+SETTLED = 0.1  # share of a load that is left out at its beginning: users begin one after the other
 
 
 def trial_words(case: Case) -> str:

@@ -21,8 +21,7 @@ from runner.present.look.style import number
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
-MOST_NAMED = 3
-"""Servers of which each has its smallest and its largest ratio in a sentence."""
+MOST_NAMED = 3  # servers of which each has its smallest and its largest ratio in a sentence
 Row = Mapping[Hashable, Any]
 
 

@@ -18,8 +18,7 @@ READING = (
     "whose difference these trials do not show (at most 5 % of such orders separate equal servers). An undetectable "
     "difference would have been missed in more than one of five campaigns like this one."
 )
-NOTHING = 1 + 1e-5
-"""Trials without any noise would show smaller ratios than are worth a word."""
+NOTHING = 1 + 1e-5  # trials without any noise would show smaller ratios than are worth a word
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,8 @@ class Standing:
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    sign: str
-    """Between two servers of which the one before is better."""
-    noise: str
-    """Where the noise floor comes from and how large it is; empty where there is none."""
+    sign: str  # between two servers of which the one before is better
+    noise: str  # where the noise floor comes from and how large it is; empty where there is none
 
     def words(self, quantity: str) -> str:
         """Return `quantity: ` and the order with ratios; without enough trials for it, each server's values."""

@@ -22,8 +22,7 @@ from runner.present.notebook import parts
 
 FOUND_BY = ("server_cpu_ms_per_request", "rps")
 """Quantities of which the first with a finding makes the title: what a request costs is known under every load."""
-MOST_NAMED = 4
-"""Servers that a title names; of more it says how many."""
+MOST_NAMED = 4  # servers that a title names; of more it says how many
 TRIAL = (
     "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved agree; no "
     "figure and no table here has a value of any other. Values are the median of the trials."

@@ -26,11 +26,9 @@ from runner.present.spikes.words import why
 from runner.store import TABLES, RunFolder, data_folder, read_json, replacing_folder, sha256, write_json
 
 PROVENANCE = "provenance.json"
-KIND = "bench publish"
-"""By this a published folder is known as the lab's."""
+KIND = "bench publish"  # by this a published folder is known as the lab's
 SCHEMA = 1
-LEFT_OUT = ("run_id", "status", "error")
-"""Columns of the trials that are alike in all sealed trials of one run."""
+LEFT_OUT = ("run_id", "status", "error")  # columns of the trials that are alike in all sealed trials of one run
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,7 @@ class Bundle:
     folder: Path
     files: tuple[Path, ...]
     figures: int
-    page_bytes: int
-    """Size of index.html, which holds every figure twice."""
+    page_bytes: int  # size of index.html, which holds every figure twice
 
 
 def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:

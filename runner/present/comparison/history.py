@@ -24,14 +24,11 @@ from runner.present.statistics.stats import Floats, Spread
 from runner.store import RunFolder
 
 TITLE = "The same loads over many runs"
-AT_EACH_SIDE = 2
-"""Runs before and after a change, at least."""
-LEAST = 6
-"""Runs from which on a change is looked for."""
+AT_EACH_SIDE = 2  # runs before and after a change, at least
+LEAST = 6  # runs from which on a change is looked for
 SIMULATED = 20_000
 SEED = 20_261_123
-PANELS = 8
-"""Panels of the figure, those with changes first; the table has all."""
+PANELS = 8  # panels of the figure, those with changes first; the table has all
 
 
 @dataclass(frozen=True)

@@ -38,20 +38,15 @@ class ExplorePage(RunPage):
     docs/data.md says what the columns mean.
     """
 
-    trials: pd.DataFrame
-    """One row per trial, sorted by load."""
+    trials: pd.DataFrame  # one row per trial, sorted by load
     latency: pd.DataFrame
     """How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk."""
-    throughput: pd.DataFrame
-    """How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on."""
+    throughput: pd.DataFrame  # how many requests of a trial by k6 were answered in 0.1 s, from `t_s` on
     resources: pd.DataFrame
     """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
-    load: str
-    """The load by k6 that most trials have, else that of another tool; empty where no trial was sealed."""
-    trial: str
-    """The trial that the notebook looks at more closely; empty where the run has none."""
-    colors: dict[str, str]
-    """Each server's colour, as in all figures of the run: seaborn's `palette`."""
+    load: str  # the load by k6 that most trials have, else that of another tool; empty where no trial was sealed
+    trial: str  # the trial that the notebook looks at more closely; empty where the run has none
+    colors: dict[str, str]  # each server's colour, as in all figures of the run: seaborn's `palette`
 
     def __init__(self, run: str, trial: str) -> None:
         super().__init__(run)

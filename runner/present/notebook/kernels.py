@@ -24,8 +24,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
 """Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half a second."""
-FORGET = "%reset -f"
-"""Removes every variable of a notebook, and numbers the next one's cells from 1."""
+FORGET = "%reset -f"  # removes every variable of a notebook, and numbers the next one's cells from 1
 
 
 def at_once() -> int:

@@ -36,12 +36,9 @@ from runner.present.notebook.kernels import Kernels, at_once
 from runner.present.notebook.page import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
-LONGEST = ("report", "published")
-"""Notebooks that are begun first, so that the last to end is a short one."""
-LONGEST_CELL_S = 900
-"""A cell takes seconds, of the largest runs too: one that takes longer hangs."""
-Given = Mapping[str, Any]
-"""Parameters of a notebook."""
+LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one
+LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
+Given = Mapping[str, Any]  # parameters of a notebook
 
 
 class SavesOnce(NBClientEngine):  # type: ignore[misc]
@@ -157,8 +154,7 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 class BuiltReport:
     """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
 
-    pages: tuple[Path, ...]
-    """One HTML page per notebook, the general report first."""
+    pages: tuple[Path, ...]  # one HTML page per notebook, the general report first
     figures: tuple[Path, ...]
     summary: pd.DataFrame
 

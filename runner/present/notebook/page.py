@@ -25,8 +25,7 @@ from runner.present.look.content import Block
 
 T = TypeVar("T")
 Given = ParamSpec("Given")
-COMPLETE = "lab_complete"
-"""Key of the output metadata by which a notebook proves that its last cell ran."""
+COMPLETE = "lab_complete"  # key of the output metadata by which a notebook proves that its last cell ran
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 """Types of variables that may have been meant as parameters."""
 
@@ -35,18 +34,12 @@ PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 class Page:
     """What a notebook calls: each method shows the output of one cell."""
 
-    about: str
-    """The run, or the runs, in words."""
-    figures: Path
-    """The folder in which figures are saved."""
-    parts: Mapping[str, Callable[..., Iterable[Block]]]
-    """Name -> returns what one cell shows."""
-    charts: Mapping[str, Callable[[], Chart | None]]
-    """Name -> returns a figure; None where the run has nothing for it."""
-    shown: list[str] = field(default_factory=list)
-    """The figures saved so far."""
-    live: bool = False
-    """Whether a reader works with the page, so that no file is changed."""
+    about: str  # the run, or the runs, in words
+    figures: Path  # the folder in which figures are saved
+    parts: Mapping[str, Callable[..., Iterable[Block]]]  # name -> returns what one cell shows
+    charts: Mapping[str, Callable[[], Chart | None]]  # name -> returns a figure; None where the run has nothing for it
+    shown: list[str] = field(default_factory=list)  # the figures saved so far
+    live: bool = False  # whether a reader works with the page, so that no file is changed
 
     def chart(self, name: str) -> Chart | None:
         """Return a figure as a value, whose `frame` has its points; None where the run has no load of its kind.

@@ -28,10 +28,8 @@ from runner.store import figures_folder, find_run
 class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
-    tables: Tables
-    """The tables of the run, for a reader who wants to look further."""
-    case: Case | None
-    """The trial that the page is about, if any."""
+    tables: Tables  # the tables of the run, for a reader who wants to look further
+    case: Case | None  # the trial that the page is about, if any
 
     def __init__(self, run: str, trial: str | None = None) -> None:
         """Read a run: an id, a path, `latest` or `sample`; an empty `trial` is chosen as `case.choose` does.

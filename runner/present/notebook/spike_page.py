@@ -37,10 +37,8 @@ class SpikePage(RunPage):
     """A page about one trial; where a reader is there to choose (`live`), it is shown again for each choice."""
 
     view: View | None = None
-    controls: Any = None
-    """The list of trials and the slider, once they are shown."""
-    _canvas: Any = None
-    """The figure as a widget, once it is shown to a reader."""
+    controls: Any = None  # the list of trials and the slider, once they are shown
+    _canvas: Any = None  # the figure as a widget, once it is shown to a reader
 
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)

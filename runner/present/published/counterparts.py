@@ -28,8 +28,7 @@ class Number(NamedTuple):
     server: str
     language: str
     mode: str
-    connections: float
-    """Or virtual users; NaN where the source has the highest rate that it reached."""
+    connections: float  # or virtual users; NaN where the source has the highest rate that it reached
     metric: str
     value: float
     unit: str
@@ -60,8 +59,7 @@ OPEN = {
     "postgres-insert": ("devices-insert-ramp",),
 }
 """Published scenario -> the workloads that repeat it at offered rates."""
-USERS = 3000
-"""Virtual users of the published loads by k6."""
+USERS = 3000  # virtual users of the published loads by k6
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
     "The published server `rust` is a language, not a framework: axum and actix, the two Rust frameworks that the "

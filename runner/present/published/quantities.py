@@ -35,8 +35,7 @@ class Obstacle:
     is_floor: bool = False
 
 
-Rule = Callable[[Tables, Counterpart], Obstacle | None]
-"""Returns None where a quantity of a cell may be compared."""
+Rule = Callable[[Tables, Counterpart], Obstacle | None]  # returns None where a quantity of a cell may be compared
 
 # --- where a quantity may be compared ---------------------------------------------------------------------
 

@@ -122,8 +122,7 @@ def counters_race(tables: Tables) -> Outcome:
 
 # --- what else was seen -----------------------------------------------------------------------------------
 
-Cells = Sequence[tuple[Counterpart, ...]]
-"""Those of each ratio that the claim is about."""
+Cells = Sequence[tuple[Counterpart, ...]]  # those of each ratio that the claim is about
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
@@ -203,8 +202,7 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
-JUDGES = {judge.__name__: judge for judge in _JUDGES}
-"""`judge` of an entry -> the function that judges it."""
+JUDGES = {judge.__name__: judge for judge in _JUDGES}  # `judge` of an entry -> the function that judges it
 _NOTES = (
     *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers, price_of_connecting),
     shared_cpus,

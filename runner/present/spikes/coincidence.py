@@ -29,8 +29,7 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0
-"""Least deviation of context switches a second, over the whole machine."""
+SWITCHES_FLOOR = 500.0  # least deviation of context switches a second, over the whole machine
 STORM_FLOOR = 20.0
 """Least deviation of accepted connections a second: a storm is 100 a second above what is usual, at least."""
 FEW_ANSWERS = 5
@@ -42,10 +41,8 @@ class Events:
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
-    every_s: float = math.nan
-    """Seconds between two looks at it (median), NaN where it is not known."""
-    unknown: str = ""
-    """Why nothing is known of it, empty where it was looked at."""
+    every_s: float = math.nan  # seconds between two looks at it (median), NaN where it is not known
+    unknown: str = ""  # why nothing is known of it, empty where it was looked at
 
 
 @dataclass(frozen=True)
@@ -55,15 +52,11 @@ class Coincidence:
     kind: str
     every_s: float
     events: int = 0
-    covered: float = 0.0
-    """Share of the windows in which there is such an event."""
-    together: int = 0
-    """Spikes that overlap one."""
-    expected: float = math.nan
-    """The share of the spikes that would by chance."""
+    covered: float = 0.0  # share of the windows in which there is such an event
+    together: int = 0  # spikes that overlap one
+    expected: float = math.nan  # the share of the spikes that would by chance
     p: float = math.nan
-    least_p: float = math.nan
-    """The smallest p that these spikes and these events could give."""
+    least_p: float = math.nan  # the smallest p that these spikes and these events could give
     p_holm: float = math.nan
 
 

@@ -38,8 +38,7 @@ LANES = {
 """Kind of event -> what its lane is called."""
 LANE_IN, RIGHT_IN = 0.26, 0.75
 SECONDS = "seconds since the load began"
-NUMBER_ROOM = 0.035
-"""Share of the panel's width that a spike's number needs."""
+NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
 Read = Callable[[float, float], str]
 """Says what a panel shows at a second and a height: where the figure can be pointed at, under the pointer."""
 

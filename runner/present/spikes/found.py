@@ -42,15 +42,12 @@ from runner.present.statistics.stats import Floats
 BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
-FLOOR_PCT = 2.0
-"""Least deviation of CPU use, in % of a core: a spike is at least 10 % of a core high."""
-NORMAL = 1.4826
-"""MAD of normal noise times this is its standard deviation."""
+FLOOR_PCT = 2.0  # least deviation of CPU use, in % of a core: a spike is at least 10 % of a core high
+NORMAL = 1.4826  # MAD of normal noise times this is its standard deviation
 CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
-ENOUGH = 40
-"""Windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not counted."""
+ENOUGH = 40  # windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not counted
 ROUNDING_S = 1e-6
 
 
@@ -68,13 +65,10 @@ class Spike:
 
     start_s: float
     end_s: float
-    height_pct: float
-    """How far its highest window is above that window's baseline, in % of a core."""
+    height_pct: float  # how far its highest window is above that window's baseline, in % of a core
     baseline_pct: float
-    deviations: float
-    """The height in deviations."""
-    excess_ms: float
-    """CPU time above the baseline."""
+    deviations: float  # the height in deviations
+    excess_ms: float  # CPU time above the baseline
     settling: bool
 
     @property
@@ -93,10 +87,8 @@ class Track:
 
     windows: Windows
     baseline: Floats
-    deviation: float
-    """NaN where there were too few windows to look for spikes."""
-    ranges: tuple[tuple[int, int], ...]
-    """First and last window of each stretch that stands out."""
+    deviation: float  # NaN where there were too few windows to look for spikes
+    ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch that stands out
     fewest: int
     """Windows that such a stretch has at least: more than FEWEST_WINDOWS where chance makes so many in a row."""
 

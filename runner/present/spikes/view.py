@@ -27,12 +27,9 @@ class View:
     """
 
     case: Case
-    why: str
-    """Why it is this trial, in a sentence."""
-    samples: pd.DataFrame
-    """Its rows of the resources table."""
-    tracks: dict[str, Track]
-    """CPU by subject, the server first."""
+    why: str  # why it is this trial, in a sentence
+    samples: pd.DataFrame  # its rows of the resources table
+    tracks: dict[str, Track]  # CPU by subject, the server first
     events: tuple[Events, ...]
     found: tuple[Coincidence, ...]
     start_s: float

@@ -15,8 +15,7 @@ from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOO
 from runner.present.spikes.view import View
 
 NOTHING = "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
-FULL = 0.9
-"""Share of the CPU that a server was given from which on a spike has no room."""
+FULL = 0.9  # share of the CPU that a server was given from which on a spike has no room
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:

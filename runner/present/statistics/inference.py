@@ -23,8 +23,7 @@ from runner.present.statistics.stats import BEYOND, Floats, Spread, carried_quan
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-LOOKS = (6, 9, 12, 16, 20)
-"""Sessions after which a run that stops when it knows is looked at."""
+LOOKS = (6, 9, 12, 16, 20)  # sessions after which a run that stops when it knows is looked at
 LOOK_ALPHA = 0.0155
 """Level of each look, with which 5 % of such runs decide wrongly at any of them.
 
@@ -32,10 +31,8 @@ Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Stu
 tests/test_inference_simulated.py has the rate.
 """
 POWER = 0.8
-FEWEST = 5
-"""Trials a side below which no ratio is given: fewer say too little of their spread."""
-ROUNDING = 1e-12
-"""Differences of logarithms below this are rounding errors of equal values."""
+FEWEST = 5  # trials a side below which no ratio is given: fewer say too little of their spread
+ROUNDING = 1e-12  # differences of logarithms below this are rounding errors of equal values
 
 
 def level(manifest: Mapping[str, Any]) -> float:
@@ -72,8 +69,7 @@ class Sample:
     """The trials of one cell: a positive value and a block each. What is unknown or not positive is left out."""
 
     values: Floats
-    blocks: NDArray[Any]
-    """Numbers or names; equal ones are the same block."""
+    blocks: NDArray[Any]  # numbers or names; equal ones are the same block
 
     @classmethod
     def of(cls, values: Iterable[float], blocks: Iterable[Any]) -> Sample:

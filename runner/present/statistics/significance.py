@@ -18,8 +18,7 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14
-"""Blocks up to which every one of the 2^n permutations is tried."""
+EXACT_BLOCKS = 14  # blocks up to which every one of the 2^n permutations is tried
 RESOLUTION = 10
 """How many times smaller than its threshold a permutation test's smallest p-value must be for it to be used.
 
