@@ -191,7 +191,7 @@ def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, n
     assert offered["probe_p50_ms"] == pytest.approx(10.6, abs=0.6)
 
 
-@pytest.mark.fault("the network between the hosts loses packets", "network-bound: so many segments were sent again")
+@pytest.mark.fault("the network between the hosts loses packets", "network-bound: segments were sent again")
 def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     with fleet.machines["gen2"].far_away(0.0005, 0.03):
         trial = sealed(root, fleet, WRK, generators=("gen2",), engine="unix")[1]["static"]
@@ -269,7 +269,7 @@ def goes_on(root, hosts):
     assert resumed.returncode == 0 and json.loads(resumed.stdout)["failed"] == [], resumed.stderr
 
 
-@pytest.mark.fault("the cable of a generator's host is pulled under load", "the trial fails and names it")
+@pytest.mark.fault("the cable of a generator's host is pulled under load", "the trial fails and names the generator")
 def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
     with under_way(root, fleet.file(root, engine="unix")) as runner, fleet.machines["gen2"].pulled():
         said = failed(runner)
@@ -277,8 +277,8 @@ def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
     assert fleet.containers() == []
 
 
-@pytest.mark.fault("a host freezes under load", "after 20 s of silence the run ends, names its role, goes on later")
-@pytest.mark.fault("the runner of several hosts is killed under load", "nothing is left anywhere; it goes on later")
+@pytest.mark.fault("a host freezes under load", "after 20 s the run ends, names the host, and can go on")
+@pytest.mark.fault("the runner of several hosts is killed under load", "nothing is left; the run can go on")
 def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(root, fleet, nothing_left):
     hosts = fleet.file(root)
     with under_way(root, hosts) as runner, fleet.machines["gen2"].client() as client:
@@ -297,7 +297,7 @@ def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(root
     assert alone.returncode == 2 and "began on several hosts: name them with --hosts" in alone.stderr
 
 
-@pytest.mark.fault("a host's engine freezes under load", "the trial fails, names its role; bench clean cleans up")
+@pytest.mark.fault("a host's engine freezes under load", "the trial fails and names the host; bench clean removes all")
 def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     hosts, frozen = fleet.file(root), fleet.machines["gen2"].engine.pid
     with under_way(root, hosts) as runner:
@@ -310,7 +310,7 @@ def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     cleaned(root, fleet, hosts)
 
 
-@pytest.mark.fault("the disk of a generator's host is full", "the run ends, names its role, and goes on later")
+@pytest.mark.fault("the disk of a generator's host is full", "the run ends, names the host, and can go on")
 def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
     hosts = fleet.file(root, ("gen2",))
     with fleet.machines["gen2"].small_disk(640) as disk:

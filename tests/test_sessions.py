@@ -310,7 +310,7 @@ def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path
 
 
 @pytest.mark.fault("a server of a session is killed under load", "its trial fails, the session goes on with the others")
-@pytest.mark.fault("the sampler or the probe is killed in a session", "all its trials fail; the next one runs")
+@pytest.mark.fault("the sampler or the probe is killed in a session", "its trials fail; the next session runs")
 @pipeline
 def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)

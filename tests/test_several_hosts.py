@@ -66,7 +66,7 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
     assert [hosts.roles(name) for name in hosts.used] == ["server and database", "generator and probe"]
 
 
-@pytest.mark.fault("a hosts file names what is unknown, no address, no certificates", "one sentence with the line")
+@pytest.mark.fault("a hosts file has an unknown name, no address or no certificates", "one sentence with the line")
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
