@@ -33,7 +33,7 @@ from runner.store import replacing
 
 PATIENCE_S = 60.0
 """An instrument answers within milliseconds, the sampler's last answer within a second: it writes its samples."""
-REACH_S = 2.0
+REACH_S = 4.0  # a SYN is sent again after 1 s and after 3 s: a network that loses packets is reached all the same
 Ask = Callable[[Mapping[str, Any]], str]
 """Sends a command to an instrument, as a line of JSON, and returns its answer; LabError where it has ended."""
 
