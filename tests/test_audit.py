@@ -370,6 +370,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "oha of others": lambda: b'{"summary": [], "latencyPercentiles": 1}',
     "half a wrk": lambda: b"Running 10s test @ x\n    Latency  x y z\nRequests/sec: 1.2.3\n",
     "a quote without end": lambda: b'framework,rps\n"a,1\n' + b"x," * 100_000,
+    "a line that returns": lambda: b"a\rb,rps\n1,2\n",
     "a zip": lambda: b"PK\x03\x04" + bytes(range(256)) * 10,
     "letters": "framework,rps\n\x1b[31m<script>alert(1)</script>\u202e,5\n".encode,
 }

@@ -155,7 +155,7 @@ def _csv_rows(text: str) -> Iterator[dict[str, str]]:
 
 
 def _header(text: str) -> list[str]:
-    return [name.strip() for name in next(csv.reader([text.partition("\n")[0][:10_000]]), [])]
+    return [name.strip() for name in next(csv.reader([re.split(r"[\r\n]", text, maxsplit=1)[0][:10_000]]), [])]
 
 
 PUBLISHED = {"rps": "rate", **{f"latency_p{q}": f"p{q}_ms" for q in (50, 90, 95, 99)}, "cpu_peak": "cpu_pct"}
