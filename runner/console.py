@@ -47,8 +47,9 @@ class Console:
         self.err.print(escape(text))
 
     def error(self, text: str) -> None:
-        """Print an error as one sentence."""
-        self.err.print(f"[red]Error:[/] {escape(text)}")
+        """Print an error as one sentence; control characters, which files of others may have, do not reach a terminal."""
+        shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+        self.err.print(f"[red]Error:[/] {escape(shown)}")
 
     def errors(self, sentences: Sequence[str]) -> None:
         """Print the first ten errors, and how many there are beyond."""

@@ -150,3 +150,11 @@ def test_the_notebook_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_formats_are_those_of_the_page() -> None:
     text = (ROOT / "docs" / "audit.md").read_text()
     assert all(f"`{each.name}`" in text for each in FORMATS)
+
+
+def test_what_a_file_holds_does_not_steer_the_terminal(bench, tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_bytes(b"a\x1b[31m,b\n1,2\n")
+    code, out, err = bench(str(file), command="audit")
+    assert (code, out) == (1, "")
+    assert "it has a�[31m, b." in err.replace("\n", " ") and "\x1b" not in err
