@@ -47,7 +47,7 @@ class Console:
         self.err.print(escape(text))
 
     def error(self, text: str) -> None:
-        """Print an error as one sentence; control characters, which files of others may have, do not reach a terminal."""
+        """Print an error as one sentence; control characters, as files of others may have, do not reach a terminal."""
         shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
         self.err.print(f"[red]Error:[/] {escape(shown)}")
 
