@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import pandas as pd
 
 from runner.present.frames import Tables, sealed_trials
-from runner.present.look.style import number
+from runner.present.look.style import number, ratio_words
 from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 
@@ -88,8 +88,7 @@ def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`; of the second to the first where `inverse`."""
     ends = (1 / found.ratio, 1 / found.high, 1 / found.low) if inverse else (found.ratio, found.low, found.high)
-    middle, low, high = (f"{end:.3f}" if end < 10 else number(end) for end in ends)
-    return f"×{middle} [{low}–{high}]"
+    return f"×{ratio_words(*ends, digits=3)}"
 
 
 def percent(factor: float) -> str:

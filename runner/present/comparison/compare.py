@@ -343,7 +343,7 @@ def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> f
     if found is None or row.detectable is None:
         return forest.ForestRow(words, row.verdict)
     tie, margin = row.verdict == TIE, (math.nan if fail_above_pct is None else fail_above_pct) / 100
-    note = f"{found.ratio:.3f} [{found.low:.3f}–{found.high:.3f}]\n{row.words}"
+    note = f"{style.ratio_words(found.ratio, found.low, found.high, 3)}\n{row.words}"
     return forest.ForestRow(
         words, note + f" (detectable: {percent(row.detectable)})" * tie,
         (forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, tie),),

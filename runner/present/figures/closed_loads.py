@@ -34,11 +34,7 @@ SECONDS = "seconds since the load began"
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 PEAK_WINDOW_S = 1.0
 PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"
-COLUMNS = {
-    PRICE: "server_cpu_ms_per_request",
-    PEAK: "server_cpu_peak_1s_pct",
-    FINE_PEAK: "server_cpu_peak_100ms_pct",
-}
+COLUMNS = {PRICE: "server_cpu_ms_per_request", PEAK: "server_cpu_peak_1s_pct", FINE_PEAK: "server_cpu_peak_100ms_pct"}
 """Series of the bars -> its column of the trials."""
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 CONNECTIONS = Axis("connections (log scale)", "connections", log=True)

@@ -19,7 +19,7 @@ from runner.present.figures import forest
 from runner.present.frames import Tables, did_at_least, is_sealed, limits_of, sealed_trials, server_bound
 from runner.present.look import captions
 from runner.present.look.palette import identities
-from runner.present.look.style import number
+from runner.present.look.style import number, ratio_words
 from runner.present.statistics import inference
 from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
 from runner.present.statistics.stats import carried_quantile
@@ -182,12 +182,7 @@ def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, fou
 
 def words(row: Mapping[Any, Any]) -> str:
     """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or why there is none."""
-    if row["why"]:
-        return str(row["why"])
-    ratio, low, high = (f"{end:.2f}" if end < 10 else number(end) for end in (row["ratio"], row["low"], row["high"]))
-    if row["high"] == math.inf:
-        return f"at least {low}"
-    return f"at most {high}" if row["low"] == 0 else f"{ratio} [{low}–{high}]"
+    return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 
 def table(tables: Tables) -> pd.DataFrame:
@@ -214,8 +209,8 @@ def linearity(tables: Tables) -> pd.DataFrame:
             if found and server_bound(part) and server_bound(whole):
                 cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
                 medians = [number(trials["rps"].median()) for trials in (part, whole)]
-                per_core_words = f"{found.ratio:.2f} [{found.low:.2f}–{found.high:.2f}]"
-                rows.append((*cell, *medians, per_core_words, str(found.blocks or len(part))))
+                beside = ratio_words(found.ratio, found.low, found.high)
+                rows.append((*cell, *medians, beside, str(found.blocks or len(part))))
     names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
     return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 

@@ -228,6 +228,14 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
+def ratio_words(ratio: float, low: float, high: float, digits: int = 2) -> str:
+    """Return a ratio with its interval, `2.15 [2.05–2.26]`; `at least 2.05` where `high` is infinite, at most for 0."""
+    middle, least, most = (f"{end:.{digits}f}" if end < 10 else number(end) for end in (ratio, low, high))
+    if high == math.inf:
+        return f"at least {least}"
+    return f"{middle} [{least}–{most}]" if low else f"at most {most}"
+
+
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
