@@ -59,7 +59,7 @@ def compare(
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.present.comparison.compare import compare_runs, notes, tables
+    from runner.present.comparison.compare import compare_runs, left_out, provenance, tables
     from runner.present.comparison.conditions import word
 
     console, page = Console(), page_path(html)
@@ -74,8 +74,10 @@ def compare(
             console.table("compared by force", ("the runs differ in", "A", "B"), rows)
         for load, texts in tables(found).items():
             console.rows(load, texts)
-        for sentence in notes(found):
+        for sentence in provenance(found):
             console.note(sentence)
+        for why, cells in left_out(found).items():
+            console.note(f"{why}: {'; '.join(cells)}.")
     a, b = map(short_name, folders)
     given = {"run_a": a, "run_b": b, "force": force, "fail_above": fail_above}
     write_page("compare", given, page, f"{found.run_a} and {found.run_b}", console)

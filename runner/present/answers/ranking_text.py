@@ -58,10 +58,6 @@ class Standing:
             text += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
         return text
 
-    def ranks(self) -> dict[str, str]:
-        """Return rank and letters of each ranked server, such as `1 a`; servers that share a letter are a tie."""
-        return {place.name: f"{place.rank} {place.letters}" for place in self.ranking.places} if self.ranking else {}
-
 
 def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     """Return how the servers in `rows` of the summary, all of one load, stand by a column of their sealed trials.

@@ -59,8 +59,9 @@ def summarize(tables: Tables) -> pd.DataFrame:
     groups = ordered.groupby(["load_order", "place"], sort=True)
     table = pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
-        ranks = standing(tables, rows, "rps").ranks()
-        table.loc[rows.index, "rank"] = [ranks.get(server, "") for server in rows["server"]]
+        if ranking := standing(tables, rows, "rps").ranking:
+            ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
+            table.loc[rows.index, "rank"] = rows["server"].map(ranks).fillna("")
     return table
 
 
@@ -77,12 +78,7 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
         "server_bound": server_bound(sealed) and first["load_model"] == "closed" and first["tier"] != CALIBRATION,
         "limit": limit_words(sealed), "rank": "",
     }  # fmt: skip
-    return found if _carry(sealed, 0.99) else found | {"p99_ms": float("nan")}
-
-
-def _carry(sealed: pd.DataFrame, quantile: float) -> bool:
-    """Return whether every trial has enough requests beyond a quantile."""
-    return carried_quantile(float(sealed["requests"].min())) >= quantile
+    return found if carried_quantile(sealed["requests"].min()) >= 0.99 else found | {"p99_ms": float("nan")}
 
 
 # --- tables of texts --------------------------------------------------------------------------------------
@@ -248,9 +244,10 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
         for rows in kept:
             load = rows["load"].iloc[0]
             trials = sealed[sealed["load"].eq(load) & sealed["server"].isin(rows["server"])]
-            for name in (name for name, quantile in (("p50", 0.5), ("p99", 0.99)) if _carry(trials, quantile)):
-                order = standing(tables, rows, f"latency_{name}_ms")
-                said += [f"{load}: {order.words(f'{name}, ms')}."] if order.ranking else []
+            for percent in (50, 99):
+                order = standing(tables, rows, f"latency_p{percent}_ms")
+                if order.ranking and 100 * carried_quantile(trials["requests"].min()) >= percent:
+                    said.append(f"{load}: {order.words(f'p{percent}, ms')}.")
         return said
     if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all():
         return [

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from runner.present.answers.ranking_text import percent, times
 from runner.present.chart import Chart, empty
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.figures import forest
-from runner.present.figures.ratios import noise_floor
+from runner.present.figures.ratios import Quantity, noise_floor
 from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
@@ -31,32 +30,20 @@ TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 
-@dataclass(frozen=True)
-class ComparedQuantity:
-    """What is compared: a column of the trials divided by `unit`, where it means something, and which way is better."""
-
-    name: str
-    column: str
-    allowed: Callable[[pd.DataFrame], bool]
-    more_is_better: bool = False
-    unit: float = 1.0
-
-
-def _ranked(sealed: pd.DataFrame) -> bool:
-    return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
-
-
-def _offered(sealed: pd.DataFrame, quantile: float) -> bool:
-    carried = carried_quantile(float(sealed["requests"].min())) >= quantile
-    return carried and bool(limits_of(sealed).eq(Limit.NONE).all())
-
-
 QUANTITIES = (
-    ComparedQuantity("requests/s", "rps", _ranked, more_is_better=True),
-    *(ComparedQuantity(f"p{q}, ms", f"latency_p{q}_ms", partial(_offered, quantile=q / 100)) for q in (50, 90, 99)),
-    ComparedQuantity("CPU ms/request", "server_cpu_ms_per_request", lambda _: True),
-    ComparedQuantity("memory, MiB", "server_rss_peak_bytes", lambda _: True, unit=2.0**20),
+    Quantity("rps", "requests/s", more=True),
+    *(Quantity(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
+    Quantity("server_cpu_ms_per_request", "CPU ms/request"),
+    Quantity("server_rss_peak_bytes", "memory, MiB", unit=2.0**20),
 )
+
+
+def _may_compare(quantity: Quantity, sealed: pd.DataFrame) -> bool:
+    """Return whether a quantity of a cell is the server's: rates at its limit, times below it, costs anywhere."""
+    if quantity.more:
+        return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
+    carried = carried_quantile(float(sealed["requests"].min())) >= quantity.quantile
+    return not quantity.offered or (carried and bool(limits_of(sealed).eq(Limit.NONE).all()))
 
 
 @dataclass(frozen=True)
@@ -155,10 +142,10 @@ def compare_runs(a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct
         only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
         unsealed=tuple(str(cell) for cell in common if cell not in whole),
         incomparable=tuple(
-            f"{cell}: {quantity.name} (A {verdict_counts(one)}; B {verdict_counts(other)})"
+            f"{cell}: {quantity.noun} (A {verdict_counts(one)}; B {verdict_counts(other)})"
             for cell, (one, other) in whole.items()
             for quantity in QUANTITIES
-            if quantity.allowed(one) != quantity.allowed(other)
+            if _may_compare(quantity, one) != _may_compare(quantity, other)
         ),
         fail_above_pct=fail_above_pct,
     )
@@ -186,7 +173,7 @@ class SizedCell:
         return f"{self.server}: {', '.join((self.load, *self.sizes))}"
 
 
-Followed = tuple[SizedCell, ComparedQuantity]
+Followed = tuple[SizedCell, Quantity]
 
 
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
@@ -212,7 +199,7 @@ def samples_of(runs: Sequence[Mapping[SizedCell, pd.DataFrame]]) -> dict[Followe
             sealed = sealed_trials(trials)
             blocks = [f"{number} {block}" for block in sealed["block"]]  # those of different runs are different
             for quantity in QUANTITIES:
-                if len(sealed) and quantity.allowed(sealed) and (sealed[quantity.column] > 0).any():
+                if len(sealed) and _may_compare(quantity, sealed) and (sealed[quantity.column] > 0).any():
                     sample = Sample.of(sealed[quantity.column] / quantity.unit, blocks)
                     found.setdefault((cell, quantity), {})[number] = sample
     return found
@@ -233,12 +220,12 @@ def _compared(
         verdict, beyond = FEW, False
         if found:
             p, detectable = float(next(corrected)), found.detectable(strictest)
-            worse = (found.ratio < 1) == quantity.more_is_better
+            worse = (found.ratio < 1) == quantity.more
             verdict = TIE if is_tie(found, floor) or p > ALPHA else WORSE if worse else BETTER
-            beyond = found.high < 1 - margin if quantity.more_is_better else found.low > 1 + margin
+            beyond = found.high < 1 - margin if quantity.more else found.low > 1 + margin
         delta = cliffs_delta(b.values, a.values)
         yield CellComparison(
-            cell.load, cell.server, quantity.name, quantity.more_is_better, sure_spread(a.values),
+            cell.load, cell.server, quantity.noun, quantity.more, sure_spread(a.values),
             sure_spread(b.values), found, detectable, p, delta, magnitude(delta), floor, verdict,
             regression=verdict == WORSE and beyond,
         )  # fmt: skip
@@ -280,11 +267,6 @@ def findings(found: RunComparison) -> list[str]:
         for row in found.comparisons
         if row.verdict in (BETTER, WORSE) and row.ratio
     ]
-
-
-def notes(found: RunComparison) -> list[str]:
-    """Return what a reader must know beside the table, as sentences."""
-    return [*provenance(found), *(f"{why}: {'; '.join(cells)}." for why, cells in left_out(found).items())]
 
 
 def provenance(found: RunComparison) -> list[str]:

@@ -51,11 +51,6 @@ class Course:
     sides: Mapping[int, Spread]
     changes: tuple[Change, ...]
 
-    @property
-    def panel(self) -> str:
-        """The panel of the figure that it is in."""
-        return f"{self.load}: {self.quantity}"
-
 
 @dataclass(frozen=True, eq=False)
 class History:
@@ -100,11 +95,11 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
         places = list(changes(logs, alpha))
         shifts = np.diff([part.mean() for part in np.split(logs, [place for place, _ in places])])
         known = tuple(
-            Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more_is_better)
+            Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more)
             for (place, p), shift in zip(places, shifts, strict=True)
         )
         sides = {number: sure_spread(sample.values) for number, sample in samples.items()}
-        courses.append(Course(cell.load, cell.server, quantity.name, sides, known))
+        courses.append(Course(cell.load, cell.server, quantity.noun, sides, known))
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
 
@@ -182,20 +177,19 @@ def table(found: History) -> pd.DataFrame:
 
 def timeline(found: History) -> Chart:
     """Return medians with intervals by run: a panel for each load and quantity, its servers together."""
-    ordered = sorted(found.courses, key=lambda course: not course.changes)
-    every = list(dict.fromkeys(course.panel for course in ordered))
-    panels = every[:PANELS]
-    if not panels:
-        return empty(TITLE, "These runs have no cell in common that may be compared.")
+    panels: dict[str, list[Course]] = {}
+    for course in sorted(found.courses, key=lambda course: not course.changes):
+        panels.setdefault(f"{course.load}: {course.quantity}", []).append(course)
     rows = [
         (panel, course.server, "median", float(number), side.median, side.low, side.high, True,
          number in {change.at for change in course.changes})
-        for panel in panels
-        for course in ordered
-        if course.panel == panel
+        for panel, courses in list(panels.items())[:PANELS]
+        for course in courses
         for number, side in course.sides.items()
     ]  # fmt: skip
-    shown = f"{len(panels)} of {len(every)} loads and quantities, those with changes first. "
+    if not rows:
+        return empty(TITLE, "These runs have no cell in common that may be compared.")
+    shown = f"{PANELS} of {len(panels)} loads and quantities, those with changes first. "
     runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
         TITLE,
@@ -203,7 +197,7 @@ def timeline(found: History) -> Chart:
         Axis("run", "run"),
         Axis("median"),
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
-        f"{shown * (len(every) > PANELS)}Medians with their 95 % intervals, or minimum and maximum of fewer than six "
+        f"{shown * (len(panels) > PANELS)}Medians with their 95 % intervals, or minimum and maximum of fewer than six "
         f"trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
         noun="load and quantity",

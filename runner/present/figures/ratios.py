@@ -29,27 +29,29 @@ YARDSTICKS = ("nginx",)
 
 
 @dataclass(frozen=True)
-class Reported:
-    """A column of the trials whose ratios are given: `more` says whether more of it is better.
+class Quantity:
+    """A column of the trials, divided by `unit`, that is compared: `more` says whether more of it is better.
 
     What is `offered` is compared at offered rates that nobody was at the limit of; `quantile` is that of a time.
+    `group` is the heading above its ratios.
     """
 
     column: str
     noun: str
-    group: str
+    group: str = ""
     more: bool = False
     offered: bool = False
     quantile: float = 0.0
+    unit: float = 1.0
 
 
 REPORTED = (
-    Reported("rps", "requests/s", "Requests per second", more=True),
-    Reported("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
-    Reported("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
-    Reported("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
-    Reported("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
-    Reported("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
+    Quantity("rps", "requests/s", "Requests per second", more=True),
+    Quantity("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
+    Quantity("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
+    Quantity("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
+    Quantity("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
+    Quantity("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
 )
 BY_COLUMN = {quantity.column: quantity for quantity in REPORTED}
 READING = (
@@ -132,7 +134,7 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
-def _comparable(tables: Tables, quantity: Reported) -> pd.DataFrame:
+def _comparable(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     """Return the sealed trials that have the quantity: rates of closed loops, response times of offered ones."""
     trials = tables.trials
     known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -158,7 +160,7 @@ def _order(tables: Tables) -> list[str]:
     return sorted(named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf)))
 
 
-def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Reported, found: Ratio) -> tuple[Ratio | None, str]:
+def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Quantity, found: Ratio) -> tuple[Ratio | None, str]:
     """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not.
 
     A ratio of rates is whole where both servers were the limit, one-sided where one of them could do more.

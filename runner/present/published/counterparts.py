@@ -14,7 +14,6 @@ import pandas as pd
 from runner.model import CALIBRATION, LabError
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
-from runner.present.statistics.inference import Sample
 from runner.store import data_folder
 
 
@@ -123,10 +122,6 @@ class Counterpart:
     def sealed(self) -> pd.DataFrame:
         """The trials that may be shown."""
         return sealed_trials(self.trials)
-
-    def sample(self, column: str, unit: float = 1.0) -> Sample:
-        """Return a column of the sealed trials, divided by `unit`."""
-        return Sample.of(self.sealed[column] / unit, self.sealed["block"])
 
     @property
     def absence(self) -> str:

@@ -10,10 +10,11 @@ from runner.present.chart import Chart, chart, empty
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
-from runner.present.published import counterparts
-from runner.present.published.counterparts import METRICS, Number, closed, numbers, repeats, standing_in
+from runner.present.published import counterparts, published_table
+from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
+from runner.present.published.published_table import Row
 from runner.present.statistics.inference import FEWEST, ratio
 
 BESIDE = "Go / Rust: the published ratios, and ours"
@@ -33,18 +34,18 @@ LOOKS = {
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
     """Return each published ratio of a Go and a Rust server, and ours with its interval, one row each."""
+    published: dict[tuple[str, ...], list[Row]] = {}
+    for row in published_table.rows(tables):
+        compared = row.number.source, row.number.scenario, row.load, row.number.metric
+        published.setdefault(compared, []).append(row)
     groups: dict[str, list[forest.ForestRow]] = {}
-    keys = ["source", "scenario", "mode", "connections", "metric"]
-    for _, rows in counterparts.read_published().groupby(keys, sort=False, dropna=False):
-        sides = [numbers(rows[rows["language"] == language]) for language in ("Go", "Rust")]
-        if not all(sides):
-            continue
-        (go, *_), (rust, *_) = sides
-        names = [standing_in(number.server, closed(tables, number.scenario)) for number in (go, rust)]
-        for one, other, (words, column) in product(names[0], names[1], METRICS[go.metric].items()):
-            load, row = _ratio(tables, {one: go, other: rust}, words, column)
-            groups.setdefault(load, []).append(row)
-    marks = [row.marks for rows in groups.values() for row in rows]
+    for rows in published.values():
+        go, rust = ([row for row in rows if row.number.language == language] for language in ("Go", "Rust"))
+        for theirs, ours in product(rust, go):  # of several servers of a language the first
+            if (ours.number, theirs.number) == (go[0].number, rust[0].number) and ours.metric == theirs.metric:
+                load, drawn = _ratio(ours, theirs)
+                groups.setdefault(load, []).append(drawn)
+    marks = [row.marks for drawn_rows in groups.values() for row in drawn_rows]
     known = [mark for each in marks for mark in each]
     if not known:
         return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
@@ -65,28 +66,26 @@ def beside_ours(tables: Tables) -> Chart:
     return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
 
 
-def _ratio(tables: Tables, published: dict[str, Number], words: str, column: str) -> tuple[str, forest.ForestRow]:
-    """Return load and row of two servers of ours, each with the published number that it stands for."""
-    cells = [counterparts.counterpart(tables, number, server) for server, number in published.items()]
-    go, rust = published.values()
-    said, names, quantity = go.value / rust.value, "/".join(published), words.removesuffix(" here")
-    size = int(go.connections)
+def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
+    """Return load and row of two published numbers of one load and metric."""
+    number, cells = go.number, (go.cell, rust.cell)
+    said, size = number.value / rust.number.value, int(number.connections)
+    names, quantity = f"{go.cell.server}/{rust.cell.server}", go.metric.removesuffix(" here")
     # The matrix has one quantity at many numbers of connections, the other loads many at one number of users.
-    if go.scenario == "count":
-        load = f"count, {MODES.get(go.mode, go.mode)}: {quantity}"
+    if number.scenario == "count":
+        load = f"count, {MODES.get(number.mode, number.mode)}: {quantity}"
         label = f"{names}, {captions.plural(size, 'connection')}"
     else:
         users = next((int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
-        load = f"{go.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
+        load = f"{number.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
         label = f"{names}: {quantity}"
-    samples = [each.sample(column) for each in cells]
-    middle = samples[0].median / samples[1].median
+    middle = go.sample.median / rust.sample.median
     if not math.isfinite(middle):
         return load, forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
-    found = ratio(*samples)
+    found = ratio(go.sample, rust.sample)
     low, high = (found.low, found.high) if found else (math.nan, math.nan)
     # CPU is the server's, whatever was the limit.
-    solid = column.startswith("server_cpu") or all(server_bound(each.sealed) for each in cells)
+    solid = number.metric == "cpu_peak" or all(server_bound(each.sealed) for each in cells)
     mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
     here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
     return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)

@@ -112,7 +112,7 @@ def judge_all(tables: Tables) -> tuple[Judged, ...]:
 def judge(tables: Tables, claim: Claim) -> Outcome:
     """Return how a claim comes out in the trials of a run.
 
-    A claim about a language is judged for each framework that stands for it and ran.
+    A claim about a language is judged for each framework that stands for it and ran, and in each `reading`.
     """
     if claim.judge:
         return JUDGES[claim.judge](tables)
@@ -121,20 +121,17 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
     if language:
         loads = [load for each in claim.compare for load in _loads(tables, each, ())]
         names = counterparts.standing_in(language, pd.concat([load.trials for load in loads]))
-    outcomes = {name: _read(tables, claim, {language: name}, len(names)) for name in names}
+    outcomes = {}
+    for name in names:
+        readings: dict[str, list[ClaimPart]] = {}
+        for each in claim.compare:
+            readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, {language: name}))
+        cells = [part.cells for parts in readings.values() for part in parts]
+        seen = tuple(sentence for note in claim.also for sentence in NOTES[note](tables, cells))
+        alpha, count = level(tables.manifest), len(names) * len(readings)
+        found = {reading: combined(parts, claim, seen, alpha, count) for reading, parts in readings.items()}
+        outcomes[name] = _whichever(found, claim.depends_on)
     return _whichever(outcomes, f"which framework `{language}` is")
-
-
-def _read(tables: Tables, claim: Claim, stand_in: Mapping[str, str], frameworks: int) -> Outcome:
-    """Judge a claim with one of `frameworks` that stand in for a language; entries with a `reading` are one each."""
-    readings: dict[str, list[ClaimPart]] = {}
-    for each in claim.compare:
-        readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, stand_in))
-    cells = [part.cells for parts in readings.values() for part in parts]
-    seen = tuple(sentence for name in claim.also for sentence in NOTES[name](tables, cells))
-    alpha, count = level(tables.manifest), frameworks * len(readings)
-    outcomes = {name: combined(parts, claim, seen, alpha, count) for name, parts in readings.items()}
-    return _whichever(outcomes, claim.depends_on)
 
 
 # --- from the comparisons of a claim to its outcome -------------------------------------------------------
@@ -269,7 +266,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     words = asked.words or ("{servers} {noun}, {load}" if load else "{servers} {noun}")
     servers = a.server if one_server else f"{a.server}/{b.server}"
     words = words.replace("{servers}", servers).replace("{noun}", quantity.noun).replace("{load}", load)
-    samples = quantity.sample(tables, a, name), QUANTITIES[other].sample(tables, b, other)
+    samples = quantity.sample(tables, a), QUANTITIES[other].sample(tables, b)
     counts = [sample.n for sample in samples]
     if absence := a.absence or b.absence or ("" if min(counts) else "this run did not record it"):
         return ClaimPart(words, cells, why=absence)

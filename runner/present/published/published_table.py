@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import pandas as pd
 
@@ -15,7 +16,7 @@ from runner.present.look.content import NOT_RANKED, Block, Paragraph, TextTable
 from runner.present.look.style import number as printed
 from runner.present.published import counterparts
 from runner.present.published.counterparts import METRICS, Counterpart, Number, closed, read_published, sizes
-from runner.present.statistics.inference import sure_spread
+from runner.present.statistics.inference import Sample, sure_spread
 from runner.present.statistics.stats import Spread, carried_quantile
 
 QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
@@ -48,25 +49,22 @@ INTERVALS = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A published number and ours; without ours `remarks` has the reason.
+    """A published number, the cell of a run that repeats it, and our trials that have this `metric` (as printed).
 
-    `remarks` are what makes the two different things, as phrases.
+    `ours` is their median. `remarks` are what makes the two different things, as phrases; without ours, the reason.
     """
 
     number: Number
     metric: str
     cell: Counterpart
+    sample: Sample
     ours: Spread
     remarks: tuple[str, ...]
 
     @property
-    def ratio(self) -> tuple[float, float, float]:
+    def ratio(self) -> tuple[float, ...]:
         """Ours / published: of the median, and of the ends."""
-        return (
-            self.ours.median / self.number.value,
-            self.ours.low / self.number.value,
-            self.ours.high / self.number.value,
-        )
+        return tuple(value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high))
 
     @property
     def ranked(self) -> bool:
@@ -85,20 +83,16 @@ def rows(tables: Tables) -> list[Row]:
 
     A published server that is a language has a row for each framework that stands for it, a CPU peak for each window.
     """
-    return [
-        _row(tables, number, server, words, column)
-        for number in counterparts.numbers(read_published())
-        for server in counterparts.standing_in(number.server, closed(tables, number.scenario))
-        for words, column in METRICS[number.metric].items()
-    ]
-
-
-def _row(tables: Tables, number: Number, server: str, words: str, column: str) -> Row:
-    cell = counterparts.counterpart(tables, number, server)
-    carried = cell.sealed["requests"].map(carried_quantile) >= QUANTILES.get(number.metric, 0.0)
-    ours = sure_spread(cell.sealed.loc[carried, column])
-    remarks = _remarks(tables, number, cell) if ours.n else [cell.absence or ABSENT[number.metric]]
-    return Row(number, words, cell, ours, tuple(remarks))
+    found = []
+    for number in counterparts.numbers(read_published()):
+        servers = counterparts.standing_in(number.server, closed(tables, number.scenario))
+        for server, (words, column) in product(servers, METRICS[number.metric].items()):
+            cell = counterparts.counterpart(tables, number, server)
+            carried = cell.sealed["requests"].map(carried_quantile) >= QUANTILES.get(number.metric, 0.0)
+            sample = Sample.of(cell.sealed.loc[carried, column], cell.sealed.loc[carried, "block"])
+            remarks = _remarks(tables, number, cell) if sample.n else [cell.absence or ABSENT[number.metric]]
+            found.append(Row(number, words, cell, sample, sure_spread(sample.values), tuple(remarks)))
+    return found
 
 
 def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:

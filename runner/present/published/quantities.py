@@ -126,22 +126,24 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 class Quantity:
     """What can be compared: its noun, where it is the server's, and how a trial's value is made.
 
-    That is the column of the same name divided by `unit`, or `value` of the trial's `points`: values by time, t_s.
+    That is the column `name` divided by `unit`, or `value` of the trial's `points`: values by time, t_s.
     """
 
+    name: str
     noun: str
     rule: Rule
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame] | None = None
     value: Callable[[pd.Series[float]], float] = len
     unit: float = 1.0
 
-    def sample(self, tables: Tables, cell: Counterpart, column: str) -> Sample:
+    def sample(self, tables: Tables, cell: Counterpart) -> Sample:
         """Return the values of a cell's sealed trials."""
+        trials = cell.sealed
         if self.points is None:
-            return cell.sample(column, self.unit)
-        points = self.points(cell.sealed, tables).sort_values("t_s").set_index("t_s")
+            return Sample.of(trials[self.name] / self.unit, trials["block"])
+        points = self.points(trials, tables).sort_values("t_s").set_index("t_s")
         by_trial = {str(trial): self.value(rows) for trial, rows in points.groupby("trial_id")["value"]}
-        return Sample.of(cell.sealed["trial_id"].map(by_trial).astype(float), cell.sealed["block"])
+        return Sample.of(trials["trial_id"].map(by_trial).astype(float), trials["block"])
 
 
 def _unsteadiness(values: pd.Series[float]) -> float:
@@ -151,17 +153,18 @@ def _unsteadiness(values: pd.Series[float]) -> float:
 
 
 P90 = seconds.latency(0.9)
-QUANTITIES = {
-    "rps": Quantity("requests/s", at_its_limit),
-    **{f"latency_p{q}_ms": Quantity(f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)},
-    "server_cpu_ms_per_request": Quantity("CPU ms/request", anywhere),
-    "server_cpu_mean_pct": Quantity("CPU", unlimited),
-    **{column: Quantity(f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()},
-    "server_rss_peak_bytes": Quantity("memory in MiB", anywhere, unit=2.0**20),
-    "rows_inserted": Quantity("rows", beyond_a_server),
-    "p90_of_first_second": Quantity("p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
-    "p90_of_later_seconds": Quantity("median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
-    "p90_unsteadiness": Quantity("unsteadiness of p90", unlimited, P90, _unsteadiness),
-    "cpu_unsteadiness": Quantity("unsteadiness of CPU", unlimited, seconds.cpu("server"), _unsteadiness),
-}
+_KNOWN = (
+    Quantity("rps", "requests/s", at_its_limit),
+    *(Quantity(f"latency_p{q}_ms", f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)),
+    Quantity("server_cpu_ms_per_request", "CPU ms/request", anywhere),
+    Quantity("server_cpu_mean_pct", "CPU", unlimited),
+    *(Quantity(column, f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()),
+    Quantity("server_rss_peak_bytes", "memory in MiB", anywhere, unit=2.0**20),
+    Quantity("rows_inserted", "rows", beyond_a_server),
+    Quantity("p90_of_first_second", "p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
+    Quantity("p90_of_later_seconds", "median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
+    Quantity("p90_unsteadiness", "unsteadiness of p90", unlimited, P90, _unsteadiness),
+    Quantity("cpu_unsteadiness", "unsteadiness of CPU", unlimited, seconds.cpu("server"), _unsteadiness),
+)
+QUANTITIES = {quantity.name: quantity for quantity in _KNOWN}
 """Name as in claims.toml -> quantity; the name is a column of the trials, unless `points` are given."""

@@ -147,10 +147,10 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
     return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
 
 
-def md5_price(_tables: Tables, cells: Cells) -> Iterator[str]:
+def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say what the MD5 costs a server in CPU time, which can be compared whatever was the limit."""
     plain, md5 = cells[0]
-    if price := ratio(*(each.sample("server_cpu_ms_per_request") for each in (md5, plain))):
+    if price := ratio(*(QUANTITIES["server_cpu_ms_per_request"].sample(tables, each) for each in (md5, plain))):
         words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
         yield f"{words} {plain.server} {times(price)}."
 
@@ -167,7 +167,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
         axum = cell(trials[trials["load"] == gnet.load], "axum", gnet.load)
-        if found := ratio(*(QUANTITIES[name].sample(tables, axum, name) for name in names)):
+        if found := ratio(*(QUANTITIES[name].sample(tables, axum) for name in names)):
             yield f"The same of axum: {times(found)} ({gnet.load})."
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -200,15 +199,11 @@ def detectable_ratio(standard_error: float, degrees: float, alpha: float = ALPHA
 
     `standard_error` is that of the log ratio: of n trials a side, s / sqrt(n) with the standard deviation s of
     the differences within blocks (n - 1 degrees), or s * sqrt(2 / n) with s of a side's logarithms (2n - 2). The
-    t statistic then has a noncentral t distribution (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2).
+    t statistic then has a noncentral t distribution (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2), whose
+    lower tail, beyond minus the critical value, counts for nothing.
     """
-    return math.exp(_noncentrality(degrees, alpha, power) * standard_error)
-
-
-@lru_cache(maxsize=4096)
-def _noncentrality(degrees: float, alpha: float, power: float) -> float:
-    """Return the noncentrality at which t exceeds its critical value; below minus that it hardly ever falls."""
-    return float(nctdtrinc(degrees, 1 - power, -stdtrit(degrees, alpha / 2)))
+    noncentrality = nctdtrinc(degrees, 1 - power, -stdtrit(degrees, alpha / 2))
+    return math.exp(noncentrality * standard_error)
 
 
 def noise_floor(same: Ratio) -> float:
