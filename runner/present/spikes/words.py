@@ -41,7 +41,7 @@ def trial_words(view: View) -> str:
 
 def peak_words(view: View) -> str:
     """Say how the server's peaks read in two windows; empty where they are not known."""
-    return ", ".join(f"{number(value)} % over {window}" for value, _, window in view.peaks)
+    return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
