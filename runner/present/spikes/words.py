@@ -52,16 +52,18 @@ def spike_words(view: View) -> str:
         return f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for spikes."
     counted, settling = len(server.counted), len(server.spikes) - len(server.counted)
     begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
-    part = "" if len(view.numbered) == len(server.spikes) else f" Of these, {len(view.numbered)} in the part shown."
-    more = f" It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly."
-    more = more if server.fewest > FEWEST_WINDOWS else ""
-    mean = number(view.case.row["server_cpu_mean_pct"])
-    peak = f" Its peak is {peak_words(view)}; its mean {mean} %." if view.peaks else ""
-    return (
-        f"{plural(counted, 'spike') if counted else 'No spike'} of the server in {number(server.settled_s)} s{begun}."
-        f"{part} A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above "
-        f"the baseline in {server.fewest} windows or more in a row.{more}{peak}"
-    )
+    found, mean = plural(counted, "spike") if counted else "No spike", number(view.case.row["server_cpu_mean_pct"])
+    said = {
+        f"{found} of the server in {number(server.settled_s)} s{begun}.": True,
+        f"Of these, {len(view.numbered)} in the part shown.": len(view.numbered) < len(server.spikes),
+        f"A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above the "
+        f"baseline in {server.fewest} windows or more in a row.": True,
+        f"It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly.": (
+            server.fewest > FEWEST_WINDOWS
+        ),
+        f"Its peak is {peak_words(view)}; its mean {mean} %.": view.peaks,
+    }
+    return " ".join(sentence for sentence, holds in said.items() if holds)
 
 
 def spike_table(view: View) -> pd.DataFrame:
