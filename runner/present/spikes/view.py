@@ -32,16 +32,12 @@ class View:
     found: tuple[Coincidence, ...]
     start_s: float
     stop_s: float
+    duration_s: float  # of the load
 
     @property
     def server(self) -> Track:
         """The server's CPU."""
         return self.tracks["server"]
-
-    @property
-    def duration_s(self) -> float:
-        """The length of the load."""
-        return float(self.case.row["duration_s"])
 
     @property
     def numbered(self) -> dict[int, Spike]:
@@ -76,7 +72,7 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
     tracks = {subject: track(by_subject[subject], duration_s) for subject in SUBJECTS if subject in by_subject}
     events = events_of(samples, tracks, duration_s)
     found = coincidences(tracks["server"], events)
-    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s))
+    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s), duration_s)
 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
