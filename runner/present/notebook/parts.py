@@ -32,13 +32,13 @@ def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
     sheets = []
     for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
-        title = f"{{}} with {tool}, median of the trials"
         if tool == "wrk":
             rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
-            sheets.append(TextTable(rates, title.format("Requests/s"), name="wrk-requests"))
-            sheets.append(TextTable(cpu, title.format("CPU ms per request"), name="wrk-cpu-per-request"))
+            found = [("Requests/s", rates, "requests"), ("CPU ms per request", cpu, "cpu-per-request")]
         else:
-            sheets.append(TextTable(summary.printable(rows), title.format("Loads"), name=f"{tool}-loads"))
+            found = [("Loads", summary.printable(rows), "loads")]
+        title = f"with {tool}, median of the trials"
+        sheets += [TextTable(frame, f"{what} {title}", name=f"{tool}-{name}") for what, frame, name in found]
     yield from _with_dagger(*sheets)
     yield Bullets(summary.findings(tables))
 
@@ -102,16 +102,11 @@ def verdicts(tables: Tables) -> Iterator[Block]:
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
     rows = [
-        {
-            "verdict": verdict,
-            "tool": tool,
-            "trials": str(len(given)),
-            "which means": Limit.of(str(verdict)).meaning,
-            "for example": given["verdict_reason"].iloc[0],
-        }
+        (verdict, tool, str(len(given)), Limit.of(str(verdict)).meaning, given["verdict_reason"].iloc[0])
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
     ]
-    yield TextTable(pd.DataFrame(rows), about="Verdicts")
+    heads = ["verdict", "tool", "trials", "which means", "for example"]
+    yield TextTable(pd.DataFrame(rows, columns=heads), about="Verdicts")
 
 
 def machine(tables: Tables) -> list[Block]:

@@ -33,7 +33,6 @@ PARTS: dict[str, parts.Part] = {
     "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
 """Name of a part about the trial -> what it shows."""
-NO_WIDGETS = "To choose the trial here, install ipywidgets; the parameters trial, start_s and stop_s do the same."
 
 
 class SpikePage(RunPage):
@@ -67,13 +66,14 @@ class SpikePage(RunPage):
         if not self.live or self.view is None:
             return
         if (widgets := self._widgets) is None:
-            show([Paragraph(NO_WIDGETS)])
+            instead = "the parameters trial, start_s and stop_s do the same."
+            show([Paragraph(f"To choose the trial here, install ipywidgets; {instead}")])
             return
+        rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
         labels = [
-            (f"{row['trial_id']}: {captions.plural(row['spikes'], 'spike')}, peak {style.number(row['peak_pct'])} %",
-             row["trial_id"])
-            for row in self.survey.to_dict("records")
-        ]  # fmt: skip
+            (f"{name}: {captions.plural(spikes, 'spike')}, peak {style.number(pct)} %", name)
+            for name, spikes, pct in rows
+        ]
         wide, now = widgets.Layout(width="98%"), self.view
         trials = widgets.Dropdown(options=labels, value=now.case.trial_id, description="trial", layout=wide)
         part = widgets.FloatRangeSlider(
@@ -119,14 +119,28 @@ class SpikePage(RunPage):
             yield TextTable(spike_words.control_table(self.survey), "All sealed trials of the run, by server")
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a reader the figure as a widget that zooms, with its words below, where ipympl is installed."""
+        """Show a reader the figure as a widget, with its words below, where ipympl is installed.
+
+        All panels zoom and move together. Below stands what is under the pointer (each panel's `format_coord`).
+        """
         if self._canvas is not None:
             self._canvas.close()
         if self._widgets is None or (backend := _installed("ipympl.backend_nbagg")) is None:
             super().show_picture(name, figure, alt)
             return
-        self._canvas = zoomable(figure, backend)
-        display(self._canvas)
+        mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
+        first, *others = figure.axes
+        for ax in others:
+            ax.sharex(first)
+        for number in first.texts:  # those of spikes, which may be moved out of sight
+            number.set_clip_on(True)
+        for ax in figure.axes:
+            if ax.get_yscale() == "log":
+                ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
+        self._canvas = canvas = backend.Canvas(figure)
+        backend.FigureManager(canvas, 0)
+        canvas.header_visible, canvas.resizable = False, False
+        display(canvas)
         show([Paragraph(alt)])
 
 
@@ -147,23 +161,3 @@ def _installed(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return None
-
-
-def zoomable(figure: Figure, backend: Any) -> Any:
-    """Return a figure over one axis of time as a widget (Canvas of ipympl's `backend`).
-
-    All panels zoom and move together. Below stands what is under the pointer (each panel's `format_coord`).
-    """
-    mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
-    first, *others = figure.axes
-    for ax in others:
-        ax.sharex(first)
-    for number in first.texts:  # those of spikes, which may be moved out of sight
-        number.set_clip_on(True)
-    for ax in figure.axes:
-        if ax.get_yscale() == "log":
-            ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
-    canvas = backend.Canvas(figure)
-    backend.FigureManager(canvas, 0)
-    canvas.header_visible, canvas.resizable = False, False
-    return canvas
