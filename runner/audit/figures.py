@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,37 +18,31 @@ from runner.present.look.style import number
 PANELS = 6  # tests of a figure, those with the most rows first
 
 
-@dataclass(frozen=True)
-class _Panels:
-    """Draws a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
-
-    line: float = 0.0
-    band: tuple[float, float] | None = None
-
-    def __call__(self, chart: Chart) -> Figure:
-        figure, axes = style.canvas(
-            chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8, heading_in=0.36,
-            left_in=1.2, right_in=0.3, axis_in=0.6,
-        )  # fmt: skip
-        for ax, panel in zip(axes, chart.panels, strict=True):
-            rows = chart.frame[chart.frame["panel"] == panel]
-            low, high = self.band or (0.0, self.line)
-            low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)
-            if self.band:
-                ax.axhspan(*self.band, color=style.GRID, zorder=0)
-            if self.line:
-                ax.axhline(self.line, color=style.GREY, lw=1)
-            limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
-            scales.limit(ax, "y", *limits, log=chart.y.log)
-            if not chart.x.even:
-                ax.set_xlim(0, rows["x"].max() * 1.05)
-            scales.even_axis(ax, "x")
-            for solid, color in ((True, style.INK), (False, style.GREY)):
-                part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
-                ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)
-            style.heading(ax, style.short(panel, 60))
-            ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
-        return figure
+def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
+    """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
+    figure, axes = style.canvas(
+        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8, heading_in=0.36,
+        left_in=1.2, right_in=0.3, axis_in=0.6,
+    )  # fmt: skip
+    for ax, panel in zip(axes, chart.panels, strict=True):
+        rows = chart.frame[chart.frame["panel"] == panel]
+        low, high = band or (0.0, line)
+        low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)
+        if band:
+            ax.axhspan(*band, color=style.GRID, zorder=0)
+        if line:
+            ax.axhline(line, color=style.GREY, lw=1)
+        limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
+        scales.limit(ax, "y", *limits, log=chart.y.log)
+        if not chart.x.even:
+            ax.set_xlim(0, rows["x"].max() * 1.05)
+        scales.even_axis(ax, "x")
+        for solid, color in ((True, style.INK), (False, style.GREY)):
+            part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
+            ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)
+        style.heading(ax, style.short(panel, 60))
+        ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
+    return figure
 
 
 def _describe(chart: Chart) -> str:
@@ -59,10 +54,10 @@ def _describe(chart: Chart) -> str:
     return f"Scatter plot of {chart.y.label}, one point per row. {' '.join(found)}"
 
 
-def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, draw: _Panels) -> Chart | None:
+def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any) -> Chart | None:
     """Return a chart with a point for each row, if any; where `x` is even, by their place in the order of `rows`.
 
-    A panel is a test and, where there is one number, its connections.
+    A panel is a test and, where there is one number, its connections; `beside` is what `_draw` draws besides.
     """
     if rows.empty:
         return None
@@ -74,7 +69,7 @@ def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: st
         kept = kept.assign(x=kept.groupby(level=0).cumcount() + 1)
     left = len(panels) - PANELS
     more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
-    frame = kept.reset_index(drop=True).reindex(columns=list(COLUMNS))
+    frame, draw = kept.reset_index(drop=True).reindex(columns=list(COLUMNS)), partial(_draw, **beside)
     return Chart(title, frame, x, y, caption=about + more, key=key, noun="test", draw=draw, describe=_describe)
 
 
@@ -86,7 +81,7 @@ def little(found: Audit) -> Chart | None:
     key = "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of that."
     about = "Closed loads; a row is one load of a subject."
     rows = rows.assign(solid=~rows["y"].between(FAR_LESS, MORE))
-    return _chart(title, rows, x, y, key, about, _Panels(1.0, (FAR_LESS, MORE)))
+    return _chart(title, rows, x, y, key, about, line=1.0, band=(FAR_LESS, MORE))
 
 
 def rates(found: Audit) -> Chart | None:
@@ -96,7 +91,7 @@ def rates(found: Audit) -> Chart | None:
     x, y = Axis("rows, the highest rate first", even=True), Axis("requests/s")
     key = "Filled: within the densest band of 1 %, where chance would hardly make it."
     rows = rows.assign(y=rows["rate"], solid=False)
-    if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject.", _Panels())) is None:
+    if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject.")) is None:
         return None
     flagged = {finding.test for finding in found.findings if finding.check == laws()["plateau"].name}
     for panel, group in chart.frame.groupby("panel"):
@@ -112,4 +107,4 @@ def cpu(found: Audit) -> Chart | None:
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]
     title, key = "CPU used, of what was given, against the rate", "Filled: more than there is."
     rows, x, y = rows.assign(x=rows["rate"], y=used, solid=used > 100), Axis("requests/s"), Axis("% of CPU given")
-    return _chart(title, rows, x, y, key, "A row is one load of a subject.", _Panels(100.0))
+    return _chart(title, rows, x, y, key, "A row is one load of a subject.", line=100.0)

@@ -23,7 +23,7 @@ def report(
     json_: JsonFlag = False,
 ) -> None:
     """Make tables, figures and HTML of a run, through the notebooks."""
-    from runner.present.notebook.kernels import Kernels, at_once
+    from runner.present.notebook.kernels import Kernels
 
     console = Console()
     folder = find_run(run)
@@ -33,7 +33,7 @@ def report(
 
         with spread_over(cluster, console.note) as spread:
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
-    with Kernels(at_once()) as kernels:  # they load their modules while this process loads its modules
+    with Kernels() as kernels:  # they load their modules while this process loads its modules
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import printable
         from runner.present.notebook.notebooks import build_report

@@ -23,25 +23,6 @@ from runner.present.notebook import parts
 FOUND_BY = ("server_cpu_ms_per_request", "rps")
 """Quantities of which the first with a finding makes the title: what a request costs is known under every load."""
 MOST_NAMED = 4  # servers that a title names; of more it says how many
-TRIAL = (
-    "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved agree; no "
-    "figure and no table here has a value of any other. Values are the median of the trials."
-)
-CLOSED = (
-    "In a closed loop without think time each user sends the next request as soon as the last is answered, so that "
-    "the mean response time is the number of users divided by the throughput (Little's law). Throughput is ranked only "
-    "where the server was the limit in every trial."
-)
-OPEN = (
-    "In an open loop requests are sent on a schedule, whether or not earlier ones have been answered. Response times "
-    "are compared only where the rate was kept and nobody was at a limit."
-)
-PROBE = (
-    "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator measures "
-    "its own queue, the two differ."
-)
-
-
 PUBLIC = ("schema", "run_id", "started_at", "seed", "engine", "engine_reason", "images", "artifacts")
 PUBLIC_INSIDE = {
     "campaign": ("name", "title", "scale"),
@@ -63,8 +44,8 @@ def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         return {name: facts[name] for name in names if name in facts}
 
-    facts = only(manifest, PUBLIC)
-    facts |= {name: only(manifest[name], inside) for name, inside in PUBLIC_INSIDE.items() if manifest.get(name)}
+    inside = {name: only(manifest[name], names) for name, names in PUBLIC_INSIDE.items() if manifest.get(name)}
+    facts = only(manifest, PUBLIC) | inside
     if manifest.get("database"):
         facts["database"]["settings"] = only(manifest["database"].get("settings") or {}, captions.DURABILITY)
     return facts
@@ -142,10 +123,15 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
     """
     models, case = set(sealed["load_model"]), choose(tables) if findings.two_clients(tables) else None
     methods = {
-        TRIAL: True,
-        CLOSED: "closed" in models,
-        OPEN: "open" in models,
-        PROBE: sealed["probe_requests"].notna().any(),
+        "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved "
+        "agree; no figure and no table here has a value of any other. Values are the median of the trials.": True,
+        "In a closed loop without think time each user sends the next request as soon as the last is answered, so that "
+        "the mean response time is the number of users divided by the throughput (Little's law). Throughput is ranked "
+        "only where the server was the limit in every trial.": "closed" in models,
+        "In an open loop requests are sent on a schedule, whether or not earlier ones have been answered. Response "
+        "times are compared only where the rate was kept and nobody was at a limit.": "open" in models,
+        "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator "
+        "measures its own queue, the two differ.": sealed["probe_requests"].notna().any(),
         captions.database_place(tables.manifest): tables.has_database,
     }
     surprise = (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)) if case else ()

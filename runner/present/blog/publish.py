@@ -22,12 +22,10 @@ from runner.present.look.markup import literal_table
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
 from runner.present.spikes.view import View, most_pronounced, survey, view
-from runner.present.spikes.words import why
 from runner.store import TABLES, RunFolder, data_folder, read_json, replacing_folder, sha256, write_json
 
 PROVENANCE = "provenance.json"
 KIND = "bench publish"  # by this a published folder is known as the lab's
-SCHEMA = 1
 LEFT_OUT = ("run_id", "status", "error")  # columns of the trials that are alike in all sealed trials of one run
 
 
@@ -58,17 +56,9 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
         _write_tables(tables, post.text_tables, folder / "tables")
         (folder / "post.md").write_text(post.markdown(), encoding="utf-8")
         (folder / "index.html").write_text(post.html(), encoding="utf-8")
-        facts = {
-            "made_by": KIND,
-            "schema": SCHEMA,
-            "run": allowed(tables.manifest),
-            "inputs": _facts(_inputs(run, {picture.trial_id for picture in pictures})),
-            "sealed_trials": _records(run, tables),
-            "files": _facts(_files(folder)),
-        }
-        write_json(folder / PROVENANCE, facts)
-    files = tuple(_files(target).values())
-    return Bundle(target, files, len(pictures), (target / "index.html").stat().st_size)
+        write_json(folder / PROVENANCE, _provenance(run, tables, pictures, folder))
+    files = _files(target)
+    return Bundle(target, tuple(files.values()), len(pictures), files["index.html"].stat().st_size)
 
 
 def check_free(target: Path) -> None:
@@ -103,16 +93,8 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
     return {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()}
 
 
-def _inputs(run: RunFolder, shown: Iterable[str]) -> dict[str, Path]:
-    """Return every file that figures and tables were computed from; `shown` are the trials that have figures."""
-    probes = [f"probe/{trial}" for trial in sorted(shown)]
-    probes = [name for name in probes if (run.tables / f"{name}.parquet").is_file()]
-    named = {f"tables/{name}.parquet": run.tables / f"{name}.parquet" for name in (*TABLES, *probes)}
-    return {"run.json": run.path / "run.json", **named, "published.csv": data_folder() / "published.csv"}
-
-
-def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
-    """Return the SHA-256 of each sealed trial's record; LabError where a record does not say that it was sealed."""
+def _provenance(run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path) -> dict[str, Any]:
+    """Return what a folder was made from, and what is in it; LabError where a sealed trial's record says otherwise."""
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
     for trial_id in sealed:
@@ -120,7 +102,17 @@ def _records(run: RunFolder, tables: Tables) -> dict[str, str]:
             words = f"The tables have {trial_id} as sealed, and its record {said}"
             raise LabError(f"{words}: `bench report` makes the tables anew.", exit_code=1)
     hashes = run.record_hashes()
-    return {trial_id: hashes[trial_id] for trial_id in sealed}
+    names = (*TABLES, *sorted({f"probe/{picture.trial_id}" for picture in pictures}))
+    used = {f"tables/{name}.parquet": run.table(name) for name in names if run.table(name).is_file()}
+    inputs = {"run.json": run.path / "run.json", **used, "published.csv": data_folder() / "published.csv"}
+    return {
+        "made_by": KIND,
+        "schema": 1,
+        "run": allowed(tables.manifest),
+        "inputs": _facts(inputs),
+        "sealed_trials": {trial_id: hashes[trial_id] for trial_id in sealed},
+        "files": _facts(_files(folder)),
+    }
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
@@ -128,17 +120,20 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
 
     A figure that could only say why there is nothing to see is left out. The caption stands below as text.
     """
-    case, spikes = choose(tables), survey(tables)
-    trial_id = most_pronounced(spikes)
-    subjects = {Tables: tables, Case: case, View: view(tables, trial_id, why(spikes, trial_id)) if trial_id else None}
-    trials = {Tables: "", Case: case.trial_id if case else "", View: trial_id}
+    case, trial_id = choose(tables), most_pronounced(survey(tables))
+    subjects: dict[type, tuple[Any, str]] = {
+        Tables: (tables, ""),
+        Case: (case, case.trial_id if case else ""),
+        View: (view(tables, trial_id, "") if trial_id else None, trial_id),
+    }
     full = []
     for name, found in chart.charts().items():
-        if found.needs(tables) and (subject := subjects[found.subject]) is not None:
+        subject, trial = subjects[found.subject]
+        if found.needs(tables) and subject is not None:
             made = found.make(subject)
             figure = chart.draw(replace(made, caption=""))
             if any(ax.axison for ax in figure.axes):
-                full.append((name, trials[found.subject], made, figure))
+                full.append((name, trial, made, figure))
     looks, pictures = list(identities(tables.trials).values()), []
     for number, (name, trial, made, figure) in enumerate(full, start=1):
         say(f"[{number}/{len(full)}] {name}")

@@ -43,7 +43,7 @@ class Bullets:
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of texts below the heading `title`; `about` is what a screen reader says of one without.
+    """A table of texts below the heading `title`; `about` is what a screen reader says instead.
 
     A `name` is that of its files in a published folder: NAME.md and NAME.csv.
     """
@@ -55,11 +55,6 @@ class TextTable:
 
     def __bool__(self) -> bool:
         return not self.frame.empty
-
-    @property
-    def label(self) -> str:
-        """What a screen reader says of the table."""
-        return self.about or self.title or f"Table of {', '.join(map(str, self.frame.columns[:3]))}"
 
 
 @dataclass(frozen=True)

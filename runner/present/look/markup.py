@@ -126,15 +126,9 @@ def servers_table(servers: Sequence[Server]) -> str:
     for server in servers:
         missing = [name for name in every if name not in server.implements]
         but = f" but {', '.join(missing)}" if missing else ""
-        rows.append(
-            {
-                "server": f"`{server.name}`",
-                "language": server.language,
-                "framework": server.framework,
-                "tier": server.tier,
-                "implements": f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements),
-                # The first sentence of its notes; the rest is in server.toml.
-                "what was chosen": re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;"),
-            }
-        )
-    return to_markdown(pd.DataFrame(rows))
+        implements = f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
+        # The first sentence of its notes; the rest is in server.toml.
+        chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
+        rows.append((f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen))
+    heads = ["server", "language", "framework", "tier", "implements", "what was chosen"]
+    return to_markdown(pd.DataFrame(rows, columns=heads))

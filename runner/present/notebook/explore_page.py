@@ -38,32 +38,30 @@ class ExplorePage(RunPage):
     docs/data.md says what the columns mean.
     """
 
-    trials: pd.DataFrame  # one row per trial, sorted by load
-    latency: pd.DataFrame
-    """How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk."""
-    throughput: pd.DataFrame  # how many requests of a trial by k6 were answered in 0.1 s, from `t_s` on
-    resources: pd.DataFrame
-    """CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core."""
-    load: str  # the load by k6 that most trials have, else that of another tool; empty where no trial was sealed
-    trial: str  # the trial that the notebook looks at more closely; empty where the run has none
-    colors: dict[str, str]  # each server's colour, as in all figures of the run: seaborn's `palette`
-
     def __init__(self, run: str, trial: str) -> None:
         super().__init__(run)
         self.live = has_reader()
-        self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
         sealed = sealed_trials(self.tables.trials)
+        if trial and trial not in set(sealed["trial_id"]):
+            raise LabError(f"This run has no sealed trial {trial!r}.")
+        # Each server's colour, as in all figures of the run: seaborn's `palette`.
+        self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
+        # One row per trial, sorted by load.
         placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
         placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
         self.trials = trials = placed.drop(columns="place")
-        if trial and trial not in set(trials["trial_id"]):
-            raise LabError(f"This run has no sealed trial {trial!r}.")
         most = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
+        # The load by k6 that most trials have, else that of another tool; empty where no trial was sealed.
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = most.sort_values("server_cpu_peak_100ms_pct", ascending=False)
+        # The trial that the notebook looks at more closely; empty where the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        frames = (self.tables.latency, self.tables.throughput, self.tables.resources)
-        self.latency, self.throughput, self.resources = map(self._joined, frames)
+        # How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk.
+        self.latency = self._joined(self.tables.latency)
+        # How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on.
+        self.throughput = self._joined(self.tables.throughput)
+        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core.
+        self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
         """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
@@ -85,11 +83,8 @@ class ExplorePage(RunPage):
     def show_tables(self) -> None:
         """Show which tables there are, and what one row of each is."""
         frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
-        rows = [
-            {"table": name, "rows": f"{len(frame):,}", "one row per": row, "columns, among others": names}
-            for (name, (row, names)), frame in zip(ROWS.items(), frames, strict=True)
-        ]
-        show([TextTable(pd.DataFrame(rows))])
+        rows = [(name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)]
+        show([TextTable(pd.DataFrame(rows, columns=["table", "rows", "one row per", "columns, among others"]))])
 
     def has(self, rows: pd.DataFrame, sentence: str) -> bool:
         """Return whether there are rows to draw; where there are none, show `sentence` in place of a picture."""

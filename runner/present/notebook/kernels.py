@@ -25,11 +25,8 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 LOAD = "__import__('runner.present.notebook.pages')"
 """Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half a second."""
 FORGET = "%reset -f"  # removes every variable of a notebook, and numbers the next one's cells from 1
-
-
-def at_once() -> int:
-    """Return how many notebooks may be executed at the same time: each takes a CPU and a few hundred MB."""
-    return min(2, len(os.sched_getaffinity(0)))
+QUIET = ["--log-level=40"]  # errors only: a kernel's warnings are about a socket on loopback
+AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
 
 
 class Kernels:
@@ -39,7 +36,7 @@ class Kernels:
     folder of this user's: two processes that look for free ports at the same time may find the same.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int = AT_ONCE) -> None:
         self.count = count
         self._started: list[KernelManager] = []
         self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = queue.SimpleQueue()
@@ -50,8 +47,7 @@ class Kernels:
             file = str(Path(self._folder.name, f"{number}.json"))
             kernel: KernelManager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=file)
             self._started.append(kernel)
-            quiet = ["--log-level=40"]  # errors only: its warnings are about a socket on loopback
-            run_sync(kernel.start_kernel)(extra_arguments=quiet, cwd=str(lab_root()))  # type: ignore[arg-type]
+            run_sync(kernel.start_kernel)(extra_arguments=QUIET, cwd=str(lab_root()))  # type: ignore[arg-type]
             client = kernel.blocking_client()
             client.start_channels()
             client.execute(LOAD, silent=True)

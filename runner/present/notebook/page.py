@@ -113,10 +113,15 @@ def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
     @wraps(open_page)
     def opened(*args: Given.args, **kwargs: Given.kwargs) -> T:
         given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
-        shell = get_ipython()
-        if shell is not None:
+        if (shell := get_ipython()) is not None:
             shell.set_custom_exc((LabError,), _show_sentence)
-            _refuse_unknown(shell.user_ns, shell.user_ns_hidden, list(given))
+            variables = {name: value for name, value in shell.user_ns.items() if name not in shell.user_ns_hidden}
+            plain = {name for name, value in variables.items() if name[0] != "_" and isinstance(value, PLAIN)}
+            unknown = ", ".join(sorted(plain - set(given)))
+            # Where there is a page already, a cell is run again, and other variables are the reader's.
+            if unknown and not any(isinstance(value, Page) for value in variables.values()):
+                has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
+                raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
         try:
             return checked(**given)  # type: ignore[call-arg]
         except ValidationError as error:
@@ -130,15 +135,3 @@ def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
     """Show an error as its sentence; the reply to papermill stays an error."""
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
-
-
-def _refuse_unknown(variables: Mapping[str, Any], hidden: Mapping[str, Any], known: list[str]) -> None:
-    """Raise LabError for plain values that are not parameters.
-
-    Where there is a page already, a cell is run again, and the other variables are the reader's.
-    """
-    names = {name for name, value in variables.items() if not name.startswith("_") and isinstance(value, PLAIN)}
-    unknown = sorted(names - set(hidden) - set(known))
-    if unknown and not any(isinstance(value, Page) for value in variables.values()):
-        has = f"parameter{'s' * (len(known) > 1)} {captions.joined(known)}"
-        raise LabError(f"Unknown parameter {', '.join(unknown)}: this notebook has the {has} only.")

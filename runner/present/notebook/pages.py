@@ -41,24 +41,19 @@ class RunPage(Page):
         self.case = None if trial is None else choose(self.tables, trial)
         if self.case is not None and self.case.row["workload"] == OWN_SCRIPT:
             raise LabError(f"In the trial {trial!r} a script did not send what the probe did: nothing can be compared.")
-        of_run = {name: partial(part, self.tables) for name, part in parts.OF_A_RUN.items()}
+        self.subjects: dict[type, Any] = {Tables: self.tables, Case: self.case}  # what figures are made from
         super().__init__(
             about=f"run {self.tables.manifest['run_id']}",
             figures=figures_folder(folder),
-            parts=of_run | parts.about(self.case, parts.OF_A_TRIAL, NOTHING),
+            parts=parts.about(self.tables, parts.OF_A_RUN) | parts.about(self.case, parts.OF_A_TRIAL, NOTHING),
             charts={name: partial(self._chart, name) for name in charts()},
         )
 
     def _chart(self, name: str) -> Chart | None:
         found = charts()[name]
-        subject = next((each for each in self.subjects if isinstance(each, found.subject)), None)
+        subject = self.subjects.get(found.subject)
         is_ready = subject is not None and (found.subject is not Tables or found.needs(self.tables))
         return found.make(subject) if is_ready else None
-
-    @property
-    def subjects(self) -> tuple[Any, ...]:
-        """What figures are made from: the run and, where the page is about one, the trial."""
-        return self.tables, self.case
 
 
 @opener

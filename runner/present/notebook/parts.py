@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, summary
-from runner.present.case import Case
 from runner.present.chart import charts
 from runner.present.figures import objectives, ratios, sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
@@ -23,10 +22,7 @@ from runner.present.published.counterparts import WHY_STAND_INS, read_published,
 from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST
 
-T = TypeVar("T")
 Part: TypeAlias = Callable[..., Iterable[Block]]
-Say: TypeAlias = Callable[[T], str | tuple[str, ...] | pd.DataFrame]
-"""Says something of a subject, in words or as a table."""
 ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
 
 # --- a run ------------------------------------------------------------------------------------------------
@@ -36,13 +32,13 @@ def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
     sheets = []
     for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
-        title = f"{{}} with {tool}, median of the trials"
         if tool == "wrk":
             rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
-            sheets.append(TextTable(rates, title.format("Requests/s"), name="wrk-requests"))
-            sheets.append(TextTable(cpu, title.format("CPU ms per request"), name="wrk-cpu-per-request"))
+            found = [("Requests/s", rates, "requests"), ("CPU ms per request", cpu, "cpu-per-request")]
         else:
-            sheets.append(TextTable(summary.printable(rows), title.format("Loads"), name=f"{tool}-loads"))
+            found = [("Loads", summary.printable(rows), "loads")]
+        title = f"with {tool}, median of the trials"
+        sheets += [TextTable(frame, f"{what} {title}", name=f"{tool}-{name}") for what, frame, name in found]
     yield from _with_dagger(*sheets)
     yield Bullets(summary.findings(tables))
 
@@ -106,16 +102,11 @@ def verdicts(tables: Tables) -> Iterator[Block]:
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
     rows = [
-        {
-            "verdict": verdict,
-            "tool": tool,
-            "trials": str(len(given)),
-            "which means": Limit.of(str(verdict)).meaning,
-            "for example": given["verdict_reason"].iloc[0],
-        }
+        (verdict, tool, str(len(given)), Limit.of(str(verdict)).meaning, given["verdict_reason"].iloc[0])
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
     ]
-    yield TextTable(pd.DataFrame(rows), about="Verdicts")
+    heads = ["verdict", "tool", "trials", "which means", "for example"]
+    yield TextTable(pd.DataFrame(rows, columns=heads), about="Verdicts")
 
 
 def machine(tables: Tables) -> list[Block]:
@@ -229,28 +220,20 @@ OF_A_RUN: dict[str, Part] = {
     "machine": machine,
 }
 """Name of a part of a run's pages -> what it shows."""
-OF_A_TRIAL: dict[str, tuple[Say[Case], ...]] = {
-    "trial": (evidence.trial_words,),
-    "generator": (evidence.generator_said,),
-    "probe": (evidence.probe_saw, evidence.percentile_table),
-    "law": (evidence.law_words,),
-    "cpu": (evidence.cpu_words,),
-    "servers": (evidence.servers_table, evidence.price_words),
-    "verdict": (evidence.verdict_words, evidence.evidence_table),
+OF_A_TRIAL: dict[str, Part] = {
+    "trial": lambda case: [Paragraph(evidence.trial_words(case))],
+    "generator": lambda case: [Paragraph(evidence.generator_said(case))],
+    "probe": lambda case: [Paragraph(evidence.probe_saw(case)), TextTable(evidence.percentile_table(case))],
+    "law": lambda case: [Paragraph(evidence.law_words(case))],
+    "cpu": lambda case: [Paragraph(evidence.cpu_words(case))],
+    "servers": lambda case: [TextTable(evidence.servers_table(case)), Paragraph(evidence.price_words(case))],
+    "verdict": lambda case: [Paragraph(evidence.verdict_words(case)), TextTable(evidence.evidence_table(case))],
 }
-"""Name of a part about one trial -> what says it, in words and tables."""
+"""Name of a part about one trial -> what it shows."""
 
 
-def about(subject: T | None, parts: Mapping[str, Sequence[Say[T]]], nothing: str) -> dict[str, Part]:
-    """Return parts that say something of a subject; without one only the first has words: `nothing`."""
+def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
+    """Return parts of a subject; without one only the first has words: `nothing`."""
     if subject is None:
         return {name: partial(list, [] if place else [Paragraph(nothing)]) for place, name in enumerate(parts)}
-    return {name: partial(_said, subject, says) for name, says in parts.items()}
-
-
-def _said(subject: T, says: Sequence[Say[T]]) -> Iterator[Block]:
-    """Yield words as a paragraph, sentences as a list, a frame as a table."""
-    for said in (say(subject) for say in says):
-        yield (
-            Paragraph(said) if isinstance(said, str) else Bullets(said) if isinstance(said, tuple) else TextTable(said)
-        )
+    return {name: partial(part, subject) for name, part in parts.items()}

@@ -15,7 +15,7 @@ from IPython.display import display
 from matplotlib.figure import Figure
 
 from runner.present.look import captions, scales, style
-from runner.present.look.content import Block, Paragraph, TextTable
+from runner.present.look.content import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook import parts
 from runner.present.notebook.page import has_reader, opener, show
 from runner.present.notebook.pages import RunPage
@@ -23,14 +23,16 @@ from runner.present.spikes import words as spike_words
 from runner.present.spikes.view import View, most_pronounced, survey, view
 
 CHOSEN = "It was chosen from the list."
-PARTS: dict[str, tuple[parts.Say[View], ...]] = {
-    "trial": (spike_words.trial_words,),
-    "spikes": (spike_words.spike_words, spike_words.spike_table),
-    "coincidence": (spike_words.coincidence_words, spike_words.coincidence_table),
-    "limits": (spike_words.limits,),
+PARTS: dict[str, parts.Part] = {
+    "trial": lambda view: [Paragraph(spike_words.trial_words(view))],
+    "spikes": lambda view: [Paragraph(spike_words.spike_words(view)), TextTable(spike_words.spike_table(view))],
+    "coincidence": lambda view: [
+        Paragraph(spike_words.coincidence_words(view)),
+        TextTable(spike_words.coincidence_table(view)),
+    ],
+    "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
-"""Name of a part about the trial -> what says it, in words and tables."""
-NO_WIDGETS = "To choose the trial here, install ipywidgets; the parameters trial, start_s and stop_s do the same."
+"""Name of a part about the trial -> what it shows."""
 
 
 class SpikePage(RunPage):
@@ -44,38 +46,34 @@ class SpikePage(RunPage):
         super().__init__(run)
         self.live = has_reader()
         self._widgets = _installed("ipywidgets") if self.live else None
+        self._choices = self._widgets.IntText() if self._widgets else None  # counts them: what is shown follows it
         self.survey = survey(self.tables)
-        self._shown: list[Callable[[], None]] = []
         self.parts = {**self.parts, **parts.about(None, PARTS, spike_words.NOTHING), "control": self._control}
         if trial:
             self.choose(trial, "The parameter trial names it.", start_s, stop_s)
         elif chosen := most_pronounced(self.survey):
             self.choose(chosen, spike_words.why(self.survey, chosen), start_s, stop_s)
 
-    @property
-    def subjects(self) -> tuple[Any, ...]:
-        """What figures are made from: the run, and what is shown of the trial."""
-        return *super().subjects, self.view
-
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
         """Take a trial, or a part of its load, and show again what is shown already."""
-        self.view = view(self.tables, trial, why, start_s, stop_s)
+        self.view = self.subjects[View] = view(self.tables, trial, why, start_s, stop_s)
         self.parts = {**self.parts, **parts.about(self.view, PARTS, spike_words.NOTHING)}
-        for show_again in self._shown:
-            show_again()
+        if self._choices is not None:
+            self._choices.value += 1
 
     def show_controls(self) -> None:
         """Show a list of the trials and a slider for the part of the load, where a reader is there to use them."""
         if not self.live or self.view is None:
             return
         if (widgets := self._widgets) is None:
-            show([Paragraph(NO_WIDGETS)])
+            instead = "the parameters trial, start_s and stop_s do the same."
+            show([Paragraph(f"To choose the trial here, install ipywidgets; {instead}")])
             return
+        rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
         labels = [
-            (f"{row['trial_id']}: {captions.plural(row['spikes'], 'spike')}, peak {style.number(row['peak_pct'])} %",
-             row["trial_id"])
-            for row in self.survey.to_dict("records")
-        ]  # fmt: skip
+            (f"{name}: {captions.plural(spikes, 'spike')}, peak {style.number(pct)} %", name)
+            for name, spikes, pct in rows
+        ]
         wide, now = widgets.Layout(width="98%"), self.view
         trials = widgets.Dropdown(options=labels, value=now.case.trial_id, description="trial", layout=wide)
         part = widgets.FloatRangeSlider(
@@ -111,17 +109,8 @@ class SpikePage(RunPage):
         """Show something, for a reader in a place where it can be replaced."""
         if self._widgets is None or self.view is None:
             render()
-            return
-        place = self._widgets.Output()
-        display(place)
-
-        def show_in_place() -> None:
-            place.clear_output(wait=True)
-            with place:
-                render()
-
-        self._shown.append(show_in_place)
-        show_in_place()
+        else:
+            display(self._widgets.interactive_output(lambda **_: render(), {"choices": self._choices}))
 
     def _control(self) -> Iterator[Block]:
         """Yield how often each server of the run spikes, and those without a garbage collector under the same load."""
@@ -130,15 +119,29 @@ class SpikePage(RunPage):
             yield TextTable(spike_words.control_table(self.survey), "All sealed trials of the run, by server")
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a reader the figure as a widget that zooms, with its words below, where ipympl is installed."""
+        """Show a reader the figure as a widget, with its words below, where ipympl is installed.
+
+        All panels zoom and move together. Below stands what is under the pointer (each panel's `format_coord`).
+        """
         if self._canvas is not None:
             self._canvas.close()
-        self._canvas = zoomable(figure) if self.live else None
-        if self._canvas is None:
+        if self._widgets is None or (backend := _installed("ipympl.backend_nbagg")) is None:
             super().show_picture(name, figure, alt)
-        else:
-            display(self._canvas)
-            show([Paragraph(alt)])
+            return
+        mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
+        first, *others = figure.axes
+        for ax in others:
+            ax.sharex(first)
+        for number in first.texts:  # those of spikes, which may be moved out of sight
+            number.set_clip_on(True)
+        for ax in figure.axes:
+            if ax.get_yscale() == "log":
+                ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
+        self._canvas = canvas = backend.Canvas(figure)
+        backend.FigureManager(canvas, 0)
+        canvas.header_visible, canvas.resizable = False, False
+        display(canvas)
+        show([Paragraph(alt)])
 
 
 @opener
@@ -158,26 +161,3 @@ def _installed(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return None
-
-
-def zoomable(figure: Figure) -> Any:
-    """Return a figure over one axis of time as a widget (ipympl's Canvas); None where ipympl is not installed.
-
-    All panels zoom and move together. Below stands what is under the pointer (each panel's `format_coord`).
-    """
-    backend = _installed("ipympl.backend_nbagg")
-    if backend is None or _installed("ipywidgets") is None:
-        return None
-    mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
-    first, *others = figure.axes
-    for ax in others:
-        ax.sharex(first)
-    for number in first.texts:  # those of spikes, which may be moved out of sight
-        number.set_clip_on(True)
-    for ax in figure.axes:
-        if ax.get_yscale() == "log":
-            ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
-    canvas = backend.Canvas(figure)
-    backend.FigureManager(canvas, 0)
-    canvas.header_visible, canvas.resizable = False, False
-    return canvas

@@ -126,12 +126,10 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     # Those that have begun before a window's end, less those that were over by its begin.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(finish, start + ROUNDING_S, side="right")
     events = int(((finish > start[0] + ROUNDING_S) & (begin < end[-1] - ROUNDING_S)).sum())
-    found = Coincidence(kind.kind, kind.every_s, events, float(there.mean()))
-    if not spikes:
-        return found
     overlaps = by_shift(spikes, there)
-    found = replace(found, together=int(overlaps[0]), expected=float(overlaps.mean()) / len(spikes))
-    if overlaps.min() == overlaps.max():  # no event, or events all the time: no shift differs from another
+    expected = float(overlaps.mean()) / len(spikes) if spikes else math.nan
+    found = Coincidence(kind.kind, kind.every_s, events, float(there.mean()), int(overlaps[0]), expected)
+    if overlaps.min() == overlaps.max():  # no spike, no event, or events all the time: all shifts are alike
         return found
     return replace(found, p=float((overlaps >= overlaps[0]).mean()), least_p=float((overlaps >= overlaps.max()).mean()))
 

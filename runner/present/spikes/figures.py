@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,11 @@ from runner.present.figures.seconds import FINE_S, usage
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.look.style import number
+from runner.present.spikes.coincidence import Events
 from runner.present.spikes.found import LIMIT, Windows
 from runner.present.spikes.view import View, has_samples
 from runner.present.spikes.words import peak_words
 
-NAME = "cpu-spikes"
 PERCENTILES = {"p50": (0.5, 2.0), "p95": (0.95, 1.4), "p99": (0.99, 0.9)}
 """Percentiles of a second's response times -> quantile, and width of the line."""
 LANES = {
@@ -36,24 +36,22 @@ LANES = {
     "database's CPU spike": "database",
 }
 """Kind of event -> what its lane is called."""
-LANE_IN, RIGHT_IN = 0.26, 0.75
-SECONDS = "seconds since the load began"
 NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
-Read = Callable[[float, float], str]
-"""Says what a panel shows at a second and a height: where the figure can be pointed at, under the pointer."""
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One of the panels above each other: its heading, its height, and what draws it and returns how to read it."""
+    """One of the panels above each other; `words` stand below its name, `label` beside its axis."""
 
     name: str
     words: str
+    label: str
     height_in: float
-    draw: Callable[[Axes], Read]
+    draw: Callable[[Axes], None]
+    read: Callable[[float, float], str]  # says what it shows at a second and a height, where a reader points
 
 
-@chart(NAME, notebook="cpu_spikes", needs=has_samples, subject=View)
+@chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
 def spikes(view: View) -> Chart:
     """Return the CPU of each side of a trial, window by window, and what else happened.
 
@@ -80,7 +78,7 @@ def spikes(view: View) -> Chart:
     return Chart(
         f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}",
         pd.concat(curves, ignore_index=True),
-        Axis(SECONDS, SECONDS, " s"),
+        Axis(clients.SECONDS, clients.SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         caption=captions.caption(view.case.tables, view.case.frame, words),
         noun="side",
@@ -93,11 +91,11 @@ def _timeline(view: View, chart: Chart) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
-    panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view)]
+    panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view.events)]
     rows = [
         style.PanelRow(
             panel_in=panel.height_in, heading_in=0.58 if panel.words else 0.36,
-            axis_in=0.72 if panel is panels[-1] else 0.08, left_in=1.05, right_in=RIGHT_IN,
+            axis_in=0.72 if panel is panels[-1] else 0.08, left_in=1.05, right_in=0.75,
         )
         for panel in panels
     ]  # fmt: skip
@@ -110,7 +108,9 @@ def _timeline(view: View, chart: Chart) -> Figure:
                 alpha=0.35 if spike.settling else 1.0, zorder=0.5, label="spike",
             )  # fmt: skip
         ax.set_xlim(view.start_s, view.stop_s)
-        ax.format_coord = panel.draw(ax)  # type: ignore[method-assign,assignment]
+        panel.draw(ax)
+        ax.format_coord = panel.read  # type: ignore[method-assign,assignment]
+        ax.set_ylabel(panel.label)
         ax.yaxis.set_label_coords(-0.14, 0.5)
         ax.tick_params(labelbottom=panel is panels[-1])
         scales.even_axis(ax, "x")
@@ -119,46 +119,45 @@ def _timeline(view: View, chart: Chart) -> Figure:
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
             taken.append(middle)
-            top.text(
-                middle, 0.98, str(place), transform=top.get_xaxis_transform(), ha="center", va="top",
-                size=style.SMALL_PT, weight="bold",
-            )  # fmt: skip
-    grid[-1][0].set_xlabel(SECONDS)
+            aligned: Any = {"transform": top.get_xaxis_transform(), "ha": "center", "va": "top"}
+            top.text(middle, 0.98, str(place), size=style.SMALL_PT, weight="bold", **aligned)
+    grid[-1][0].set_xlabel(chart.x.label)
     return figure
 
 
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
     track, name, is_server = view.tracks[subject], clients.names(view.case)[subject], subject == "server"
+    heading = f"{subject.capitalize()}: {name}"
 
-    def draw(ax: Axes) -> Read:
+    def draw(ax: Axes) -> None:
         color = look.color if is_server else style.GREY
         _draw_windows(ax, view, track.windows, 1.25, 10.0, color=color, lw=1.1, label=subject)
-        ax.set_ylabel("CPU, %")
         if math.isfinite(track.deviation):
             middle = (track.windows.start_s + track.windows.end_s) / 2
             limit = track.baseline + LIMIT * track.deviation
             ax.plot(middle, limit, color=style.INK, lw=0.9, ls=DASHED, label="limit")
-        for value, window_s, window in view.peaks if is_server else ():
-            curve = usage(view.samples[view.samples["subject"] == "server"], window_s)
-            curve = curve[curve["t_s"] <= view.duration_s + 1e-6]
-            end = float(curve["t_s"].iloc[int(curve["cpu_pct"].argmax())]) if len(curve) else math.nan
-            if end - window_s < view.stop_s and end > view.start_s:
-                ax.plot([end - window_s, end], [value] * 2, color=style.INK, lw=3, solid_capstyle="butt", label=window)
-        return lambda t_s, _: f"{name}, {_at(track.windows, t_s)} % of a core"
+        for value, window_s in view.peaks if is_server else ():
+            curve = usage(view.samples[view.samples["subject"] == "server"], window_s, view.duration_s + 1e-6)
+            ends = curve.nlargest(1, "cpu_pct")["t_s"]
+            bar: Any = {"color": style.INK, "lw": 3, "solid_capstyle": "butt", "label": f"{window_s:g} s"}
+            for end in ends[ends.between(view.start_s, view.stop_s + window_s, inclusive="neither")]:
+                ax.plot([end - window_s, end], [value] * 2, **bar)
 
+    def read(t_s: float, _: float) -> str:
+        return f"{name}, {_at(track.windows, t_s)} % of a core"
+
+    if not is_server:
+        return _Panel(heading, "", "CPU, %", 0.85, draw, read)
     peaks = f"peak (thick bars): {peak_words(view)}; 100 % is one core" if view.peaks else "100 % is one core"
-    words, height_in = (peaks, 1.75) if is_server else ("", 0.85)
-    return _Panel(f"{subject.capitalize()}: {name}", words, height_in, draw)
+    return _Panel(heading, peaks, "CPU, %", 1.75, draw, read)
 
 
 def _draw_windows(ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any) -> None:
     """Draw a value per window as steps from 0 on; a window that is missing leaves a gap."""
     start_s, end_s, value = windows
-    gap = np.append(start_s[1:], end_s[-1:]) - end_s > 1e-3
-    x = np.column_stack([start_s, end_s, np.where(gap, end_s, np.nan)])
-    y = np.column_stack([value, value, np.full(len(value), np.nan)])
-    kept = np.column_stack([np.full((len(value), 2), True), gap])
-    ax.plot(x[kept], y[kept], **drawn)
+    gaps = 2 * np.flatnonzero(start_s[1:] - end_s[:-1] > 1e-3) + 2
+    steps = np.column_stack([start_s, end_s]).ravel(), np.repeat(value, 2)
+    ax.plot(*(np.insert(side, gaps, np.nan) for side in steps), **drawn)
     shown = value[(end_s > view.start_s) & (start_s < view.stop_s)]
     ax.set_ylim(0, spare * max(float(shown.max(initial=0.0)), least))
     scales.even_axis(ax, "y")
@@ -172,8 +171,8 @@ def _at(windows: Windows, t_s: float) -> str:
     return f"{t_s:.2f} s: {number(float(value[place]) if inside else math.nan)}"
 
 
-def _rate_panel(view: View) -> list[_Panel]:
-    """Return the panel of requests/s, in bins of 0.1 s or between two counts of the server's; none without either."""
+def _rate_panel(view: View) -> Iterator[_Panel]:
+    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server's; nothing without either."""
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
     counted = view.samples[view.samples["requests"].notna()].sort_values("t_s")
@@ -187,26 +186,23 @@ def _rate_panel(view: View) -> list[_Panel]:
         windows = Windows(at_s[:-1], at_s[1:], np.diff(count) / np.diff(at_s))
         name = "Requests/s, as the server counted them"
     else:
-        return []
+        return
+    looks: Any = {"color": style.INK, "lw": 1.0, "label": "requests"}
+    yield _Panel(
+        name, "", "req/s", 0.85,
+        draw=lambda ax: _draw_windows(ax, view, windows, 1.15, 1.0, **looks),
+        read=lambda t_s, _: f"{_at(windows, t_s)} requests/s",
+    )  # fmt: skip
 
-    def draw(ax: Axes) -> Read:
-        _draw_windows(ax, view, windows, 1.15, 1.0, color=style.INK, lw=1.0, label="requests")
-        ax.set_ylabel("req/s")
-        return lambda t_s, _: f"{_at(windows, t_s)} requests/s"
 
-    return [_Panel(name, "", 0.85, draw)]
-
-
-def _latency_panel(view: View, look: Identity) -> list[_Panel]:
-    """Return the panel of response times: percentiles of each second and the probe's samples; none without either."""
+def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
+    """Yield the panel of response times: percentiles of each second and the probe's samples; nothing without either."""
     found = {name: seconds.latency(q)(view.case.frame, view.case.tables) for name, (q, _) in PERCENTILES.items()}
     lines = {name: line.sort_values("t_s") for name, line in found.items() if len(line)}
     probe = view.case.probe if view.case.probe is not None else pd.DataFrame(columns=["ok", "t_s", "latency_ms"])
     probe = probe[probe["ok"].astype(bool) & probe["t_s"].between(view.start_s, view.stop_s)]
-    if not lines and probe.empty:
-        return []
 
-    def draw(ax: Axes) -> Read:
+    def draw(ax: Axes) -> None:
         ends = []
         if len(probe):
             ax.plot(probe["t_s"], probe["latency_ms"], ls="", marker=".", ms=3, color=PROBE.color, label="probe")
@@ -214,13 +210,10 @@ def _latency_panel(view: View, look: Identity) -> list[_Panel]:
         for name, line in lines.items():
             width = PERCENTILES[name][1]
             ax.plot(line["t_s"], line["value"], color=look.color, lw=width, marker="o", ms=3, label=name)
-            shown = line[line["t_s"].between(view.start_s, view.stop_s)]
-            if len(shown):
-                ends.append((name, look, float(shown["t_s"].iloc[-1]), float(shown["value"].iloc[-1])))
+            last = line[line["t_s"].between(view.start_s, view.stop_s)].tail(1)
+            ends += [(name, look, float(t_s), float(ms)) for t_s, ms in last[["t_s", "value"]].to_numpy()]
         seconds_axes(ax, view.start_s, view.stop_s)
-        ax.set_ylabel("ms (log)")
         style.label_ends(ax, ends)
-        return read
 
     def read(t_s: float, ms: float) -> str:
         near = {name: line.loc[(line["t_s"] - t_s).abs() <= 0.5, "value"] for name, line in lines.items()}
@@ -229,32 +222,28 @@ def _latency_panel(view: View, look: Identity) -> list[_Panel]:
 
     said = [f"{', '.join(lines)} of each second of {view.case.tool}"] if lines else []
     said += ["the probe's requests as dots"] if len(probe) else []
-    return [_Panel("Response times", "; ".join(said), 1.4, draw)]
+    if said:
+        yield _Panel("Response times", "; ".join(said), "ms (log)", 1.4, draw, read)
 
 
-def _events_panel(view: View) -> _Panel:
-    kinds = view.events
-
-    def draw(ax: Axes) -> Read:
+def _events_panel(kinds: Sequence[Events]) -> _Panel:
+    def draw(ax: Axes) -> None:
         for lane, kind in enumerate(kinds):
             spans = [(start, end - start) for start, end in kind.intervals]
             ax.broken_barh(spans, (lane - 0.32, 0.64), facecolor=style.GREY, edgecolor="none", label=kind.kind)
             if kind.unknown:
-                ax.text(
-                    0.01, lane, "not known", transform=ax.get_yaxis_transform(), va="center", size=style.SMALL_PT,
-                    color=style.GREY,
-                )  # fmt: skip
+                aligned: Any = {"transform": ax.get_yaxis_transform(), "va": "center"}
+                ax.text(0.01, lane, "not known", size=style.SMALL_PT, color=style.GREY, **aligned)
         ax.set_ylim(len(kinds) - 0.5, -0.5)
         ax.set_yticks(range(len(kinds)), [LANES[kind.kind] for kind in kinds])
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
-        return read
 
     def read(t_s: float, _: float) -> str:
         now = [kind.kind for kind in kinds if any(start <= t_s <= end for start, end in kind.intervals)]
         return f"{t_s:.2f} s: {', '.join(now) or 'none of these'}"
 
-    return _Panel("What else happened", "", LANE_IN * len(kinds), draw)
+    return _Panel("What else happened", "", "", 0.26 * len(kinds), draw, read)
 
 
 def _description(view: View) -> str:

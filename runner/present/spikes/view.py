@@ -15,8 +15,6 @@ from runner.present.spikes.coincidence import Coincidence, Events, coincidences,
 from runner.present.spikes.found import Spike, Track, inside, track
 
 SUBJECTS = ("server", "generator", "database")
-PEAKS = {"100ms": (0.1, "0.1 s"), "1s": (1.0, "1 s")}
-"""Name of a peak in the trials table -> its window in seconds, and in words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +32,12 @@ class View:
     found: tuple[Coincidence, ...]
     start_s: float
     stop_s: float
+    duration_s: float  # of the load
 
     @property
     def server(self) -> Track:
         """The server's CPU."""
         return self.tracks["server"]
-
-    @property
-    def duration_s(self) -> float:
-        """The length of the load."""
-        return float(self.case.row["duration_s"])
 
     @property
     def numbered(self) -> dict[int, Spike]:
@@ -52,11 +46,10 @@ class View:
         return {number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)}
 
     @property
-    def peaks(self) -> list[tuple[float, float, str]]:
-        """The server's highest CPU that is known: in %, its window in seconds, and that in words."""
-        row = self.case.row
-        every = [(float(row[f"server_cpu_peak_{name}_pct"]), *window) for name, window in PEAKS.items()]
-        return [peak for peak in every if math.isfinite(peak[0])]
+    def peaks(self) -> list[tuple[float, float]]:
+        """The server's highest CPU that is known: in %, and its window in seconds."""
+        every = [(float(self.case.row[f"server_cpu_peak_{name}_pct"]), s) for name, s in (("100ms", 0.1), ("1s", 1.0))]
+        return [(pct, window_s) for pct, window_s in every if math.isfinite(pct)]
 
 
 def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0) -> View:
@@ -79,7 +72,7 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
     tracks = {subject: track(by_subject[subject], duration_s) for subject in SUBJECTS if subject in by_subject}
     events = events_of(samples, tracks, duration_s)
     found = coincidences(tracks["server"], events)
-    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s))
+    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s), duration_s)
 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")

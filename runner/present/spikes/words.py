@@ -21,16 +21,14 @@ FULL = 0.9  # share of the CPU that a server was given from which on a spike has
 def why(found: pd.DataFrame, trial_id: str) -> str:
     """Say why a trial of a survey is the one that is shown where none was asked for."""
     row = found[found["trial_id"] == trial_id].iloc[0]
-    short = int((found["seconds"] == 0).sum())
-    looked = plural(len(found), "trial") + (f" ({short} too short to look for spikes)" if short else "")
+    looked = plural(int((found["seconds"] > 0).sum()), "trial")
     if math.isnan(row["deviations"]):
-        return (
-            f"No server spiked in any of the {looked} of this run; of those that were looked at this one has the "
-            f"highest CPU over 0.1 s, {number(row['peak_pct'])} %."
-        )
+        peak = f"the highest CPU over 0.1 s, {number(row['peak_pct'])} %"
+        return f"No server spiked in any of the {looked} of this run that are long enough; this one has {peak}."
     return (
-        f"Of the {looked} of this run it has the spike that stands out most: {number(row['height_pct'])} % of a "
-        f"core above its baseline, {number(row['deviations'])} deviations, {row['start_s']:.2f} s into the load."
+        f"Of the {looked} of this run that are long enough it has the spike that stands out most: "
+        f"{number(row['height_pct'])} % of a core above its baseline, {number(row['deviations'])} deviations, "
+        f"{row['start_s']:.2f} s into the load."
     )
 
 
@@ -41,7 +39,7 @@ def trial_words(view: View) -> str:
 
 def peak_words(view: View) -> str:
     """Say how the server's peaks read in two windows; empty where they are not known."""
-    return ", ".join(f"{number(value)} % over {window}" for value, _, window in view.peaks)
+    return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
@@ -52,16 +50,18 @@ def spike_words(view: View) -> str:
         return f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for spikes."
     counted, settling = len(server.counted), len(server.spikes) - len(server.counted)
     begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
-    part = "" if len(view.numbered) == len(server.spikes) else f" Of these, {len(view.numbered)} in the part shown."
-    more = f" It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly."
-    more = more if server.fewest > FEWEST_WINDOWS else ""
-    mean = number(view.case.row["server_cpu_mean_pct"])
-    peak = f" Its peak is {peak_words(view)}; its mean {mean} %." if view.peaks else ""
-    return (
-        f"{plural(counted, 'spike') if counted else 'No spike'} of the server in {number(server.settled_s)} s{begun}."
-        f"{part} A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above "
-        f"the baseline in {server.fewest} windows or more in a row.{more}{peak}"
-    )
+    found, mean = plural(counted, "spike") if counted else "No spike", number(view.case.row["server_cpu_mean_pct"])
+    said = {
+        f"{found} of the server in {number(server.settled_s)} s{begun}.": True,
+        f"Of these, {len(view.numbered)} in the part shown.": len(view.numbered) < len(server.spikes),
+        f"A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above the "
+        f"baseline in {server.fewest} windows or more in a row.": True,
+        f"It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly.": (
+            server.fewest > FEWEST_WINDOWS
+        ),
+        f"Its peak is {peak_words(view)}; its mean {mean} %.": view.peaks,
+    }
+    return " ".join(sentence for sentence, holds in said.items() if holds)
 
 
 def spike_table(view: View) -> pd.DataFrame:
@@ -164,26 +164,24 @@ def limits(view: View) -> tuple[str, ...]:
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
     """Return how often each server of a survey spikes over all its trials, as texts, ordered by language as figures."""
-    rows = []
-    for (language, server, tier), trials in found.groupby(["language", "server", "tier"], sort=True):
-        seconds, gc_per_s = float(trials["seconds"].sum()), float(trials["gc_per_s"].mean())
-        if seconds:
-            rows.append(
-                {
-                    "server": f"{server} ({CALIBRATION})" if tier == CALIBRATION else server,
-                    "language": language,
-                    "GC cycles/s": number(gc_per_s) if math.isfinite(gc_per_s) else "none reported",
-                    "trials": str(len(trials)),
-                    "minutes": number(seconds / 60),
-                    "spikes": f"{trials['spikes'].sum():,}",
-                    "a minute": number(60 * trials["spikes"].sum() / seconds),
-                    "share of time": f"{100 * trials['spike_s'].sum() / seconds:.2f} %",
-                    "trials with one": str(int((trials["spikes"] > 0).sum())),
-                    "highest, % of a core": number(float(trials["height_pct"].max())),
-                    "with the load's begin": f"{trials['settling'].sum():,}",
-                }
-            )
-    return pd.DataFrame(rows)
+    sums = dict.fromkeys(("trials", "seconds", "spikes", "spike_s", "with_one", "settling"), "sum")
+    each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(["language", "server", "tier"], as_index=False)
+    servers = each.agg({"gc_per_s": "mean", "height_pct": "max", **sums}).query("seconds > 0")
+    seconds, calibrates = servers["seconds"], servers["tier"] == CALIBRATION
+    columns = {
+        "server": servers["server"].mask(calibrates, servers["server"] + f" ({CALIBRATION})"),
+        "language": servers["language"],
+        "GC cycles/s": servers["gc_per_s"].map(number).mask(servers["gc_per_s"].isna(), "none reported"),
+        "trials": servers["trials"].map(str),
+        "minutes": (seconds / 60).map(number),
+        "spikes": servers["spikes"].map("{:,}".format),
+        "a minute": (60 * servers["spikes"] / seconds).map(number),
+        "share of time": (100 * servers["spike_s"] / seconds).map("{:.2f} %".format),
+        "trials with one": servers["with_one"].map(str),
+        "highest, % of a core": servers["height_pct"].map(number),
+        "with the load's begin": servers["settling"].map("{:,}".format),
+    }
+    return pd.DataFrame(columns)
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
