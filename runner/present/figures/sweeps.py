@@ -24,7 +24,7 @@ from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.look.scales import plain
 from runner.present.look.style import number
-from runner.present.statistics.inference import median_interval
+from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import BEYOND, spread
 
 KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
@@ -100,10 +100,9 @@ class Sweep:
         found = []
         for (rate, trials), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
             beyond = math.inf if quantile is None else float(trials["requests"].sum()) * (1 - quantile)
-            each, sure = spread(trials[column]), median_interval(trials[column])
+            each = sure_spread(trials[column])
             if each.n and beyond >= BEYOND - 1e-6:
-                ends = sure or each
-                found.append((series, float(str(rate)), each.median, ends.low, ends.high))
+                found.append((series, float(str(rate)), each.median, each.low, each.high))
         return pd.DataFrame(found, columns=["series", "rate_rps", "median", "low", "high"])
 
     @cached_property
