@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.present.frames import Tables, sealed_trials
+from runner.present.look import captions
 from runner.present.look.palette import Identity, identities
 from runner.present.look.style import number
 
@@ -130,6 +131,19 @@ class Chart:
 def empty(title: str, reason: str) -> Chart:
     """Return a chart that says in one sentence why there is nothing to draw."""
     return Chart(title, pd.DataFrame(columns=COLUMNS), nothing=reason)
+
+
+def of_trials(
+    tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
+    none: str = "", **more: Any,
+) -> Chart:  # fmt: skip
+    """Return a chart about `trials` of a run, failed ones too; where none was sealed, `none` says so.
+
+    `words` begin its caption, `more` is what else a `Chart` has.
+    """
+    if sealed_trials(trials).empty:
+        return empty(title, none)
+    return Chart(title, frame, x, y, identities(tables.trials), captions.caption(tables, trials, words), **more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,9 +54,8 @@ def two_clients(case: Case) -> Chart:
     over_time = [_curve(case, TIMES, tool, generators["t_s"], generators["value"], median=math.nan)]
     if len(seen):
         ms = seen["latency_ms"]
-        bins = np.floor(np.log(ms) / BIN).value_counts(normalize=True).sort_index()
-        middles, median = np.exp((bins.index + 0.5) * BIN), float(ms.median())
-        curves.append(_curve(case, SHARE, PROBE, middles, 100 * bins, median=median))
+        shares, median = density_of(case.frame, seen.assign(lower_ms=ms, upper_ms=ms, count=1), BIN), float(ms.median())
+        curves.append(_curve(case, SHARE, PROBE, shares.index, shares, median=median))
         over_time.append(_curve(case, TIMES, PROBE, seen["t_s"], ms, median=median))
     dots = ", each request of the probe as a dot" if len(seen) else ""
     words = {

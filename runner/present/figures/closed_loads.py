@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -17,12 +16,12 @@ from matplotlib.figure import Figure
 from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, cells, chart, empty, extreme, points, tidy
 from runner.present.chart.drawing import FEW, beside, ridges
 from runner.present.chart.drawing import FEWEST as SIZES
-from runner.present.chart.value import median_points
+from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import ratios
 from runner.present.figures.seconds import BINS, bin_width, rates_in_bins, usage
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales, style
-from runner.present.look.palette import Identity, identities
+from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST, band, trial_curves
 from runner.present.statistics.stats import BEYOND, spread
 
@@ -42,13 +41,13 @@ CONNECTIONS = Axis("connections (log scale)", "connections", log=True)
 
 def _by_load(
     tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
-    quantity: str, nothing: str,
+    quantity: str, **more: Any,
 ) -> Chart:  # fmt: skip
     """Return the chart of k6's closed loads; the heading of each says how it was driven and what `quantity` means."""
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
-    caption, headings = captions.caption(tables, tables.of("k6"), words), captions.load_headings(trials, quantity)
-    return Chart(title, frame, x, y, identities(tables.trials), caption, headings=headings, nothing=nothing)
+    headings = captions.load_headings(trials, quantity)
+    return of_trials(tables, tables.of("k6"), title, frame, x, y, words, headings=headings, **more)
 
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
@@ -63,10 +62,11 @@ def spectrum(tables: Tables) -> Chart:
         band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
     words = f"{band_words} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
     x = Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True)
-    base = _by_load(tables, trials, "Latency by percentile", frame, x, MS, words, "response time", nothing)
-    statistic = f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}."
-    draw = Shared(2.9, finish=_spectrum_axes)
-    return replace(base, statistic=statistic, facts=_percentile_facts(frame), draw=draw)
+    return _by_load(
+        tables, trials, "Latency by percentile", frame, x, MS, words, "response time", nothing=nothing,
+        statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
+        facts=_percentile_facts(frame), draw=Shared(2.9, finish=_spectrum_axes),
+    )  # fmt: skip
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
@@ -131,15 +131,18 @@ def density(tables: Tables) -> Chart:
         "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
         "Upright mark, and the number on the right: median of the trials' medians."
     )
-    y = Axis("share, %", "the share of the requests")
+    y, verdicts = Axis("share, %", "the share of the requests"), captions.verdict_counts(trials)
     fact = Fact(
         "median", lambda rows: float(rows["median"].max()), " ms", ends_of="x", rising=True, order="shortest first"
     )
-    title, nothing = "Latency: how the requests spread", "The latency table has no requests of this run's k6 trials."
-    base = _by_load(tables, trials, title, tidy(ridges_of), MS, y, words, "response time", nothing)
-    verdicts = captions.verdict_counts(trials)
-    statistic = f"each with its median marked; in brackets where it begins and ends. Verdicts: {verdicts}."
-    return replace(base, kind="Ridge plot", statistic=statistic, facts=(fact,), draw=_draw_density)
+    return _by_load(
+        tables, trials, "Latency: how the requests spread", tidy(ridges_of), MS, y, words, "response time",
+        nothing="The latency table has no requests of this run's k6 trials.",
+        kind="Ridge plot",
+        statistic=f"each with its median marked; in brackets where it begins and ends. Verdicts: {verdicts}.",
+        facts=(fact,),
+        draw=_draw_density,
+    )  # fmt: skip
 
 
 def _draw_density(chart: Chart) -> Figure:
@@ -185,14 +188,14 @@ def requests_over_time(tables: Tables) -> Chart:
         middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
         curves.append(points(cell, "median", found.index, middle, low, high, server_bound(cell.trials)))
     x, y = Axis(SECONDS, SECONDS), Axis("requests/s", "requests per second", "/s")
-    title, nothing = "Requests per second over time", "The throughput table has no requests of this load."
-    return replace(
-        _by_load(tables, trials, title, tidy(curves), x, y, words, "throughput", nothing),
+    return _by_load(
+        tables, trials, "Requests per second over time", tidy(curves), x, y, words, "throughput",
+        nothing="The throughput table has no requests of this load.",
         statistic="median of the trials; typical: over time, in brackets from lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
         facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
         draw=Shared(left_in=1.12),
-    )
+    )  # fmt: skip
 
 
 @chart("cpu-over-time", notebook="report")
@@ -217,15 +220,15 @@ def over_time(tables: Tables) -> Chart:
         Fact("generator's typical use", _median_of("subject", "generator"), " %"),
     )
     x, y = Axis(SECONDS, "seconds", " s"), Axis("CPU, %", "CPU in % of a core", " %")
-    words = f"Lines: every trial, {BINS}."
-    return replace(
-        _by_load(tables, trials, "CPU over time", tidy(curves), x, y, words, "CPU", UNSAMPLED),
+    return _by_load(
+        tables, trials, "CPU over time", tidy(curves), x, y, f"Lines: every trial, {BINS}.", "CPU",
+        nothing=UNSAMPLED,
         key=key,
         statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
         "median over time",
         facts=facts,
         draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
-    )
+    )  # fmt: skip
 
 
 def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float) -> list[pd.DataFrame]:
@@ -291,13 +294,15 @@ def peaks(tables: Tables) -> Chart:
         Fact("peak", _median_of("series", PEAK), " %"),
         Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
     )
-    title, words = (
-        "CPU: the peak, and the price of a request",
-        "Bars: median of the trials; whiskers: minimum to maximum.",
-    )
-    base = _by_load(tables, trials, title, tidy(bars), Axis(""), y, words, "CPU", UNSAMPLED)
-    key = "Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median)."
-    return replace(base, key=key, kind="Pairs of bar charts", facts=facts, draw=_draw_peaks)
+    return _by_load(
+        tables, trials, "CPU: the peak, and the price of a request", tidy(bars), Axis(""), y,
+        "Bars: median of the trials; whiskers: minimum to maximum.", "CPU",
+        nothing=UNSAMPLED,
+        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
+        kind="Pairs of bar charts",
+        facts=facts,
+        draw=_draw_peaks,
+    )  # fmt: skip
 
 
 def _draw_peaks(chart: Chart) -> Figure:
@@ -372,19 +377,16 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
     panels = [", ".join(filter(None, parts)) for parts in zip(heads, trials["terms"], strict=True)]
     named = trials.assign(panel=panels)
     rows = named.groupby("panel")["connections"].nunique().max() < SIZES
-    return Chart(
-        title,
-        tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel")),
-        CONNECTIONS,
-        y,
-        identities(tables.trials),
-        captions.caption(tables, tables.of("wrk"), f"{words} Bars: minimum to maximum around the median."),
+    frame = tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel"))
+    return of_trials(
+        tables, tables.of("wrk"), title, frame, CONNECTIONS, y,
+        f"{words} Bars: minimum to maximum around the median.",
         kind="Dot plot" if rows else "Line chart",
         pale=pale,
         noun="mode",
         facts=(fact,),
         draw=Shared(2.5, 1.12, mark=bars, finish=_finish),
-    )
+    )  # fmt: skip
 
 
 def _finish(ax: Axes, chart: Chart, panel: str) -> None:

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.limits import Limit
 from runner.planning.search import bracket
 from runner.present.chart import Axis, Chart, Fact, cells, chart, empty, points, tidy
+from runner.present.chart.value import of_trials
 from runner.present.frames import Tables, limits_of
 from runner.present.look import captions, scales, style
-from runner.present.look.palette import DOTS, Identity, identities, pale
-from runner.present.statistics.inference import median_interval
+from runner.present.look.palette import DOTS, pale
+from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import spread
 
 OWN = (Limit.SERVER, Limit.NONE)
@@ -35,7 +35,7 @@ OWN = (Limit.SERVER, Limit.NONE)
 RANGE_ENDS = "end of the search"
 FEW = "not enough trials"
 COLUMNS = (
-    *("search", "load_order", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
+    *("search", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
     *("limit", "why_open", "probe_p95_ms"),
 )
 WHY: dict[str, str] = {
@@ -81,19 +81,18 @@ def answers(tables: Tables) -> pd.DataFrame:
     rows = []
     for cell in cells(tables, tables.searches()):
         found = [outcome(search) for _, search in cell.trials.groupby("block")]
-        lows, highs = np.array([each.low_rps for each in found]), np.array([each.high_rps for each in found])
-        least, most = median_interval(lows), median_interval(highs)
+        least = sure_spread(np.array([each.low_rps for each in found]))
+        most = sure_spread(np.array([each.high_rps for each in found]))
         limits = sorted(Counter(each.limit for each in found).items(), key=lambda item: (-item[1], item[0]))
         row: dict[str, Any] = {
             "search": cell.panel,
-            "load_order": cell.trials["load_order"].iloc[0],
             "server": cell.server,
             "searches": len(found),
-            "kept_rps": float(np.median(lows)),
-            "broken_rps": float(np.median(highs)),
-            "low_rps": least.low if least else float(lows.min()),
-            "high_rps": most.high if most else float(highs.max()),
-            "confidence": least.confidence if least else math.nan,
+            "kept_rps": least.median,
+            "broken_rps": most.median,
+            "low_rps": least.low,
+            "high_rps": most.high,
+            "confidence": least.confidence or math.nan,
             "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
             "why_open": next((WHY[word] for word, _ in limits if word not in OWN), ""),
             "probe_p95_ms": spread(each.probe_p95_ms for each in found).median,
@@ -167,12 +166,14 @@ def kept(tables: Tables) -> Chart:
         "more, since the generator or something else than the server was the limit where the objective broke."
     )
     searches = "each search, from the highest rate that kept the objective to the lowest that broke it"
-    return Chart(
+    return of_trials(
+        tables,
+        trials,
         title,
         tidy(_curves(tables, table)),
-        y=Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
-        looks=identities(tables.trials),
-        caption=captions.caption(tables, trials, note),
+        Axis(""),
+        Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
+        note,
         key=f"Mark: median of the searches. Bar: {bar}. Pale: {searches}.",
         kind="Dot plot",
         statistic=f"the median of the searches with a bar, {bar}, in brackets, and pale {searches}",
@@ -200,7 +201,10 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each server, with every search's bracket behind it."""
+    """Draw a row for each server: the median with its interval, and every search's bracket behind it.
+
+    Dotted is what is not known: of a search above its bracket, of the median from it (or the left end) on.
+    """
     figure, axes = style.canvas(
         chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=0.2 + 0.5 * len(chart.servers),
         heading_in=0.36, left_in=max(0.95, style.label_room(chart.servers)), right_in=2.2,
@@ -209,33 +213,27 @@ def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
         style.heading(ax, panel)
         servers = chart.of_panel(panel)
         for place, (server, rows) in enumerate(servers.items()):
-            look, searches = chart.looks[server], rows[rows["series"] == "search"]
-            # The brackets of single searches below each other, pale; dotted where they are open at the top.
+            look, row, searches = chart.looks[server], rows.iloc[0], rows[rows["series"] == "search"]
+            line = partial(ax.plot, color=look.color, lw=1.6)
             for number, low, high in searches[["x", "low", "high"]].itertuples(index=False):
                 y, dash = place + 0.12 + 0.28 * number / (len(searches) + 1), DOTS if math.isinf(high) else "-"
                 ends = (max(low, limits[0]), min(high, limits[1]))
                 ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
-            _draw_answer(ax, place, rows.iloc[0], look, limits)
+            y, low, known = place - 0.08, max(row["low"], limits[0]), math.isfinite(row["high"])
+            high = min(row["high"], limits[1]) if known else max(row["y"], low)
+            line([low, high], [y, y], label="interval")
+            if row["y"] > 0:
+                line([row["y"]], [y], marker=look.marker, ms=8, ls="", label=server)
+            if not known:
+                line([high, limits[1]], [y, y], ls=DOTS, label="_not known")
+                line([limits[1]], [y], marker=">", ms=7, ls="", clip_on=False, label="open")
+            text, _, why = row["words"].replace("at least", "≥").replace("less than", "<").partition(" (")
+            below = why.rstrip(")") or (row["interval"] if row["y"] > 0 else "")
+            ax.annotate(
+                f"{text}\n{below}".rstrip(), (1.03, y), xycoords=ax.get_yaxis_transform(), va="center",
+                size=style.SMALL_PT, linespacing=1.15,
+            )  # fmt: skip
         scales.limit(ax, "x", *limits, log=True)
         style.name_rows(ax, list(servers), chart.looks)
         ax.set_xlabel(chart.y.label)
     return figure
-
-
-def _draw_answer(ax: Axes, place: int, row: pd.Series, look: Identity, limits: tuple[float, float]) -> None:
-    """Draw median and interval; dotted is what is not known, from the median on or, without one, from the left."""
-    y, known = place - 0.08, math.isfinite(row["high"])
-    low = max(row["low"], limits[0])
-    high = min(row["high"], limits[1]) if known else max(row["y"], low)
-    ax.plot([low, high], [y, y], color=look.color, lw=1.6, label="interval")
-    if row["y"] > 0:
-        ax.plot([row["y"]], [y], color=look.color, marker=look.marker, ms=8, ls="", label=row["server"])
-    if not known:
-        ax.plot([high, limits[1]], [y, y], color=look.color, lw=1.6, ls=DOTS, label="_not known")
-        ax.plot([limits[1]], [y], color=look.color, marker=">", ms=7, ls="", clip_on=False, label="open")
-    text, _, why = row["words"].replace("at least", "≥").replace("less than", "<").partition(" (")
-    below = why.rstrip(")") or (row["interval"] if row["y"] > 0 else "")
-    ax.annotate(
-        f"{text}\n{below}".rstrip(), (1.03, y), xycoords=ax.get_yaxis_transform(), va="center", size=style.SMALL_PT,
-        linespacing=1.15,
-    )  # fmt: skip

@@ -1,6 +1,6 @@
 """What happened in each second of a trial: rates, latency, CPU, memory, pool and rows, and the rate offered.
 
-The functions up to `_each` take trials and the tables of a run and return points: trial_id, t_s (the middle of a bin,
+The functions up to `_within` take trials and the tables of a run and return points: trial_id, t_s (the middle of a bin,
 seconds since the load began) and value.
 """
 
@@ -71,13 +71,9 @@ def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float,
 
 def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
     """Return how many requests had been answered well by the end of each fine bin (t_s is that end)."""
-
-    def total(rows: pd.DataFrame) -> pd.DataFrame:
-        ordered = rows.sort_values("t_s")
-        good = (ordered["requests"] - ordered["failed"]).cumsum()
-        return pd.DataFrame({"t_s": (ordered["t_s"] + FINE_S).round(1), "value": good.to_numpy(dtype=float)})
-
-    return _each(trials, tables.throughput, total, 0.0)
+    rows = tables.throughput.sort_values(["trial_id", "t_s"])
+    total = (rows["requests"] - rows["failed"]).groupby(rows["trial_id"]).cumsum().astype(float)
+    return _within(rows.assign(t_s=(rows["t_s"] + FINE_S).round(1), value=total), trials, 0.0)
 
 
 def latency(quantile: float) -> Callable[[pd.DataFrame, Tables], Points]:
@@ -86,31 +82,31 @@ def latency(quantile: float) -> Callable[[pd.DataFrame, Tables], Points]:
     A second with fewer than `FEWEST_BEYOND` requests beyond the quantile has no point.
     """
 
-    def one(rows: pd.DataFrame) -> pd.DataFrame:
-        found = []
-        for second, buckets in rows[rows["second"].notna()].groupby("second"):
-            if buckets["count"].sum() * (1 - quantile) < FEWEST_BEYOND - 1e-9:
-                continue
-            ms = histogram_quantile(buckets["lower_ms"], buckets["upper_ms"], buckets["count"], quantile)
-            found.append((float(str(second)) + 0.5, float(ms[0])))
-        return pd.DataFrame(found, columns=["t_s", "value"])
+    def points(trials: pd.DataFrame, tables: Tables) -> Points:
+        rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
+        found = [
+            (*place, float(histogram_quantile(each["lower_ms"], each["upper_ms"], each["count"], quantile)[0]))
+            for place, each in rows.assign(t_s=rows["second"] + 0.5).groupby(["trial_id", "t_s"])
+            if each["count"].sum() * (1 - quantile) >= FEWEST_BEYOND - 1e-9
+        ]
+        return _within(pd.DataFrame(found, columns=COLUMNS), trials)
 
-    return lambda trials, tables: _each(trials, tables.latency, one)
+    return points
 
 
 def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
     """Return the function that gives a subject's CPU use in % of a core, in bins of `bin_width`."""
 
     def points(trials: pd.DataFrame, tables: Tables) -> Points:
-        width = bin_width(trials)
+        width, samples = bin_width(trials), tables.resources
 
         def windows(rows: pd.DataFrame) -> pd.DataFrame:
-            known = rows[rows["cpu_pct"].notna()].sort_values("t_s")
-            edges: Floats = np.arange(0.0, known["t_s"].max() + 1e-6, width)
-            means = window_means(known["t_s"], known["dt_s"], known["cpu_pct"], edges)
+            edges: Floats = np.arange(0.0, rows["t_s"].max() + 1e-6, width)
+            means = window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges)
             return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
 
-        return _each(trials, tables.resources[tables.resources["subject"] == subject], windows, width)
+        known = samples[samples["subject"].eq(subject) & samples["cpu_pct"].notna()]
+        return _each(trials, known.sort_values("t_s"), windows, width)
 
     return points
 
@@ -126,26 +122,27 @@ def pool(trials: pd.DataFrame, tables: Tables) -> Points:
 
 
 def _sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> Points:
-    def means(rows: pd.DataFrame) -> pd.DataFrame:
-        middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
-        known = middle.ge(0) & rows[column].notna()
-        found = (rows.loc[known, column] / unit).groupby(np.floor(middle[known])).mean()
-        return pd.DataFrame({"t_s": found.index.to_numpy(dtype=float) + 0.5, "value": found.to_numpy(dtype=float)})
-
-    return _each(trials, tables.resources[tables.resources["subject"] == "server"], means)
+    rows = tables.resources[tables.resources["subject"] == "server"]
+    middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
+    rows = rows.assign(t_s=np.floor(middle) + 0.5, value=rows[column] / unit)[middle >= 0]
+    means = rows.dropna(subset="value").groupby(["trial_id", "t_s"])["value"].mean()
+    return _within(means.reset_index(), trials)
 
 
 def _each(
-    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.DataFrame], width_s: float = SECOND_S
+    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.DataFrame], width_s: float
 ) -> Points:
-    """Apply `one` to the table's rows of each trial that has any; bins that reach beyond its load are left out."""
-    ends = dict(zip(trials["trial_id"], trials["duration_s"], strict=True))
-    parts = []
-    for trial_id, rows in table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id"):
-        points = one(rows)
-        inside = points[points["t_s"] + width_s / 2 <= ends[trial_id] + FINE_S / 2]
-        parts.append(inside.assign(trial_id=trial_id))
-    return pd.concat(parts, ignore_index=True)[COLUMNS] if parts else pd.DataFrame(columns=COLUMNS, dtype=float)
+    """Apply `one`, rows to points, to the table's rows of each trial that has any."""
+    by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
+    parts = [one(rows).assign(trial_id=trial_id) for trial_id, rows in by_trial]
+    return _within(pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS), trials, width_s)
+
+
+def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> Points:
+    """Return the points of `trials` whose bins do not reach beyond the trial's load."""
+    ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"])
+    inside = points.loc[points["t_s"] + width_s / 2 <= ends + FINE_S / 2, COLUMNS]
+    return inside.astype({"t_s": float, "value": float}).reset_index(drop=True)
 
 
 def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:

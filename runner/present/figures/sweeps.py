@@ -16,13 +16,15 @@ from numpy.typing import ArrayLike
 
 from runner.limits import Limit
 from runner.model import OWN_SCRIPT
-from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, empty, points, tidy
+from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, points, tidy
 from runner.present.chart.drawing import sheet
+from runner.present.chart.value import of_trials
 from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
 from runner.present.look import captions, scales, style
-from runner.present.look.palette import PROBE, Identity, identities, pale
+from runner.present.look.palette import PROBE, Identity, pale
+from runner.present.look.scales import plain
 from runner.present.look.style import number
-from runner.present.statistics.inference import median_interval
+from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import BEYOND, spread
 
 KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
@@ -54,11 +56,6 @@ class Knee:
     rate_rps: float
     why: str = ""
 
-    @property
-    def words(self) -> str:
-        """The rate, or why there is none."""
-        return self.why or _rate(self.rate_rps)
-
 
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
     """Return the knee of one curve, whose rates rise; a rate with NaN is left out.
@@ -75,15 +72,15 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
     if rates.size < FEWEST_RATES:
         return Knee(math.nan, f"too few rates ({rates.size})")
     if not within.any():
-        return Knee(math.nan, f"below {_rate(rates[0])}/s")
+        return Knee(math.nan, f"below {plain(rates[0])}/s")
     if not candidates.any():
         return Knee(math.nan, "too few requests")
     rates, power = rates[candidates], rates[candidates] / latency[candidates]
     best = int(np.argmax(power))
     if best == rates.size - 1 and within.all():
-        return Knee(math.nan, f"none up to {_rate(rates[-1])}/s")
+        return Knee(math.nan, f"none up to {plain(rates[-1])}/s")
     if best == 0:
-        return Knee(math.nan, f"at or below {_rate(rates[0])}/s")
+        return Knee(math.nan, f"at or below {plain(rates[0])}/s")
     return Knee(float(rates[best]))
 
 
@@ -103,10 +100,9 @@ class Sweep:
         found = []
         for (rate, trials), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
             beyond = math.inf if quantile is None else float(trials["requests"].sum()) * (1 - quantile)
-            each, sure = spread(trials[column]), median_interval(trials[column])
+            each = sure_spread(trials[column])
             if each.n and beyond >= BEYOND - 1e-6:
-                ends = sure or each
-                found.append((series, float(str(rate)), each.median, ends.low, ends.high))
+                found.append((series, float(str(rate)), each.median, each.low, each.high))
         return pd.DataFrame(found, columns=["series", "rate_rps", "median", "low", "high"])
 
     @cached_property
@@ -148,23 +144,19 @@ class Sweep:
     def notes(self) -> tuple[str, str]:
         """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
         last = self.sustained_rps
-        first = f"knee: {self.knee.why}" if self.knee.why else f"knee at {self.knee.words}/s"
+        first = f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
         if self.limit_beyond_knee.startswith(Limit.GENERATOR):
             first += ", the generator's"
         if math.isnan(last):
             return first, "not sustained at any rate"
         then = limit_above(self.trials, last)
-        return first, f"sustained to {_rate(last)}/s" + ("" if then == NO_LIMIT else f"; then: {then}")
+        return first, f"sustained to {plain(last)}/s" + ("" if then == NO_LIMIT else f"; then: {then}")
 
 
 def limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
     """Return what limited the trials at the next rate above `rate_rps`; `–` where there is none."""
     above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
     return NO_LIMIT if above.empty else limit_words(trials[trials["rate_rps"] == above.min()])
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.10g}" if math.isfinite(value) else "–"
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
@@ -177,29 +169,26 @@ def knee_table(tables: Tables) -> pd.DataFrame:
         by_block = [knee(b["rate_rps"], b[column], b["sustained"] == 1) for _, b in rising.groupby("block")]
         blocks = spread(each.rate_rps for each in by_block)
         comparable = found.outcomes.loc[found.outcomes["offered"].cummin(), "rate_rps"]
-        rows.append(
-            {
-                "sweep": cell.panel,
-                "server": cell.server,
-                "trials": str(len(cell.trials)),
-                f"knee, {unit}": found.knee.words,
-                "knee by block": f"{_rate(blocks.low)}–{_rate(blocks.high)} ({blocks.n})" if blocks.n else "–",
-                "limit beyond the knee": found.limit_beyond_knee,
-                "sustained up to": f"below {_rate(lowest)}" if math.isnan(last) else _rate(last),
-                "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last),
-                "response times compare up to": _rate(comparable.max()),
-            }
-        )
+        row = {
+            "sweep": cell.panel,
+            "server": cell.server,
+            "trials": str(len(cell.trials)),
+            f"knee, {unit}": found.knee.why or plain(found.knee.rate_rps),
+            "knee by block": f"{plain(blocks.low)}–{plain(blocks.high)} ({blocks.n})" if blocks.n else "–",
+            "limit beyond the knee": found.limit_beyond_knee,
+            "sustained up to": f"below {plain(lowest)}" if math.isnan(last) else plain(last),
+            "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last),
+            "response times compare up to": plain(comparable.max()) if len(comparable) else "–",
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 @chart("rates-latency", notebook="rates", needs=lambda tables: not tables.sweeps().empty, table="The answer")
 def latency(tables: Tables) -> Chart:
     """Return response times by offered rate: generator and probe, what became of each rate, and the knee."""
-    title, trials = "Response times by offered rate", swept(tables)
+    trials = swept(tables)
     found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
-    if not found:
-        return empty(title, captions.unsealed(trials, "trial at a constant arrival rate"))
     unit, each = rate_unit(trials["workload"]), sealed_trials(trials).groupby(["server", "load"]).size().min()
     words = (
         f"Points: median of the trials; bars: {'95 % interval of the median' if each >= 6 else 'minimum to maximum'}. "
@@ -209,14 +198,16 @@ def latency(tables: Tables) -> Chart:
     )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
-    return Chart(
-        title,
+    return of_trials(
+        tables,
+        trials,
+        "Response times by offered rate",
         tidy(part for cell, sweep in found.items() for part in _curves(cell, sweep)),
         Axis(f"{unit} offered (log scale)", f"{unit} offered", "/s", log=True),
         Axis("ms (log scale)", "response time in ms", " ms", log=True),
-        identities(tables.trials),
-        captions.caption(tables, trials, words),
-        "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
+        words,
+        captions.unsealed(trials, "trial at a constant arrival rate"),
+        key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
         facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
@@ -230,16 +221,17 @@ def latency(tables: Tables) -> Chart:
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where there is none."""
-    known, outcomes = dict(list(sweep.curves.groupby("series"))), sweep.outcomes.set_index("rate_rps")
-    known["outcome"] = pd.DataFrame({"rate_rps": outcomes.index}).assign(median=np.nan, low=np.nan, high=np.nan)
-    found = []
-    for series, rows in ((series, known[series]) for series in (*SERIES, "outcome") if series in known):
-        x, then = rows["rate_rps"], outcomes.loc[rows["rate_rps"]]
-        more = {"sustained": then["sustained"], "letter": then["letter"]}
-        found.append(points(cell, series, x, rows["median"], rows["low"], rows["high"], then["offered"], **more))
-    at = sweep.knee.rate_rps
-    knee = points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")
-    return [*found, knee]
+    outcomes, at = sweep.outcomes, sweep.knee.rate_rps
+    every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(outcomes)
+    found = [
+        points(
+            cell, series, rows["rate_rps"], rows["median"], rows["low"], rows["high"], rows["offered"],
+            sustained=rows["sustained"], letter=rows["letter"],
+        )
+        for series in (*SERIES, "outcome")
+        if len(rows := every[every["series"] == series])
+    ]  # fmt: skip
+    return [*found, points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")]
 
 
 def _lowest(rows: pd.DataFrame) -> float:
@@ -251,7 +243,7 @@ def _course(rows: pd.DataFrame) -> str:
     """Return p90 at the lowest rate and at the knee (or the highest): `0.3 ms at 250/s to 2 ms at 4,000/s`."""
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
-    return " to ".join(f"{number(y)} ms at {_rate(x)}/s" for x, y in zip(shown["x"], shown["y"], strict=True))
+    return " to ".join(f"{number(y)} ms at {plain(x)}/s" for x, y in zip(shown["x"], shown["y"], strict=True))
 
 
 def _draw(chart: Chart) -> Figure:
