@@ -20,8 +20,7 @@ ROWS = {
     "latency": "trial, second and bucket",
     "throughput": "trial and 0.1 s (k6)",
     "resources": "trial, subject and interval",
-}
-"""What each table has one row per."""
+}  # what each table has one row per
 
 
 @dataclass(frozen=True)

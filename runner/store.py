@@ -63,9 +63,6 @@ def raw_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name)) if folder.is_dir() else []
 
 
-# --- atomic files -----------------------------------------------------------------------------------------
-
-
 def fsync_folder(folder: Path) -> None:
     """Make renames and new names in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -186,9 +183,6 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-# --- runs -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

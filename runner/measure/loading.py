@@ -83,7 +83,7 @@ class Bench:
     tools: Mapping[str, Path]
     sample_hz: float
     ledger: Ledger
-    environment: Mapping[str, Mapping[str, str]]  # variables beyond the contract's, by server
+    environment: Sequence[tuple[str, str, str]]  # variables beyond the contract's: (server, name, value)
     calibration: Calibration | None  # the generators' ceilings; None where this machine has none that is valid
     idle: IdleCpus
     sites: Sites  # where servers, generators and instruments run

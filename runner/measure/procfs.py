@@ -63,8 +63,7 @@ class Memory:
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
         self._known: tuple[int | None, int | None] = None, None
-        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
-        """Of each process its stat and statm."""
+        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # of each process its stat and statm
 
     def at(self, mono_ns: int) -> tuple[int | None, int | None]:
         """Return resident bytes and threads as known at an instant, None without a process; raises what `pids` does."""

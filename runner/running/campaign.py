@@ -151,8 +151,7 @@ _NEEDED: dict[str, type] = {
     **dict.fromkeys(("machine", "tools", "placement", "images", "artifacts"), dict),
     "engine": str,
     "host_warnings": list,
-}
-"""What a manifest must say of how a run began, for another to be the same."""
+}  # what a manifest must say of how a run began, for another to be the same
 
 
 def _cannot(why: str) -> LabError:

@@ -91,9 +91,6 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     return Planned(campaign, script, tuple(dict.fromkeys(said for api in apis for said in _remarks(api, script))))
 
 
-# --- where ------------------------------------------------------------------------------------------------
-
-
 def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
     """Return the servers that run already: one, or several that are to be compared under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
@@ -179,9 +176,6 @@ def _in_folder(asked: Asked) -> UserApi:
     return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
 
 
-# --- what -------------------------------------------------------------------------------------------------
-
-
 def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
     """Return the load that was asked for, in slices where several servers are compared within the same seconds."""
     workload, users, duration_s = OWN_SCRIPT if asked.script else OWN_GET, asked.vus, asked.duration_s
@@ -222,9 +216,6 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
         yield "The server does not say what it counts: invariant 5 is not checked."
     if api.url is not None:
         yield from attached.remarks(api)
-
-
-# --- once more --------------------------------------------------------------------------------------------
 
 
 def require_same_api(api: UserApi, run: RunFolder) -> None:
