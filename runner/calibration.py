@@ -1,7 +1,5 @@
 """The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine that is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Imports nothing of ours.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from dataclasses import dataclass

@@ -119,20 +119,26 @@ class Between:
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generated:
-    """What one generator did of a load; `load_*` enclose its process.
+@dataclass(frozen=True)
+class Loaded:
+    """Exit code and times of a generator; `load_*` enclose its process.
 
     Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC by the runner's.
     """
 
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
     generator_exit: int
     load_started_wall_ns: int
     load_started_mono_ns: int
     load_ended_wall_ns: int
     load_ended_mono_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Loaded):
+    """What one generator did of a load."""
+
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """The only module that knows data/: paths, formats, schema version, atomic writes and the journal."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -280,7 +278,7 @@ class RunFolder:
         for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], start=1):
             said = f"{self.journal}, line {number}: not a journal entry"
             try:
-                entry = decode(_Entry, json.loads(line), said, more=True)
+                entry = decode(_JournalLine, json.loads(line), said, more=True)
             except (ValueError, RecursionError):
                 raise LabError(f"{said}.", exit_code=1) from None
             states[entry.trial_id] = entry.state
@@ -288,9 +286,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """One line of the journal."""
-
+class _JournalLine:
     trial_id: str
     state: State
 

@@ -5,8 +5,6 @@ controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines 
 version 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -5,8 +5,6 @@ closed connection stays there for two minutes. Loads that open one for each requ
 packets of new connections: they look like a server that does not accept.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A trial's PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

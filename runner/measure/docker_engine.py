@@ -1,7 +1,5 @@
 """Reach a Docker engine, build images, and start servers as hardened containers, through docker-py."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """What this machine has, what a campaign would use, and what is missing."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What it means to start a server, which engine does it, and how a server proves that it is this trial's."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

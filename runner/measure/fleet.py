@@ -3,8 +3,6 @@
 Nothing is installed on a host but its Docker engine, and nothing of the lab listens there but the server under test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """What k6, wrk, vegeta and the probe send, their exact command lines and environments, and a user's k6 script."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

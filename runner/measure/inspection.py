@@ -1,7 +1,5 @@
 """Build servers, and hold them against the HTTP contract, started fresh and without load."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Callable, Sequence

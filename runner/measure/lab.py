@@ -92,10 +92,7 @@ def _lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[tuple[str, ...]]:
-    """Hold a name that there is once on this machine; yield a warning where another checkout's session has it.
-
-    No file would be seen by all users, nor go with its holder: an abstract socket is and does (unix(7)).
-    """
+    """Hold a name that there is once on this machine, and goes with its holder (unix(7)); else yield a warning."""
     with socket.socket(socket.AF_UNIX) as name:
         try:
             name.bind(ONE_A_MACHINE)

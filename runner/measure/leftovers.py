@@ -10,8 +10,6 @@ whose write end only the runner has: however the runner ends, SIGKILL included, 
 watchdog reaps the ledger.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

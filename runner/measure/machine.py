@@ -1,7 +1,5 @@
 """What this machine is, which CPUs each side gets, and what on it can spoil numbers, each with its remedy."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

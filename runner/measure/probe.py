@@ -8,8 +8,6 @@ Latency counts from the scheduled time: a server that hangs for a second is late
 it would be for users who come and go (what closed-loop generators leave out).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Start servers, and their database, as plain processes: pinned, each in its session and control group."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Read /proc and /sys as cheaply as a sampler must: files that stay open, the memory of many processes bit by bit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

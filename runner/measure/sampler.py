@@ -5,8 +5,6 @@ Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines o
 carries the monotonic and the wall time of its reading. The runner's side of it is in loading.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

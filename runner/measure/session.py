@@ -3,8 +3,6 @@
 A single trial is a session of one server with one load.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +18,12 @@ from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Running, require_answer
 from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
-from runner.measure.sites import Job, Loaded, Site
+from runner.measure.sites import Job, Site
 from runner.measurement import (
     Counters,
     DatabaseCounters,
     DatabaseUse,
+    Loaded,
     LoadFacts,
     Measurement,
     Part,

@@ -27,7 +27,7 @@ from runner.measure import counters, memory
 from runner.measure.generators import Command, Shot
 from runner.measure.leftovers import Ledger, scratch
 from runner.measure.process_engine import pinned
-from runner.measurement import Counters, GeneratorHost
+from runner.measurement import Counters, GeneratorHost, Loaded
 from runner.model import LabError
 from runner.store import replacing
 
@@ -69,17 +69,6 @@ class Clock:
 
     offset_ns: int = 0
     error_ns: int = 0
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Exit code and times of a load, as LoadFacts has them; the monotonic ones are of this machine's clock."""
-
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ started: it comes when the runner ends, however that is. The runner's side of it
 imports what is not in the instruments' image.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

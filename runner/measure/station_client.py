@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.measure.generators import Shot
 from runner.measure.memory import Kills
-from runner.measure.sites import Ask, Clock, Job, Loaded, Sampler, Site
-from runner.measurement import Counters
+from runner.measure.sites import Ask, Clock, Job, Sampler, Site
+from runner.measurement import Counters, Loaded
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 

@@ -1,7 +1,5 @@
 """Read one subject's cumulative counters: from a control group, from a process tree, or of the whole host."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

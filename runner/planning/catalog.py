@@ -1,7 +1,5 @@
 """Read server.toml, workload and campaign TOML into typed values, with errors that name the line."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

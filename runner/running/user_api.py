@@ -1,7 +1,5 @@
 """A user's API as a campaign: where it is, whether it may be loaded, and with what."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -136,10 +134,7 @@ def _at_url(asked: Asked, url: str) -> UserApi:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's.
-
-    `owned` is the host that the user answers for.
-    """
+    """Return the address that a load of `host` goes to; LabError unless all are this machine's, or it is `owned`."""
     if owned is not None and owned.lower() != host.lower():
         raise LabError(f"--i-own-this-host names {owned}, and the URL another host, {host}: they must be the same.")
     try:
