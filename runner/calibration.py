@@ -1,7 +1,5 @@
 """The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine that is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,9 +11,7 @@ from runner.limits import Limit
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 
-FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""Facts of a manifest's `machine` that a number depends on, beside the memory."""
-DIGITS = 12
+FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")  # that a number depends on, and the memory
 FEWEST = 3  # trials that a ceiling needs before a verdict leans on it
 
 
@@ -30,7 +26,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
     memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
     known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -80,18 +76,13 @@ class Calibration:
 
         None where the generator was not the limit at both: a lower bound says nothing about a rate above it.
         """
-        alike = [
-            ceiling
-            for ceiling in self.ceilings
-            if (ceiling.tool, ceiling.load_model, ceiling.mode) == (cell.tool, cell.load_model, cell.mode)
-        ]
-        if not alike or not cell.sockets:
+        kind = attrgetter("tool", "load_model", "mode")
+        alike = sorted((one for one in self.ceilings if kind(one) == kind(cell)), key=attrgetter("connections"))
+        below = [one for one in alike if one.connections <= cell.sockets][-1:]
+        above = [one for one in alike if one.connections >= cell.sockets][:1]
+        if not alike or not cell.sockets or not all(one.known for one in below + above):
             return None
-        below = [ceiling for ceiling in alike if ceiling.connections <= cell.sockets]
-        above = [ceiling for ceiling in alike if ceiling.connections >= cell.sockets]
-        by_connections = attrgetter("connections")
-        neighbours = [*sorted(below, key=by_connections)[-1:], *sorted(above, key=by_connections)[:1]]
-        return max(neighbours, key=attrgetter("rps_max")) if all(one.known for one in neighbours) else None
+        return max(below + above, key=attrgetter("rps_max"))
 
 
 FILES = ("calibration.json", "calibration-hosts.json")

@@ -1,7 +1,5 @@
 """The `bench` command: parse, call, exit code; no logic."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -54,19 +52,14 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the last resort: a sentence, and the rest where a developer finds it
-        Console().error(f"Unexpected error ({type(error).__name__}: {error}); {_kept(error)}.")
+        try:
+            with tempfile.NamedTemporaryFile("w", prefix="bench-error-", suffix=".txt", delete=False) as file:
+                traceback.print_exception(error, file=file)
+            where = f"details are in {file.name}"
+        except OSError:
+            where = "its details could not be written"
+        Console().error(f"Unexpected error ({type(error).__name__}: {error}); {where}.")
         sys.exit(1)
-
-
-def _kept(error: Exception) -> str:
-    """Write the traceback to a file and say where it is."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        with tempfile.NamedTemporaryFile("w", prefix="bench-error-", suffix=".txt", delete=False) as file:
-            file.write(text)
-    except OSError:
-        return "its details could not be written"
-    return f"details are in {file.name}"
 
 
 if __name__ == "__main__":

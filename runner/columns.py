@@ -3,8 +3,6 @@
 Imports nothing of ours.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 from dataclasses import dataclass
@@ -20,8 +18,7 @@ ROWS = {
     "latency": "trial, second and bucket",
     "throughput": "trial and 0.1 s (k6)",
     "resources": "trial, subject and interval",
-}
-"""What each table has one row per."""
+}  # what each table has one row per
 
 
 @dataclass(frozen=True)

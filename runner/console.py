@@ -1,7 +1,5 @@
 """What the terminal shows: tables on stdout, progress and notes on stderr; plain text where it is no terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The readers of sockets feed it: the probe and the poll of /stats without waiting
 `read_response`, which waits.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Mapping
@@ -17,7 +15,6 @@ MOST_BYTES = 1 << 24  # a longer response is not read to its end: what the lab a
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
-_NO_BODY = (204, 304)
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def parse_head(text: bytes) -> Head:
         if not (said.isascii() and said.isdigit()):
             raise ValueError(f"the Content-Length is {said!r}")
         length = int(said)
-    if status < 200 or status in _NO_BODY:
+    if status < 200 or status in (204, 304):
         chunked, length = False, 0
     kept = "keep-alive" in connection if matched[1] == "0" else "close" not in connection
     return Head(status, headers, kept and (chunked or length is not None), length, chunked)
@@ -66,14 +63,11 @@ class ResponseReader:
     """The responses of one connection: `feed` takes bytes, `take` returns a response once all of it is there."""
 
     def __init__(self) -> None:
-        self.pending = b""
-        """What has come and is not part of a response that was returned."""
+        self.pending = b""  # what has come and is not part of a response that was returned
         self._ended = False
-        self._head: Head | None = None
-        """Of the response whose body is on its way."""
+        self._head: Head | None = None  # of the response whose body is on its way
         self._chunks: list[bytes] = []
-        self._at = 0
-        """Where in the pending bytes the size of the next chunk stands."""
+        self._at = 0  # where in the pending bytes the size of the next chunk stands
 
     def feed(self, received: bytes) -> None:
         """Take what has come; no bytes at all are the connection's end."""

@@ -31,8 +31,7 @@ class Placement:
     server: tuple[int, ...]
     generator: tuple[int, ...]
     database: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """On which machine the three are, by numbers that mean nothing else; empty where all are on this one."""
+    hosts: tuple[str, ...] = ()  # the three's machines, by numbers that mean nothing else; empty where it is this one
 
     def _named(self, role: int) -> set[tuple[str, int]]:
         """Return the CPUs of the server, the generator or the database, each with its machine."""
@@ -65,8 +64,7 @@ class Counters:
     requests: int | None
     connections: int | None
     passive_opens: int | None
-    dropped_packets: int | None = None
-    """Packets that the kernel dropped because its table of tracked connections was full."""
+    dropped_packets: int | None = None  # by the kernel, because its table of tracked connections was full
 
 
 @dataclass(frozen=True)
@@ -114,28 +112,33 @@ class Between:
     retransmitted: int
     transfer_bytes_s: float  # what the slowest of the networks to the generators carried in a transfer before the run
     generators: tuple[GeneratorHost, ...]
-    round_trip_ns: int = 0
-    """The way to the server and back from the farthest of the generators, before the run; 0 where not measured."""
+    round_trip_ns: int = 0  # to the server and back from the farthest generator, before the run; 0 if not measured
 
     def share(self, seconds: float) -> float:
         """Return how much of that a load of so many seconds used, in its busier direction."""
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Generated:
-    """What one generator did of a load; `load_*` enclose its process.
+@dataclass(frozen=True)
+class Loaded:
+    """Exit code and times of a generator; `load_*` enclose its process.
 
     Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC by the runner's.
     """
 
-    argv: tuple[str, ...]
-    generator_env: tuple[tuple[str, str], ...]
     generator_exit: int
     load_started_wall_ns: int
     load_started_mono_ns: int
     load_ended_wall_ns: int
     load_ended_mono_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Loaded):
+    """What one generator did of a load."""
+
+    argv: tuple[str, ...]
+    generator_env: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,15 +191,12 @@ class Measurement(LoadFacts):
     server_image: str | None = None
     server_sha256: str | None = None
     died: int | None = None  # exit code of a server that ended under load; None where it lived
-    generator_ceiling_rps: float | None = None
-    """The rate that the generator reached on this machine against a server far faster than it; None if not known."""
+    generator_ceiling_rps: float | None = None  # what the generator reaches on this machine; None if not known
     host_cpus: int | None = None  # all CPUs of the machine, those too that the lab may not use
-    oom_kills: int | None = None
-    """Processes of the server that the kernel killed under the load for want of memory; None where not known."""
+    oom_kills: int | None = None  # processes of the server killed for want of memory; None where not known
     idle: str | None = None  # what idle CPUs did: `polling` or `system`; None in runs from before this was recorded
     slices: tuple[Slice, ...] = ()  # of a trial in a session: its slices in the order of their places
-    others_loaded: tuple[tuple[int, int], ...] = ()
-    """When the other servers of the session were loaded: begin and end on the monotonic clock, in nanoseconds."""
+    others_loaded: tuple[tuple[int, int], ...] = ()  # begin and end of the loads of the session's other servers, in ns
 
     @property
     def cpus(self) -> int:

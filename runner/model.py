@@ -16,16 +16,14 @@ answer itself."""
 OWN_SCRIPT = "own"  # workload of a script that the user brings: an iteration may be several requests, or pauses
 OWN_GET = "own-get"  # workload of a plain GET of a URL that the user gives
 OWN = (OWN_SCRIPT, OWN_GET)
-CLAIMS = Path(__file__).parent / "present" / "published" / "claims.toml"
-"""The published claims, and the rules by which they are judged."""
+CLAIMS = Path(__file__).parent / "present" / "published" / "claims.toml"  # and the rules by which they are judged
 POSTGRES = Path(__file__).parent / "postgres"  # the database's configuration, start script and Dockerfile
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
 Tool = Literal["k6", "wrk", "vegeta"]
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
-Idle = Literal["polling", "system"]
-"""What idle CPUs do: `polling` keeps them awake, `system` lets them sleep as the machine is set up."""
+Idle = Literal["polling", "system"]  # what idle CPUs do: stay awake, or sleep as the machine is set up
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
 behaviour that is never ranked."""
@@ -84,25 +82,18 @@ class Server:
     framework: str
     tier: Tier
     implements: tuple[str, ...]
-    deviations: tuple[str, ...] = ()
-    """Names of contract checks that the framework itself breaks, in what no load of the lab does; `notes` says how."""
-    build_needs: tuple[str, ...] = ()
-    """Programs that must be on PATH to build on the host; empty where nothing is built."""
+    deviations: tuple[str, ...] = ()  # contract checks that the framework itself breaks; `notes` says how
+    build_needs: tuple[str, ...] = ()  # programs that must be on PATH to build on the host
     build_command: tuple[str, ...] = ()
     build_env: tuple[tuple[str, str], ...] = ()
-    artifact: Path | None = None
-    """The binary that the build leaves, relative to `folder`; None where `run_command` is a script."""
+    artifact: Path | None = None  # the binary that the build leaves in `folder`; None where `run_command` is a script
     run_needs: tuple[str, ...] = ()
-    run_command: tuple[str, ...] = ()
-    """How the process engine starts it, in `folder`; `{artifact}` stands for the built binary."""
+    run_command: tuple[str, ...] = ()  # how the process engine starts it in `folder`; `{artifact}` is the built binary
     base: str | None = None  # image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch
-    shared: bool = False
-    """Whether the image's build context is servers/, because the server shares code with others there."""
+    shared: bool = False  # whether its image is built in servers/, because it shares code with others there
     notes: str = ""
-    secrets_by_file: bool = False
-    """Whether it reads the database's URL, with its password, from a file rather than from its environment."""
-    contract: bool = True
-    """Whether it keeps the lab's contract; else it is any program that answers HTTP at the port that it is given."""
+    secrets_by_file: bool = False  # whether it reads the database's URL from a file rather than its environment
+    contract: bool = True  # whether it keeps the lab's contract; else it answers HTTP at the port that it is given
 
     def __post_init__(self) -> None:
         check_name("Server", self.name)
@@ -294,8 +285,7 @@ class Trial:
     block: int
     cell: Cell
     attempt: int = 1
-    session: str | None = None
-    """Name of the session, whose servers live and are loaded side by side; None for a single trial."""
+    session: str | None = None  # whose servers live and are loaded side by side; None for a single trial
 
 
 @dataclass(frozen=True)
@@ -315,13 +305,11 @@ class Load:
     steps: int | None = None
     step_s: float | None = None
     rates_rps: tuple[float, ...] = ()  # arrival rates of a sweep: a cell each
-    rates_pct: tuple[float, ...] = ()
-    """The same as percentages of what the slowest server was measured to do in another run; until that is known."""
+    rates_pct: tuple[float, ...] = ()  # the same in % of what the slowest server can do, until a run says what that is
     objective: str | None = None  # of a search from `from_rps` to `to_rps` in `bisections` trials
     bisections: int | None = None
     pool_sizes: tuple[int, ...] = ()
-    servers: tuple[str, ...] = ()
-    """Those of the campaign's servers that this load is for; all of them where it is empty."""
+    servers: tuple[str, ...] = ()  # those of the campaign's servers that this load is for; all where it is empty
     shares: tuple[float, ...] = (1.0,)  # shares of a core for each CPU of the server: a cell each
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
@@ -339,12 +327,10 @@ class UserApi:
     url: str | None = None  # of a server that runs already; None where the lab starts one from `folder`
     address: str = "127.0.0.1"  # the IP address that the URL's host stands for; the load can reach no other
     port: int | None = None
-    process: str | None = None
-    """Which process listened there before the run, by boot, pid and start; None where that could not be found."""
+    process: str | None = None  # which one listened there before the run (attached.Listener); None where not known
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
-    files: tuple[tuple[str, str], ...] = ()
-    """The script and what it imports or opens: where it lies in the run's copy, and its SHA-256."""
+    files: tuple[tuple[str, str], ...] = ()  # of the script and what it imports or opens, in the run's copy: SHA-256
 
 
 @dataclass(frozen=True)
@@ -359,12 +345,9 @@ class Campaign:
     server_cpus: int
     sample_hz: float
     database_cpus: int = 1
-    attempts: int = 3
-    """How often a trial is tried that the machine disturbed. The last attempt stands if it keeps every invariant."""
-    environment: tuple[tuple[str, str, str], ...] = ()
-    """Variables for servers beyond the contract's: (server, name, value)."""
-    copies: tuple[tuple[str, str], ...] = ()
-    """Second labels of servers, to see how far two runs of one and the same differ: (label, server)."""
+    attempts: int = 3  # how often a disturbed trial is tried; the last one stands if it keeps every invariant
+    environment: tuple[tuple[str, str, str], ...] = ()  # variables beyond the contract's: (server, name, value)
+    copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
     owns: tuple[UserApi, ...] = ()  # what is measured instead of servers/ and workloads/; all are loaded alike
     text: str = field(repr=False, default="")  # the TOML as given, kept for the manifest
 

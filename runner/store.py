@@ -1,7 +1,5 @@
 """The only module that knows data/: paths, formats, schema version, atomic writes and the journal."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -61,9 +59,6 @@ def raw_name(name: str, number: int | None, generator: int = 1) -> str:
 def raw_files(folder: Path) -> list[Path]:
     """Return the raw files in a trial's folder, by name."""
     return sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name)) if folder.is_dir() else []
-
-
-# --- atomic files -----------------------------------------------------------------------------------------
 
 
 def fsync_folder(folder: Path) -> None:
@@ -188,9 +183,6 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-# --- runs -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
@@ -286,7 +278,7 @@ class RunFolder:
         for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], start=1):
             said = f"{self.journal}, line {number}: not a journal entry"
             try:
-                entry = decode(_Entry, json.loads(line), said, more=True)
+                entry = decode(_JournalLine, json.loads(line), said, more=True)
             except (ValueError, RecursionError):
                 raise LabError(f"{said}.", exit_code=1) from None
             states[entry.trial_id] = entry.state
@@ -294,9 +286,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """One line of the journal."""
-
+class _JournalLine:
     trial_id: str
     state: State
 

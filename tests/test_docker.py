@@ -26,10 +26,9 @@ from fake_lab import records, wait_for
 
 from runner.digest.reconcile import lived
 from runner.measure import docker_engine, machine
-from runner.measure.connecting import connect
 from runner.measure.database import serving
-from runner.measure.docker_engine import LABEL, RUNNER
-from runner.measure.engine import Handed, wait_ready
+from runner.measure.docker_engine import LABEL, RUNNER, connect
+from runner.measure.engine import wait_ready
 from runner.measure.inspection import inspect
 from runner.measure.lab import open_lab
 from runner.measure.session import Member, Ready, measure
@@ -57,7 +56,7 @@ pytestmark = [
 ]
 
 
-NONCE = Handed({"LAB_NONCE": "n0nce"})
+NONCE = {"LAB_NONCE": "n0nce"}
 
 
 def labelled():

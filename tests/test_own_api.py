@@ -21,7 +21,7 @@ from docker.errors import DockerException
 from marking import long_but
 from own_api import CLOSED, free_port, run, tiny, wait_for
 
-from runner.measure.connecting import connect
+from runner.measure.docker_engine import connect
 from runner.measure.tools import build, find_program, find_tool
 from runner.planning.catalog import load_server
 

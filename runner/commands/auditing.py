@@ -1,7 +1,5 @@
 """The command that reads tables of others."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

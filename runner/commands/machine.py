@@ -1,7 +1,5 @@
 """Commands about the machine and the servers: what is there, what is built, what keeps the contract."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What several commands share, the options of a user's API, and how a result is printed for programs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands about what was measured."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """A server that runs already: which process it is, which CPUs it may use; the lab neither starts nor ends it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct
@@ -63,10 +61,7 @@ def _sockets(address: str, port: int) -> set[str]:
 
 
 def _holders(sockets: set[str]) -> dict[int, int]:
-    """Return the processes that have one of the sockets open, as far as this user may look, each with its parent.
-
-    psutil.net_connections names one process for each socket only, and workers share their parent's.
-    """
+    """Return the processes that have one of the sockets open, with their parents; psutil names one process a socket."""
     links, found = {f"socket:[{inode}]" for inode in sockets}, {}
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):

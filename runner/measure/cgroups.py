@@ -5,8 +5,6 @@ controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines 
 version 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -15,14 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.measure.procfs import number_after, read_pids
+from runner.measure.procfs import read_pids
 from runner.model import LabError
 
 ROOT = Path("/sys/fs/cgroup")
-ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
-"""CPU time of all programs in nanoseconds; the root of version 2 has ticks only."""
-PERIOD_US = 10_000
-"""Of a CPU quota: by the kernel's default of 100 ms a server is held back for tens of milliseconds at a time."""
+ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"  # nanoseconds of CPU time; the root of version 2 has ticks only
+PERIOD_US = 10_000  # of a CPU quota; the kernel's default of 100 ms holds a server back for tens of milliseconds
 NO_QUOTA = (
     "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, or with containers "
     "(--engine docker)."
@@ -48,9 +44,9 @@ class Cgroup:
         return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
     @property
-    def folders(self) -> tuple[Path, ...]:
+    def folders(self) -> list[Path]:
         """The group's folders: a process must be put into each."""
-        return tuple(dict.fromkeys(path for path in (self.folder, self.quota) if path is not None))
+        return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
         """Give the group's processes at most `cores` of CPU time in each PERIOD_US; LabError where that is refused."""
@@ -191,17 +187,6 @@ def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
     return list(killed)
-
-
-def unified_counters(cpu_stat: bytes) -> tuple[int, int | None]:
-    """Return CPU time and time throttled in nanoseconds from the text of version 2's cpu.stat (in microseconds).
-
-    Without the `cpu` controller, the kernel counts no throttling: None. OSError without CPU time.
-    """
-    used, throttled = number_after(b"usage_usec ", cpu_stat), number_after(b"throttled_usec ", cpu_stat)
-    if used is None:
-        raise OSError("cpu.stat has no usage_usec")
-    return 1000 * used, None if throttled is None else 1000 * throttled
 
 
 def members(folder: Path) -> list[int]:

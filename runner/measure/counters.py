@@ -5,8 +5,6 @@ closed connection stays there for two minutes. Loads that open one for each requ
 packets of new connections: they look like a server that does not accept.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from runner.model import Cell
 SETTLE_S = 3.0  # how long a server may take to drain the warm-up
 
 
-def _tcp() -> dict[str, int]:
+def tcp_counters() -> dict[str, int]:
     """Return what this network namespace has counted of TCP since boot (RFC 4022), by the kernel's names."""
     lines = [line.split()[1:] for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
     return dict(zip(lines[0], map(int, lines[1]), strict=True))
@@ -29,7 +27,7 @@ def network_bytes() -> dict[str, int]:
     """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
     lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
-    tcp = _tcp()
+    tcp = tcp_counters()
     return {
         "received": sum(int(each[0]) for each in numbers),
         "sent": sum(int(each[8]) for each in numbers),
@@ -65,17 +63,11 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
     )
 
 
-def host_counters() -> Counters:
-    """Read what the kernel alone counts: of a server that may not be asked, or cannot be any more."""
-    return Counters(None, None, _tcp()["PassiveOpens"], dropped_packets())
-
-
 NETFILTER = Path("/proc/sys/net/netfilter")
 COUNTERS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000  # more connections a second than a close-mode load of this lab has been seen to open
 SPARE = 2_000
-PATIENCE_S = 150.0
-"""Longer than the kernel's default for closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""
+PATIENCE_S = 150.0  # longer than the kernel remembers closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)
 
 
 def dropped_packets() -> int | None:

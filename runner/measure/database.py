@@ -1,13 +1,10 @@
 """A trial's PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +12,11 @@ from typing import Any
 
 import psycopg
 
-from runner.measure.engine import Engine, Handed, RunningDatabase
+from runner.measure.engine import BY_FILE, Engine, RunningDatabase, waiting
 from runner.measure.leftovers import temporary
 from runner.measurement import DatabaseCounters
 from runner.model import LabError, Server
-from runner.store import lab_root, last_line
+from runner.store import lab_root
 
 READY_WITHIN_S = 30.0
 ITERATIONS = 4096  # PostgreSQL's default: a server pays for it at each connection that it opens, as its users do
@@ -44,19 +41,16 @@ class Database:
     running: RunningDatabase
     version: str
     password: str
+    log: Path
 
     @property
     def url(self) -> str:
         """Where it is, with the password."""
         return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
-    def handed_to(self, server: Server) -> Handed:
+    def handed_to(self, server: Server) -> dict[str, str]:
         """Return by what a server under test finds it."""
-        return (
-            Handed({}, {"DATABASE_URL_FILE": self.url})
-            if server.secrets_by_file
-            else Handed({"DATABASE_URL": self.url})
-        )
+        return {BY_FILE if server.secrets_by_file else "DATABASE_URL": self.url}
 
     def counters(self, tag: str) -> DatabaseCounters:
         """Return the rows with `tag` as firmware, and the statistics; LabError where the database does not answer."""
@@ -88,7 +82,7 @@ class Database:
     def restart(self) -> None:
         """Kill it hard and start it again on the same data; returns when it answers."""
         self.running.restart()
-        _connected(self.running, self.password).close()
+        _connected(self.running, self.password, self.log).close()
 
     def _ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         try:
@@ -121,7 +115,7 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
         with _connected(running, password, log) as connection:
             connection.execute((lab_root() / "servers" / "schema.sql").read_bytes())
             version = connection.info.parameter_status("server_version") or "unknown"
-        yield Database(running, version.split()[0], password)
+        yield Database(running, version.split()[0], password, log)
 
 
 def scram_verifier(password: str) -> str:
@@ -140,21 +134,15 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
     return psycopg.connect(where, password=password, autocommit=True, options="-c statement_timeout=60s")
 
 
-def _connected(running: RunningDatabase, password: str, log: Path | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+def _connected(running: RunningDatabase, password: str, log: Path) -> psycopg.Connection[tuple[Any, ...]]:
     """Return a connection once the database answers, or LabError at its death or the deadline."""
-    deadline = time.monotonic() + READY_WITHIN_S
-    while True:
+    reason = ""
+    for _ in waiting("PostgreSQL", running, log, READY_WITHIN_S):
         try:
             return _connect(running, password)
         except psycopg.OperationalError as error:
             reason = _sentence(error)
-        code = running.exit_code()
-        if code is not None:
-            said = last_line(log) if log else ""
-            raise LabError(f"PostgreSQL ended with exit code {code} before it was ready{said}.", exit_code=1)
-        if time.monotonic() > deadline:
-            raise LabError(f"PostgreSQL was not ready within {READY_WITHIN_S:g} s ({reason}).", exit_code=1)
-        time.sleep(0.02)
+    raise LabError(f"PostgreSQL was not ready within {READY_WITHIN_S:g} s ({reason}).", exit_code=1)
 
 
 def _sentence(error: psycopg.Error) -> str:

@@ -1,6 +1,4 @@
-"""Build images, and start servers as hardened containers through docker-py."""
-
-from __future__ import annotations
+"""Reach a Docker engine, build images, and start servers as hardened containers, through docker-py."""
 
 import contextlib
 import io
@@ -11,22 +9,66 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import docker
+from docker import DockerClient
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
+from docker.models.containers import Container
 from docker.utils.build import tar
 from requests.exceptions import RequestException
 
 from runner.measure.cgroups import PERIOD_US
-from runner.measure.engine import LOOPBACK, Handed, Running, RunningDatabase, free_port
+from runner.measure.engine import BY_FILE, LOOPBACK, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger, identity, lives
 from runner.measure.tools import find_program
 from runner.model import POSTGRES, CannotGoOnError, LabError, Server
+from runner.store import public
 
-if TYPE_CHECKING:
-    from docker import DockerClient
-    from docker.models.containers import Container
+_KNOWN = (
+    *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
+    *("certificate verify failed", "known_hosts"),
+)
+
+
+class _Secured(docker.APIClient):
+    """A client that trusts the certificates that it is given, and no others.
+
+    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls through $HTTPS_PROXY.
+    """
+
+    trust_env = property(lambda _: False, lambda _, __: None)
+
+
+def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
+    """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
+
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
+    configuration, keys and known hosts, and accepts no host that is not known.
+    """
+    if certificates:
+        pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
+        tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
+        client = docker.DockerClient.__new__(docker.DockerClient)
+        client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
+    elif engine:
+        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
+        client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
+    else:
+        client = docker.from_env(timeout=timeout_s)
+    try:
+        client.ping()
+    except DockerException:
+        client.close()
+        raise
+    return client
+
+
+def reason(error: Exception) -> str:
+    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
+    text = _last_line(str(error) or type(error).__name__)
+    return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])
+
 
 BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
@@ -221,12 +263,12 @@ class DockerEngine:
         return self._images[server.name]
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path) -> Iterator[Running]:
+    def started(self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path) -> Iterator[Running]:
         """Run the server's image read-only, without capabilities or privileges, as nobody, on `cpus`."""
         port = self._server.free_port()
-        env = {**handed.environment, "ADDR": f"{self._server.address}:{port}"}
+        env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
-        with self._container(self._server, server.name, cpus, env, log, handed.secrets) as container:
+        with self._container(self._server, server.name, cpus, env, log) as container:
             yield Running(**_facts(self._server, container, port, log))
 
     @contextlib.contextmanager
@@ -239,7 +281,7 @@ class DockerEngine:
         env = {"PGPORT": str(port), "LAB_VERIFIER": verifier}
         if host.clients:
             env |= {"LAB_ADDRESS": host.address, "LAB_CLIENTS": " ".join(host.clients)}
-        with self._container(host, DATABASE, cpus, env, log, {}) as container:
+        with self._container(host, DATABASE, cpus, env, log) as container:
 
             def restart() -> None:
                 container.kill()
@@ -252,22 +294,16 @@ class DockerEngine:
 
     @contextlib.contextmanager
     def _container(
-        self,
-        host: DockerHost,
-        name: str,
-        cpus: tuple[int, ...],
-        env: dict[str, str],
-        log: Path,
-        secrets: Mapping[str, str],
+        self, host: DockerHost, name: str, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
     ) -> Iterator[Container]:
-        """Run a container of an image; its secrets are files in a volume that goes with it."""
-        files = min(OPEN_FILES, host.open_files)
+        """Run a container of an image; what it is handed by a file lies in a volume that goes with it."""
+        files, secret = min(OPEN_FILES, host.open_files), env.get(BY_FILE)
         try:
             container = host.client.containers.create(
                 self._images[name],
                 name=f"bench-{name}-{token_hex(4)}",
-                environment=env | {variable: f"{SECRETS}/{variable}" for variable in secrets},
-                mounts=[docker.types.Mount(SECRETS, None, type="volume")] if secrets else [],
+                environment={**env, **({} if secret is None else {BY_FILE: f"{SECRETS}/{BY_FILE}"})},
+                mounts=[] if secret is None else [docker.types.Mount(SECRETS, None, type="volume")],
                 cpuset_cpus=",".join(map(str, cpus)),
                 user=f"{NOBODY}:{NOBODY}",
                 mem_limit=MEMORY_BYTES,
@@ -283,8 +319,8 @@ class DockerEngine:
         except TROUBLE as error:
             raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:
-            if secrets:
-                container.put_archive(SECRETS, _packed(secrets))
+            if secret is not None:
+                container.put_archive(SECRETS, _packed(BY_FILE, secret.encode()))
             container.start()
             container.reload()
             host.watch(_pid(container))
@@ -307,14 +343,12 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
     return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
 
 
-def _packed(secrets: Mapping[str, str]) -> bytes:
-    """Return a tar of a file for each secret, which only a server's user can read."""
-    packed = io.BytesIO()
+def _packed(name: str, data: bytes) -> bytes:
+    """Return a tar of one file, which only a server's user can read."""
+    packed, entry = io.BytesIO(), tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.uid, entry.gid = len(data), 0o400, NOBODY, NOBODY
     with tarfile.open(fileobj=packed, mode="w") as tar_file:
-        for name, value in secrets.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.uid, entry.gid = len(value.encode()), 0o400, NOBODY, NOBODY
-            tar_file.addfile(entry, io.BytesIO(value.encode()))
+        tar_file.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
 
 

@@ -1,7 +1,5 @@
 """What it means to start a server, which engine does it, and how a server proves that it is this trial's."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -9,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -23,6 +21,7 @@ from runner.store import last_line
 EngineChoice = Literal["auto", "docker", "process"]
 LOOPBACK = "127.0.0.1"
 UNKNOWN_PID = 0  # stands for the process of a server that was not found
+BY_FILE = "DATABASE_URL_FILE"  # handed to a server as a file that only it can read, whose path the variable has
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,13 @@ class Running:
     exit_code: Callable[[], int | None]  # none while the server runs, else its exit code
     stop: Callable[[], int | None]
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code; None where it is not the lab's to end."""
-    address: str = field(default=LOOPBACK, kw_only=True)
-    host: str = field(default="", kw_only=True)
-    """Host and port as its URL has them; empty where that is `address` and `port`."""
-    limit: Callable[[float], None] = field(default=lambda _: None, kw_only=True)
+    _: KW_ONLY
+    address: str = LOOPBACK
+    host: str = ""  # host and port as its URL has them; empty where that is `address` and `port`
+    limit: Callable[[float], None] = lambda _: None
     """Give it at most so many cores of CPU time from now on, by a quota; LabError where that cannot be done."""
-    alone: bool = field(default=True, kw_only=True)
-    """Whether its control group holds nothing else; where it may, its process tree is sampled."""
-    cpus: Callable[[], tuple[int, ...]] | None = field(default=None, kw_only=True)
-    """Which CPUs it may use, where that is not the lab's to decide."""
+    alone: bool = True  # whether its control group holds nothing else; where it may, its process tree is sampled
+    cpus: Callable[[], tuple[int, ...]] | None = None  # which it may use, where that is not the lab's to decide
 
     @property
     def origin(self) -> str:
@@ -60,19 +57,6 @@ class RunningDatabase(Running):
     restart: Callable[[], None]  # kill it hard and start it again, on the same port with the same data
 
 
-@dataclass(frozen=True)
-class Handed:
-    """What a server is started with beside ADDR."""
-
-    environment: Mapping[str, str]
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    """By variable: what stands in a file that only the server can read, whose path the variable has."""
-
-    def __or__(self, other: Handed) -> Handed:
-        """Return both together."""
-        return Handed({**self.environment, **other.environment}, {**self.secrets, **other.secrets})
-
-
 class Engine(Protocol):
     """A way of starting servers and their database: `docker` or `process`."""
 
@@ -83,7 +67,7 @@ class Engine(Protocol):
         """Make the server ready to start; return its image's digest or None. LabError where it cannot be."""
 
     def started(
-        self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path
+        self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
     ) -> AbstractContextManager[Running]:
         """Start a prepared server on `cpus` with ADDR and `handed`, output in `log`; nothing outlives the context."""
 
@@ -151,7 +135,7 @@ def require_answer(name: str, running: Running, path: str) -> None:
 
 def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
     """Return when a server without contract answers HTTP at `path`, with any status; LabError as of wait_ready."""
-    for left_s in _waiting(name, running, log, DEADLINE_S):
+    for left_s in waiting(name, running, log, DEADLINE_S):
         with contextlib.suppress(OSError):
             if ask(running, path, timeout_s=max(0.1, left_s)) is not None:
                 return
@@ -168,7 +152,7 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
     A TCP connect proves nothing: another program may have taken the port.
     """
     answer: dict[str, object] | None = None
-    for _ in _waiting(name, running, log, deadline_s):
+    for _ in waiting(name, running, log, deadline_s):
         if (answer := get_json(running, "/health")) is not None and answer.get("nonce") == nonce:
             return
     if answer is not None:
@@ -177,7 +161,7 @@ def wait_ready(name: str, running: Running, nonce: str, log: Path, deadline_s: f
     raise LabError(f"{name} did not answer /health within {deadline_s:g} s{why}{last_line(log)}.", exit_code=1)
 
 
-def _waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
+def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
     """Yield the seconds that are left, again and again until the deadline; LabError where the server ends."""
     deadline = time.monotonic() + deadline_s
     while (left_s := deadline - time.monotonic()) > 0:

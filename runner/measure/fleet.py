@@ -3,8 +3,6 @@
 Nothing is installed on a host but its Docker engine, and nothing of the lab listens there but the server under test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -18,7 +16,6 @@ from typing import Any
 from docker.errors import APIError, DockerException
 from docker.types import Mount
 
-from runner.measure.connecting import connect, reason
 from runner.measure.docker_engine import (
     HARDENED,
     LABEL,
@@ -27,7 +24,9 @@ from runner.measure.docker_engine import (
     DockerEngine,
     DockerHost,
     build_image,
+    connect,
     debian_base,
+    reason,
     sweep,
 )
 from runner.measure.idle import IdleCpus
@@ -42,8 +41,7 @@ from runner.planning.hosts import LOCAL, Host, Hosts
 
 INSTRUMENTS = "station.instruments"
 LONGEST_S = 86_400  # a station ends itself after a day, whatever becomes of its runner
-TRANSFER_S, WAYS = 1.0, 10
-"""How long hosts send each other what they can, and how many connections say how far apart they are."""
+TRANSFER_S, WAYS = 1.0, 10  # how long hosts send each other what they can; connections that say how far apart they are
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
     "During a trial the server can be reached by everybody in the network of its host's address: use a network that is "
@@ -64,8 +62,7 @@ class Place(DockerHost):
         self.role, self.address, self.reached = role, host.address, _reached(host)
         self.station, self._builder = station, builder
         self.said: Mapping[str, Any] = station.ask("hello")
-        self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])
-        """Which the lab may use there."""
+        self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])  # which the lab may use there
 
     @property
     def open_files(self) -> int:
@@ -112,8 +109,7 @@ class Fleet:
         self.transfer = self._measured_transfer()
         self.idle = FleetIdle(places)
         self.engine = DockerEngine(self.server, places[hosts.database], ledger, "the hosts file names its engines")
-        self._taken = 1
-        """How many CPUs of the server's host are the server's, and its database's where that is there too."""
+        self._taken = 1  # CPUs of the server's host that are the server's, and its database's where that is there too
 
     @property
     def sites(self) -> Sites:
@@ -137,11 +133,6 @@ class Fleet:
         """Return a number for the machine that a host is: several hosts of a file may be one machine."""
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
-
-    @property
-    def server_cpus(self) -> int:
-        """How many CPUs the server's host has."""
-        return int(self.server.said["facts"]["cpus"])
 
     @property
     def generator_cpus(self) -> int:

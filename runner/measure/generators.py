@@ -1,7 +1,5 @@
 """What k6, wrk, vegeta and the probe send, their exact command lines and environments, and a user's k6 script."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -28,11 +26,9 @@ WRK_TIMEOUT_S = 10
 WHOLE = Share()
 SLOWEST_RPS = 500
 """A closed load is given the time that it takes at this rate; k6 drops what is left then, and the trial is invalid."""
-SLOWEST_OWN_RPS = 20
-"""The same for a user's API: an iteration of a script may be several requests, and pauses between them."""
+SLOWEST_OWN_RPS = 20  # for a user's API: an iteration of a script may be several requests, and pauses between them
 FASTEST_K6_RPS = 15_000  # more iterations a second than k6 has been seen to make on one core
-OPEN_GRACE_S = 10
-"""How long after an open load's end its last requests may take; the contract has 5 s for the slowest answer."""
+OPEN_GRACE_S = 10  # that the last requests of an open load may take; the contract has 5 s for the slowest answer
 
 Output = Literal["samples", "summary", "stock"]
 """What k6 writes: every sample, its summary only, or the summary only and with none of the lab's settings."""
@@ -204,9 +200,6 @@ def _attack(shot: Shot, rate_rps: float, duration_s: float, connections: int, re
     argv += [f"-max-workers={connections}", f"-connections={connections}"]
     argv += ["-http2=false", "-max-body=0", "-redirects=-1"]
     return Command(tuple(argv), _garbage_collector(), duration_s + OPEN_GRACE_S + 30)
-
-
-# --- a user's server and script ---------------------------------------------------------------------------
 
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}

@@ -5,8 +5,6 @@ program can bear, as a 32-bit number of microseconds in /dev/cpu_dma_latency, an
 0 idle CPUs poll. However the holder ends, the kernel closes the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

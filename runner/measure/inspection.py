@@ -1,7 +1,5 @@
 """Build servers, and hold them against the HTTP contract, started fresh and without load."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,7 +9,7 @@ from pathlib import Path
 from runner.contract import check_contract
 from runner.measure import machine
 from runner.measure.database import Database, serving
-from runner.measure.engine import LOOPBACK, Engine, EngineChoice, Handed, wait_ready
+from runner.measure.engine import LOOPBACK, Engine, EngineChoice, wait_ready
 from runner.measure.lab import open_lab
 from runner.measure.leftovers import temporary
 from runner.measure.subjects import open_files, source_of
@@ -69,9 +67,9 @@ def _checks(
     engine: Engine, server: Server, placement: Placement, database: Database | None, folder: Path
 ) -> tuple[Check, ...]:
     nonce, log = secrets.token_hex(16), folder / "server.log"
-    handed = Handed({"LAB_NONCE": nonce})
+    handed = {"LAB_NONCE": nonce}
     if database is not None:
-        handed |= database.handed_to(server) | Handed({"DB_POOL_SIZE": str(POOL_SIZE)})
+        handed |= {**database.handed_to(server), "DB_POOL_SIZE": str(POOL_SIZE)}
     with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
         here = running.address == LOOPBACK  # what /proc says of a process on another host cannot be read from here

@@ -92,10 +92,7 @@ def _lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[tuple[str, ...]]:
-    """Hold a name that there is once on this machine; yield a warning where another checkout's session has it.
-
-    No file would be seen by all users, nor go with its holder: an abstract socket is and does (unix(7)).
-    """
+    """Hold a name that there is once on this machine, and goes with its holder (unix(7)); else yield a warning."""
     with socket.socket(socket.AF_UNIX) as name:
         try:
             name.bind(ONE_A_MACHINE)
@@ -139,8 +136,7 @@ def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped:
         return
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.connecting import connect, reason  # noqa: PLC0415
-    from runner.measure.docker_engine import DockerEngine, DockerHost, sweep  # noqa: PLC0415
+    from runner.measure.docker_engine import DockerEngine, DockerHost, connect, reason, sweep  # noqa: PLC0415
 
     try:
         client = connect()
@@ -166,8 +162,7 @@ def clean_up_all(hosts: Hosts | None = None) -> list[str]:
     """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists, on `hosts` too."""
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.connecting import connect  # noqa: PLC0415
-    from runner.measure.docker_engine import sweep  # noqa: PLC0415
+    from runner.measure.docker_engine import connect, sweep  # noqa: PLC0415
 
     removed = clean_up()
     with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:

@@ -3,8 +3,6 @@
 What sampler and probe saw is written here: they themselves do not import pyarrow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
@@ -23,8 +21,8 @@ from runner.measure.engine import Engine, Running
 from runner.measure.generators import Shot
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger
-from runner.measure.sites import Ask, Clock, Job, Loaded, Sampler, Site, Sites
-from runner.measurement import PROBE_HZ, Between, Placement
+from runner.measure.sites import Ask, Clock, Job, Sampler, Site, Sites
+from runner.measurement import PROBE_HZ, Between, Loaded, Placement
 from runner.model import Cell, LabError, Server, Share, Subject
 from runner.store import replacing
 
@@ -83,7 +81,7 @@ class Bench:
     tools: Mapping[str, Path]
     sample_hz: float
     ledger: Ledger
-    environment: Mapping[str, Mapping[str, str]]  # variables beyond the contract's, by server
+    environment: Sequence[tuple[str, str, str]]  # variables beyond the contract's: (server, name, value)
     calibration: Calibration | None  # the generators' ceilings; None where this machine has none that is valid
     idle: IdleCpus
     sites: Sites  # where servers, generators and instruments run

@@ -1,7 +1,5 @@
 """What this machine is, which CPUs each side gets, and what on it can spoil numbers, each with its remedy."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource
@@ -18,8 +16,7 @@ from runner.model import LabError
 ROOT = Path("/")  # where /proc, /sys and /etc are
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0  # a trial that loses more than this of its CPUs' time is slower by more than servers often differ
-PORTS_A_SECOND = 28_000
-"""The kernel's range has 28,232 ports: enough for a second of a close-mode load, and then they are used again."""
+PORTS_A_SECOND = 28_000  # enough for a close-mode load, and as many as the kernel's range has; then they serve again
 OTHER_FILES = 200  # open files of a generator beside its connections
 _CPU = "sys/devices/system/cpu"
 
@@ -117,9 +114,6 @@ def raise_open_files() -> None:
     """Raise this process's limit of open files to what is allowed, for its children too."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-# --- what can spoil numbers -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

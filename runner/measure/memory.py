@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
@@ -25,9 +27,8 @@ def available_bytes() -> int:
 
 def _limits() -> list[tuple[int, int]]:
     """Return memory and use of the machine, and of each control group around this process that has a limit."""
-    kib = [_counted(key, Path("/proc/meminfo")) for key in (b"MemTotal:", b"MemAvailable:")]
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if kib[0] is None else 1024 * kib[0]
-    found = [(total, 0 if kib[1] is None else total - 1024 * kib[1])]
+    machine = psutil.virtual_memory()
+    found = [(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
         if (limited := _limit_and_use(folder)) is not None:

@@ -8,8 +8,6 @@ Latency counts from the scheduled time: a server that hangs for a second is late
 it would be for users who come and go (what closed-loop generators leave out).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -46,8 +44,7 @@ class Connection:
             self.channel.close()
             raise OSError(code, os.strerror(code))
         self.is_connecting = code != 0
-        self.row = -1
-        """Number of the request under way."""
+        self.row = -1  # number of the request under way
         self._reader, self._waiting = ResponseReader(), b""
 
     def send(self, row: int, request: bytes) -> None:
@@ -88,9 +85,8 @@ class Schedule:
     def __init__(self, address: tuple[str, int], request: bytes, period_ns: int) -> None:
         self.rows = {name: array("q") for name in PROBE_COLUMNS}
         self._address, self._request, self._period_ns = address, request, period_ns
-        self._idle: dict[int, Connection] = {}
+        self._idle: dict[int, Connection] = {}  # by file descriptor, as `_busy`
         self._busy: dict[int, Connection] = {}
-        """Both by file descriptor."""
         self._begin_ns = self._due_ns = time.monotonic_ns()
         self._random = random.Random(1)  # noqa: S311 - reproducible on purpose
 

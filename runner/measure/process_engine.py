@@ -1,7 +1,5 @@
 """Start servers, and their database, as plain processes: pinned, each in its session and control group."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd
@@ -17,7 +15,7 @@ from subprocess import PIPE, STDOUT
 import psutil
 
 from runner.measure import cgroups
-from runner.measure.engine import Handed, Running, RunningDatabase, free_port
+from runner.measure.engine import BY_FILE, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
@@ -129,22 +127,22 @@ class ProcessEngine:
         return None
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], handed: Handed, log: Path) -> Iterator[Running]:
+    def started(self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path) -> Iterator[Running]:
         """Start the server's binary or script in its folder, with a temporary folder as TMPDIR."""
         artifact = str(server.folder / server.artifact) if server.artifact else ""
         argv = [part.replace("{artifact}", artifact) for part in server.run_command]
         port = free_port()
         with scratch(self._ledger) as temporary:
             env = {
-                **handed.environment,
-                **{name: str(temporary / name) for name in handed.secrets},
+                **handed,
                 "ADDR": f"127.0.0.1:{port}",
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
-            for name, value in handed.secrets.items():
-                with os.fdopen(os.open(temporary / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                    file.write(value)
+            if BY_FILE in handed:
+                env[BY_FILE] = str(temporary / BY_FILE)
+                with os.fdopen(os.open(env[BY_FILE], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                    file.write(handed[BY_FILE])
             with pinned("server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger) as held:
                 held.release()
                 yield Running(held.pid, port, held.popen.poll, held.end, limit=held.limit)

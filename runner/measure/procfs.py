@@ -1,7 +1,5 @@
 """Read /proc and /sys as cheaply as a sampler must: files that stay open, the memory of many processes bit by bit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -63,8 +61,7 @@ class Memory:
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
         self._known: tuple[int | None, int | None] = None, None
-        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
-        """Of each process its stat and statm."""
+        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # of each process its stat and statm
 
     def at(self, mono_ns: int) -> tuple[int | None, int | None]:
         """Return resident bytes and threads as known at an instant, None without a process; raises what `pids` does."""

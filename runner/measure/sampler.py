@@ -5,8 +5,6 @@ Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines o
 carries the monotonic and the wall time of its reading. The runner's side of it is in loading.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -87,11 +85,9 @@ class StatsPoll:
         self._channel = None
 
 
-COLUMNS = ("tick", *Reading._fields, "foreign_cpus")
-"""`foreign_cpus`: how many CPUs a subject may use beside those that were given to it."""
+COLUMNS = ("tick", *Reading._fields, "foreign_cpus")  # the last: CPUs that a subject may use beside those given to it
 MISSING = -1
-MEMORY_NS = 240_000_000
-"""Memory and threads are looked at four times a second: every fifth tick of 50 ms, which may be a little early."""
+MEMORY_NS = 240_000_000  # memory and threads are looked at every fifth tick of 50 ms, which may be a little early
 
 
 class _Watch:
@@ -104,15 +100,11 @@ class _Watch:
         self._sources = sources
         self._subjects, self._names = list[str](), list[str]()
         """Of each row its subject, and the name of its source."""
-        self._numbers = array("q")
-        """The values of COLUMNS, row by row; MISSING stands for a missing one."""
-        self._stats: dict[int, dict[str, float]] = {}
-        """What /stats answered, by the number of the row that it came just before."""
+        self._numbers = array("q")  # the values of COLUMNS, row by row
+        self._stats: dict[int, dict[str, float]] = {}  # /stats, by the number of the row that it came just before
         self._poll: StatsPoll | None = None
-        self._polled = ""
-        """Which subject is asked."""
-        self._held: dict[str, tuple[int, frozenset[int]]] = {}
-        """The process and the CPUs of each subject that is to stay on them."""
+        self._polled = ""  # which subject is asked
+        self._held: dict[str, tuple[int, frozenset[int]]] = {}  # process and CPUs of subjects that are to stay on them
 
     def command(self, line: str) -> bool:
         """Carry out one command; return whether to go on."""

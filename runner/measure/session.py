@@ -3,8 +3,6 @@
 A single trial is a session of one server with one load.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,15 +14,16 @@ from runner.contract import quick_check
 from runner.measure import generators
 from runner.measure.counters import read_counters, settle
 from runner.measure.database import Database, serving
-from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Handed, Running, require_answer, wait_answer, wait_ready
+from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Running, require_answer, wait_answer, wait_ready
 from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
-from runner.measure.sites import Job, Loaded, Site
+from runner.measure.sites import Job, Site
 from runner.measurement import (
     Counters,
     DatabaseCounters,
     DatabaseUse,
+    Loaded,
     LoadFacts,
     Measurement,
     Part,
@@ -35,8 +34,7 @@ from runner.measurement import (
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
-TAG = "load"
-"""What the rows of the measured load carry as firmware, with the slice's number; each trial has a fresh cluster."""
+TAG = "load"  # the firmware of rows of the measured load, with the slice's number; each trial has a fresh cluster
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
 """Go would size itself by a CPU quota too, and anew when it changes. Other runtimes look once, before there is one."""
@@ -72,8 +70,7 @@ class _Live:
     killed_before: Kills
     placement: Placement
     slices: list[Slice] = field(default_factory=list)
-    stored: list[tuple[str, DatabaseCounters]] = field(default_factory=list)
-    """The tag of each load's inserts, and the database's counters before it."""
+    stored: list[tuple[str, DatabaseCounters]] = field(default_factory=list)  # each load's tag, and counters before it
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # once it was stopped; `oom_kills` as well
@@ -145,11 +142,12 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         database = None
         if workload.database:
             database = stack.enter_context(serving(bench.engine, bench.placement.database, folder / "database.log"))
-        sized = BY_AFFINITY if member.cell.share < 1 else {}
-        handed = Handed({**sized, **bench.environment.get(server.name, {}), "LAB_NONCE": nonce})
+        handed = {**BY_AFFINITY} if member.cell.share < 1 else {}
+        handed |= {name: value for whose, name, value in bench.environment if whose == server.name}
         if database is not None:
-            pool = {} if member.cell.pool_size is None else {"DB_POOL_SIZE": str(member.cell.pool_size)}
-            handed |= database.handed_to(server) | Handed(pool)
+            handed |= database.handed_to(server)
+            handed |= {} if member.cell.pool_size is None else {"DB_POOL_SIZE": str(member.cell.pool_size)}
+        handed["LAB_NONCE"] = nonce
         log = folder / "server.log"
         running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)

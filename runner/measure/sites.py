@@ -27,15 +27,13 @@ from runner.measure import counters, memory
 from runner.measure.generators import Command, Shot
 from runner.measure.leftovers import Ledger, scratch
 from runner.measure.process_engine import pinned
-from runner.measurement import Counters, GeneratorHost
+from runner.measurement import Counters, GeneratorHost, Loaded
 from runner.model import LabError
 from runner.store import replacing
 
-PATIENCE_S = 60.0
-"""An instrument answers within milliseconds, the sampler's last answer within a second: it writes its samples."""
+PATIENCE_S = 60.0  # an instrument answers within milliseconds, the sampler with all of its rows within a second
 REACH_S = 4.0  # a SYN is sent again after 1 s and after 3 s: a network that loses packets is reached all the same
-Ask = Callable[[Mapping[str, Any]], str]
-"""Sends a command to an instrument, as a line of JSON, and returns its answer; LabError where it has ended."""
+Ask = Callable[[Mapping[str, Any]], str]  # hands a command to an instrument, returns its answer; LabError without one
 
 
 class Sampler:
@@ -74,17 +72,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Exit code and times of a load, as LoadFacts has them; the monotonic ones are of this machine's clock."""
-
-    generator_exit: int
-    load_started_wall_ns: int
-    load_started_mono_ns: int
-    load_ended_wall_ns: int
-    load_ended_mono_ns: int
-
-
-@dataclass(frozen=True)
 class Job:
     """A generator's command, where it runs, and where its files and its output go on this machine."""
 
@@ -105,8 +92,8 @@ class Site:
         self._ledger = ledger
 
     def counters(self) -> Counters:
-        """Return what the kernel there counts."""
-        return counters.host_counters()
+        """Return what the kernel there counts: all that is known of a server that may not, or cannot, be asked."""
+        return Counters(None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets())
 
     def kills(self, pid: int) -> memory.Kills:
         """Return how many processes were killed there for want of memory."""
@@ -243,8 +230,7 @@ class Sites:
     generators: tuple[Site, ...]
     database: Site
     probe: Site
-    cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of generators and instruments by the name of their site; on this machine they are as it places them."""
+    cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of generators and instruments, by a host's name
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None  # what the network between generators and server carries; None on one machine
 

@@ -6,8 +6,6 @@ started: it comes when the runner ends, however that is. The runner's side of it
 imports what is not in the instruments' image.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -40,6 +38,9 @@ ALIVE_S = 3.0  # how often a station says that it is there: what it is asked for
 class Station(Site):
     """What was started on this host; the runner may ask for every public method."""
 
+    now = staticmethod(time.monotonic_ns)  # the runner measures how far it is ahead of the runner's
+    free_port = staticmethod(free_port)
+
     def __init__(self, work: Path) -> None:
         super().__init__(Ledger(work / "ledger.jsonl"))
         self._work = work
@@ -54,10 +55,6 @@ class Station(Site):
         cpus, available = sorted(os.sched_getaffinity(0)), memory.available_bytes()
         return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
-    def now(self) -> int:
-        """Return the monotonic clock: the runner measures how far it is ahead of the runner's."""
-        return time.monotonic_ns()
-
     def room(self) -> int:
         """Return how many bytes are free on the disk of the loads' files."""
         return shutil.disk_usage(self._work).free
@@ -66,10 +63,6 @@ class Station(Site):
         """Return what can spoil the numbers here, where these CPUs are the server's and the other parts'."""
         placement = Placement(tuple(server or others), tuple(others or server), hosts=("server", "others", "others"))
         return [found for found in machine.examine(placement, connections, opened) if found.subject != "cpus"]
-
-    def free_port(self, address: str) -> int:
-        """Return a port of an address that was free a moment ago."""
-        return free_port(address)
 
     def idle(self, state: Idle) -> str | None:
         """Have idle CPUs poll, or sleep as the system lets them; return why they do not."""

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from runner.measure.generators import Shot
 from runner.measure.memory import Kills
-from runner.measure.sites import Ask, Clock, Job, Loaded, Sampler, Site
-from runner.measurement import Counters
+from runner.measure.sites import Ask, Clock, Job, Sampler, Site
+from runner.measurement import Counters, Loaded
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-SILENT_S = 20.0
-"""A station says every three seconds that it is there; one that says nothing for so long has gone, or its host has."""
+SILENT_S = 20.0  # a station says every 3 s that it is there: one that says nothing for so long has gone
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
@@ -41,8 +40,7 @@ class Channel:
         self._socket: Any = getattr(self._raw, "_sock", self._raw)
         self._socket.settimeout(None)
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.complaint = b""
-        """What it wrote to its standard error last."""
+        self.complaint = b""  # what it wrote to its standard error last
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, line: str) -> None:
@@ -88,11 +86,9 @@ class StationClient(Site):
 
     def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
         self.name, self.address = name, address
-        self.is_lost = False
-        """Whether nothing will come back any more."""
+        self.is_lost = False  # whether nothing will come back any more
         self._container, self._channel = container, channel
-        self._asked = 0
-        """Numbers what was asked: the answer to what nobody waits for any more is dropped."""
+        self._asked = 0  # numbers what was asked: the answer to what nobody waits for any more is dropped
 
     def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
         """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""

@@ -1,7 +1,5 @@
 """Read one subject's cumulative counters: from a control group, from a process tree, or of the whole host."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -25,10 +23,8 @@ class Reading(NamedTuple):
     throttled_ns: int | None = None
     switches: int | None = None
     steal_ns: int | None = None
-    interrupts_ns: int | None = None
-    """The part of the machine's CPU time in interrupts, which some kernels book to no program."""
-    ran_ns: int | None = None
-    """CPU time of all programs of the machine, exact, where the kernel has it (version 1 of control groups)."""
+    interrupts_ns: int | None = None  # the machine's CPU time in interrupts, which some kernels book to no program
+    ran_ns: int | None = None  # exact CPU time of all programs, where the kernel has it (control groups, version 1)
 
 
 class Source(Protocol):
@@ -58,8 +54,11 @@ class CgroupSubject:
         """Return the group's counters; memory and threads are summed over its processes."""
         wall, mono = time.time_ns(), time.monotonic_ns()
         usage = self._usage.read()
-        if self._unified:
-            cpu, throttled = cgroups.unified_counters(usage)
+        if self._unified:  # microseconds; nothing of throttling without the `cpu` controller
+            used, held_back = number_after(b"usage_usec ", usage), number_after(b"throttled_usec ", usage)
+            if used is None:
+                raise OSError("cpu.stat has no usage_usec")
+            cpu, throttled = 1000 * used, None if held_back is None else 1000 * held_back
         else:
             cpu = int(usage)
             throttled = number_after(b"throttled_time ", self._throttle.read()) if self._throttle else None
@@ -79,8 +78,7 @@ class ProcessSubject:
 
     def __init__(self, pid: int, memory_ns: int = 0) -> None:
         self._leader = pid
-        self._living: dict[int, int] = {}
-        """The CPU-time clocks of the known processes, by pid."""
+        self._living: dict[int, int] = {}  # the CPU-time clocks of the known processes, by pid
         self._cpu_ns: dict[int, int] = {}
         self._memory = Memory(self._found, memory_ns)
 

@@ -1,7 +1,5 @@
 """Find the programs that the lab drives, their versions, and build the servers' binaries with them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Read server.toml, workload and campaign TOML into typed values, with errors that name the line."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +10,15 @@ from runner.planning.toml_tables import KINDS, TABLES, Table, read_table
 from runner.store import decode, lab_root, sha256
 
 PACKAGE = Path(__file__).parents[1]
-RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")
-"""The contract's environment variables."""
+RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")  # the contract's variables
 USER_API = "own-api"  # name of a user's server that is not of the lab's kind, and of its campaign
-WRAPPER = "own.js"
-"""What runs a user's script: in workloads/, and, with the script's name in it, beside the script's copy in a run."""
+WRAPPER = "own.js"  # what runs a user's script: in workloads/, and in a run beside the script's copy, with its name
 
 
 def _known(kind: str, name: str, known: list[str]) -> str:
     if name not in known:
         raise LabError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
     return name
-
-
-# --- servers ----------------------------------------------------------------------------------------------
 
 
 def server_names() -> list[str]:
@@ -62,9 +55,6 @@ def read_server(folder: Path) -> Server:
     )
 
 
-# --- workloads --------------------------------------------------------------------------------------------
-
-
 def workload_names() -> list[str]:
     """Return the names of all workloads: runner/workloads/*.toml."""
     return sorted(path.stem for path in (PACKAGE / "workloads").glob("*.toml"))
@@ -83,9 +73,6 @@ def load_workload(name: str) -> Workload:
     return Workload(name=name, script=script, **given)
 
 
-# --- a user's API -----------------------------------------------------------------------------------------
-
-
 def user_server(api: UserApi) -> Server:
     """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
@@ -94,8 +81,6 @@ def user_server(api: UserApi) -> Server:
         return server if api.name == USER_API else replace(server, name=api.name)
     return Server(api.name, folder, "unknown", api.name, "realistic", implements=(), contract=False)
 
-
-# --- campaigns --------------------------------------------------------------------------------------------
 
 _K6_OPEN = (
     ("vus", "objective", "from_rps", "to_rps", "bisections", "duration_s"),
@@ -114,8 +99,7 @@ _SIZES = {
 Of several the first is meant whose second size is given, else the last: an open load of k6 is a search, a sweep of
 rates or of percentages, or a ramp."""
 _ALL_SIZES = tuple(dict.fromkeys(size for each in _SIZES.values() for sizes in each for size in sizes))
-_SHARED = ("repeats", "server_share", "database_share", "idle")
-"""What a campaign says for all of its loads, and a load for itself."""
+_SHARED = ("repeats", "server_share", "database_share", "idle")  # a campaign's for all loads, or a load's for itself
 _SESSIONS = ("slices", "slice_s")
 
 
@@ -249,8 +233,6 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     check_name("Campaign", found.name)
     return found
 
-
-# --- the files that a run is made from --------------------------------------------------------------------
 
 _BUILT = ("target", "build", "__pycache__")
 

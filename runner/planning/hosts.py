@@ -1,7 +1,5 @@
 """A hosts file: which hosts a campaign uses, how their Docker engines are reached, and what each is for."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -36,7 +34,6 @@ class Hosts:
     probe: str
 
     def __getitem__(self, name: str) -> Host:
-        """Return a host by its name."""
         return next(host for host in self.hosts if host.name == name)
 
     @property

@@ -1,7 +1,5 @@
 """Which trials a campaign has, in which order, and how long they take."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter
@@ -54,10 +52,7 @@ def _length_s(load: Load) -> float | None:
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
-    """Return the arrival rates of an open load's cells: one ramp, one cell per rate of a sweep, or a search's steps.
-
-    A closed load has one cell without any.
-    """
+    """Return the rates of an open load's cells (a ramp, a rate of a sweep, a step of a search); none of a closed one."""
     length_s = _length_s(load)
     if load.objective is not None:
         ends = {"objective": load.objective, "search_low_rps": load.from_rps, "search_high_rps": load.to_rps}

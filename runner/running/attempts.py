@@ -146,11 +146,7 @@ class _Fate:
 def _run_unit(
     run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Measure, digest and record a session, or a single trial; return the records.
-
-    An interruption is recorded and raised again. A session is kept or lost as a whole: where one of its trials was
-    disturbed, all are to be repeated.
-    """
+    """Measure, digest and record a session, or a single trial; return the records. An interruption is recorded too."""
     for trial in unit:
         run.append("running", trial.trial_id)  # first: a folder without it would be in the way of a resumed run
         run.trial(trial.trial_id).mkdir(parents=True)

@@ -151,8 +151,7 @@ _NEEDED: dict[str, type] = {
     **dict.fromkeys(("machine", "tools", "placement", "images", "artifacts"), dict),
     "engine": str,
     "host_warnings": list,
-}
-"""What a manifest must say of how a run began, for another to be the same."""
+}  # what a manifest must say of how a run began, for another to be the same
 
 
 def _cannot(why: str) -> LabError:
@@ -174,10 +173,7 @@ def _manifest(run: RunFolder, hosts: Hosts | None) -> dict[str, Any]:
 
 
 def _rest_of_plan(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
-    """Return the trials that a run which died while it wrote its plan has not in its journal.
-
-    LabError where today's servers and workloads make another plan than the one that is there.
-    """
+    """Return what the journal of a run that died in its planning lacks; LabError where today's plan is another one."""
     begun = [name for name in states if ".a" not in name]
     if begun != [trial.trial_id for trial in planned[: len(begun)]]:
         raise _cannot("its plan is not the one that it began with (a server.toml or a workload changed)")

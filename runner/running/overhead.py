@@ -1,7 +1,5 @@
 """What the lab itself costs: the same load with all of its observers, without each of them, and by a stock k6."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator

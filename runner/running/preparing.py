@@ -50,8 +50,7 @@ class Prepared:
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseFacts | None = None
     errors: Mapping[str, str] = field(default_factory=dict)  # by server's name, or DATABASE
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of the files that the campaign is made from, as they were then."""
+    inputs: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files that the campaign is made from
 
     def require_unchanged(self) -> None:
         """Raise CannotGoOnError where a file, or a binary that is run as it lies there, is another one by now."""
@@ -137,20 +136,17 @@ def prepare(
             errors[DATABASE] = str(error)
     for said in errors.values():
         say(f"Error: {said}")
-    environment: dict[str, dict[str, str]] = {}
-    for name, variable, value in campaign.environment:
-        environment.setdefault(name, {})[variable] = value
     bench = Bench(
         engine,
         placement,
         {name: tool.path for name, tool in tools.items()},
         campaign.sample_hz,
         opened.ledger,
-        environment,
+        campaign.environment,
         calibration,
         opened.idle,
         opened.sites,
-        host_cpus=opened.fleet.server_cpus if opened.fleet else os.cpu_count(),
+        host_cpus=opened.fleet.server.said["facts"]["cpus"] if opened.fleet else os.cpu_count(),
     )
     return Prepared(campaign, bench, ready, database, errors, inputs_of(campaign, [r.server for r in ready.values()]))
 
@@ -159,8 +155,7 @@ BYTES_A_REQUEST = 200  # seen: 102 of k6's gzipped samples and 39 in the table o
 BYTES_A_TRIAL = 2 * 2**20  # of all else; seen: up to one MiB
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20  # a warm-up, a server's temporary files
-MEMORY_BYTES = 512 * 2**20
-"""The runner, its instruments, a server and PostgreSQL; seen: 400 MiB with a pool of 500 connections."""
+MEMORY_BYTES = 512 * 2**20  # runner, instruments, a server, PostgreSQL; seen: 400 MiB with a pool of 500 connections
 MEMBER_BYTES = 256 * 2**20  # each further server of a session, with its PostgreSQL
 
 

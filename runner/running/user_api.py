@@ -1,7 +1,5 @@
 """A user's API as a campaign: where it is, whether it may be loaded, and with what."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -91,9 +89,6 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     return Planned(campaign, script, tuple(dict.fromkeys(said for api in apis for said in _remarks(api, script))))
 
 
-# --- where ------------------------------------------------------------------------------------------------
-
-
 def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
     """Return the servers that run already: one, or several that are to be compared under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
@@ -139,10 +134,7 @@ def _at_url(asked: Asked, url: str) -> UserApi:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address that a load of `host` goes to; LabError unless all of its addresses are this machine's.
-
-    `owned` is the host that the user answers for.
-    """
+    """Return the address that a load of `host` goes to; LabError unless all are this machine's, or it is `owned`."""
     if owned is not None and owned.lower() != host.lower():
         raise LabError(f"--i-own-this-host names {owned}, and the URL another host, {host}: they must be the same.")
     try:
@@ -177,9 +169,6 @@ def _in_folder(asked: Asked) -> UserApi:
     name = folder.resolve().name if (folder / "server.toml").is_file() else USER_API
     path = "/" if asked.script else probe_path
     return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
-
-
-# --- what -------------------------------------------------------------------------------------------------
 
 
 def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
@@ -222,9 +211,6 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
         yield "The server does not say what it counts: invariant 5 is not checked."
     if api.url is not None:
         yield from attached.remarks(api)
-
-
-# --- once more --------------------------------------------------------------------------------------------
 
 
 def require_same_api(api: UserApi, run: RunFolder) -> None:
