@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,23 @@ def k6_of(series: str) -> Path:
     if not path.is_file():
         pytest.skip(f"k6 {series} is not built: run `make k6-both`")
     return path
+
+
+def needs_docker() -> pytest.MarkDecorator:
+    """Skip a test where no Docker engine answers."""
+    from runner.measure.connecting import DockerException, connect  # it takes a while
+
+    reason = ""
+    try:
+        connect().close()
+    except DockerException as error:
+        reason = f"no Docker engine answers: {str(error).splitlines()[0]}"
+    return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+def with_changed(module: str, change: str) -> list[str]:
+    """Return the command line where a module, `m`, has something changed."""
+    return [sys.executable, "-c", f"from runner import cli; import {module} as m; {change}; cli.main()"]
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
@@ -66,13 +85,6 @@ def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> s
     return done
 
 
-def must_be_alone() -> None:
-    """AssertionError where tests run beside this one that are not marked."""
-    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
-
-    assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
-
-
 def load(workload: str, **settings: object) -> dict[str, object]:
     """Return a load of a campaign, with a short warm-up where nothing else is said."""
     return {"workload": workload, "warmup_s": 0.2, **settings}
@@ -86,19 +98,70 @@ def campaign(servers: list[str], *loads: dict[str, object], **settings: object) 
             return f"{{{', '.join(f'{key} = {toml(each)}' for key, each in value.items())}}}"
         return json.dumps(value)
 
-    tables = [{"title": "a test", "servers": servers, **settings}, *loads]
-    return "\n[[load]]\n".join("".join(f"{key} = {toml(value)}\n" for key, value in each.items()) for each in tables)
+    def table(head: str, values: dict[str, Any]) -> str:
+        lines = [f"{key} = {toml(value)}\n" for key, value in values.items() if head or not isinstance(value, dict)]
+        return "".join([head, *lines])
+
+    top = {"title": "a test", "servers": servers, **settings}
+    tables = [table(f"[{name}]\n", value) for name, value in top.items() if isinstance(value, dict)]
+    return "\n".join([table("", top), *tables, *(table("[[load]]\n", each) for each in loads)])
 
 
-def run(
-    root: Path, campaign: str, *more: str, code: int | None = 0
-) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
-    """Write a campaign, run it to this exit code, and return what happened with the table of its trials."""
-    must_be_alone()
-    (root / "test.toml").write_text(campaign)
-    done = bench(root, "run", "test.toml", "--json", *more, code=code)
+@dataclass(frozen=True)
+class Run:
+    """A run in a lab, and the command that made it."""
+
+    root: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def result(self) -> Any:
+        """What `--json` printed."""
+        return json.loads(self.done.stdout)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.result["path"])
+
+    @property
+    def manifest(self) -> Any:
+        return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """The last attempt of each trial."""
+        return standing(self.table("trials"))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """What is kept of each trial's last attempt, in the order of their names."""
+        return [record for _, record in sorted(records(self.folder).items())]
+
+    def check(self, name: str) -> dict[str, Any]:
+        """Return the first trial's check whose name begins so."""
+        return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_parquet(self.folder / "tables" / f"{name}.parquet")
+
+
+def records(path: Path) -> dict[str, Any]:
+    """What is kept of each trial's last attempt, by the trial's name."""
+    found = [json.loads(file.read_text()) for file in path.glob("trials/*/trial.json")]
+    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
+
+
+def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **how: Any) -> Run:
+    """Run `bench run`, of the campaign with this text where there is one, to this exit code."""
+    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
+
+    assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
+    if text is not None:
+        (root / "test.toml").write_text(text)
+        arguments = ("test.toml", *arguments)
+    done = bench(root, "run", "--json", *arguments, code=code, **how)
     assert done.stdout, done.stderr
-    return done, standing(pd.read_parquet(Path(json.loads(done.stdout)["path"]) / "tables" / "trials.parquet"))
+    return Run(root, done)
 
 
 def standing(trials: pd.DataFrame) -> pd.DataFrame:

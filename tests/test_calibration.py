@@ -155,17 +155,13 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
 @pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed")
 def test_a_calibrated_machine_says_so_in_its_next_run(root):
     arguments = ("--engine", "process", "--scale", "0.1", "--repeats", "1", "--json")
-    done = real_lab.bench(root, "calibrate", *arguments)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(real_lab.bench(root, "calibrate", *arguments, code=0).stdout)
     kinds = {(c["tool"], c["load_model"], c["mode"]) for c in found["ceilings"]}
     loads = (("k6", "closed"), ("wrk", "closed"), ("k6", "open"))
     assert kinds == {(*load, mode) for load in loads for mode in ("keepalive", "close")}
     assert all(c["rps"] > 50 for c in found["ceilings"])
     assert json.loads((root / "data" / "calibration.json").read_text()) == found
-    campaign = 'title = "t"\nservers = ["gnet"]\n[[load]]\nworkload = "static"\nconnections = 10\nduration_s = 1\n'
-    done, trials = real_lab.run(root, campaign, "--engine", "process")
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads(next(root.glob("data/runs/*-test-*/run.json")).read_text())
-    assert manifest["calibration"]["run_id"] == found["run_id"]
-    assert trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on
+    campaign = real_lab.campaign(["gnet"], real_lab.load("static", connections=10, duration_s=1))
+    made = real_lab.run(root, campaign, "--engine", "process")
+    assert made.manifest["calibration"]["run_id"] == found["run_id"]
+    assert made.trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on

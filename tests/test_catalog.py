@@ -6,53 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_lab import campaign
 
 from runner.measure.tools import build
 from runner.model import LabError, Server
 from runner.planning.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
 from runner.planning.plan import choose, plan_trials
 
-CAMPAIGN = """title = "test"
-servers = ["axum", "gin", "nginx"]
-repeats = 2
-
-[[load]]
-workload = "experiments"
-vus = 5
-iterations = 10
-
-[[load]]
-workload = "wrk-matrix"
-connections = [1, 10]
-modes = ["keepalive", "close"]
-duration_s = 1
-"""
-
-
-OPEN = """title = "test"
-servers = ["gin"]
-
-[[load]]
-workload = "rates"
-vus = 5
-duration_s = 1
-objective = "p99 <= 10 ms"
-from_rps = 100
-to_rps = 200
-bisections = 3
-"""
-SWEEP = OPEN.split("objective", maxsplit=1)[0] + "rates_rps = [5, 50]\n"
-COPIES = """title = "test"
-servers = ["gin", "gin-b"]
-
-[copies]
-gin-b = "gin"
-
-[[load]]
-workload = "experiments"
-vus = 5
-iterations = 10
-"""
+USERS = {"workload": "experiments", "vus": 5, "iterations": 10}
+WRK = {"workload": "wrk-matrix", "connections": [1, 10], "modes": ["keepalive", "close"], "duration_s": 1}
+RATES = {"workload": "rates", "vus": 5, "duration_s": 1}
+CAMPAIGN = campaign(["axum", "gin", "nginx"], USERS, WRK, repeats=2)
+OPEN = campaign(["gin"], RATES | {"objective": "p99 <= 10 ms", "from_rps": 100, "to_rps": 200, "bisections": 3})
+SWEEP = campaign(["gin"], RATES | {"rates_rps": [5, 50]})
+COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
 
 
 @pytest.fixture

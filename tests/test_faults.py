@@ -15,7 +15,7 @@ import fake_lab
 import pandas as pd
 import pytest
 import real_lab
-from fake_lab import bench, records, trials_of, wait_for
+from fake_lab import bench, records, wait_for
 from hit_lab import CAMPAIGN, CELL, PAUSED, STATES, Lab
 from marking import long_but
 
@@ -233,18 +233,14 @@ def test_odd_surroundings(tmp_path):
     root.mkdir()
     campaign = fake_lab.make(root)
     odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
-
-    def ask(*arguments: str):
-        done = bench(root, *arguments, "--json", **odd, code=0)
-        return json.loads(done.stdout)
-
-    ran = ask("run", str(campaign), "--engine", "process")
-    assert trials_of(ran["path"])["status"].eq("sealed").all()
-    started = json.loads((Path(ran["path"]) / "run.json").read_text(encoding="utf-8"))["started_at"]
+    made = real_lab.run(root, None, str(campaign), "--engine", "process", **odd)
+    assert made.trials["status"].eq("sealed").all()
+    started, run_id = made.manifest["started_at"], made.result["run_id"]
     assert started.endswith("+00:00")
-    made_at = datetime.strptime(ran["run_id"][:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    made_at = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     assert abs((datetime.fromisoformat(started) - made_at).total_seconds()) < 60
-    assert Path(ask("report", ran["run_id"])["html"]).stat().st_size > 10_000
+    done = bench(root, "report", run_id, "--json", **odd, code=0)
+    assert Path(json.loads(done.stdout)["html"]).stat().st_size > 10_000
 
 
 @pytest.fixture
@@ -304,7 +300,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
 @pytest.mark.fault("the data folder is read-only", "a run is refused in one sentence; a report is made all the same")
 def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
     campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN)
-    run = fake_lab.run(tmp_path, campaign)[1]["run_id"]
+    run = fake_lab.run(campaign).result["run_id"]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     refused = bench(tmp_path, "run", str(campaign), "--engine", "process", code=1)
     assert re.fullmatch(".*Read-only file system.*", refused.stderr.strip())

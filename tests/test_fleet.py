@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import fleet_hosts
@@ -16,7 +15,7 @@ import pandas as pd
 import pytest
 import real_lab
 from fake_lab import wait_for
-from real_lab import load
+from real_lab import load, with_changed
 
 from runner.digest.tables import rebuild
 from runner.store import RunFolder
@@ -49,8 +48,8 @@ def campaign(*loads):
 
 def measured(root, fleet, *loads, **how):
     """Run a campaign on the hosts; return the run's folder and its trials by their workload."""
-    _, trials = real_lab.run(root, campaign(*loads), "--hosts", fleet.file(root, **how), code=None)
-    return max((root / "data" / "runs").iterdir()), {row["workload"]: row for row in trials.to_dict("records")}
+    made = real_lab.run(root, campaign(*loads), "--hosts", fleet.file(root, **how), code=None)
+    return made.folder, {row["workload"]: row for row in made.trials.to_dict("records")}
 
 
 def sealed(root, fleet, *loads, **how):
@@ -208,11 +207,6 @@ def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     assert "the network between the hosts was full" in trial["verdict_reason"]
     between = counted(run / "trials" / trial["trial_id"])[1]["between"]
     assert between["transfer_bytes_s"] == pytest.approx(20e6 / 8, rel=0.1)
-
-
-def with_changed(module, change):
-    """Return the command line where a module, `m`, has something changed."""
-    return [sys.executable, "-c", f"from runner import cli; import {module} as m; {change}; cli.main()"]
 
 
 SHORT = with_changed("runner.planning.catalog", "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')")

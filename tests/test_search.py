@@ -3,31 +3,20 @@
 from itertools import product
 
 import pytest
+from real_lab import campaign, load
 
 from runner.model import LabError
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import choose, plan_trials
 from runner.planning.search import Bracket, Objective, Searches, bracket
 
-CAMPAIGN = """title = "test"
-servers = ["axum", "gin"]
-repeats = 2
-
-[[load]]
-workload = "rates"
-rates_rps = [100, 1000]
-duration_s = 1
-vus = 10
-
-[[load]]
-workload = "rates"
-objective = "p99 <= 10 ms"
-from_rps = 100
-to_rps = 6400
-bisections = 6
-duration_s = 2
-vus = 10
-"""
+SEARCH = {"objective": "p99 <= 10 ms", "from_rps": 100, "to_rps": 6400, "bisections": 6, "duration_s": 2, "vus": 10}
+CAMPAIGN = campaign(
+    ["axum", "gin"],
+    load("rates", rates_rps=[100, 1000], duration_s=1, vus=10),
+    load("rates", **SEARCH),
+    repeats=2,
+)
 LIMITS = {"axum": 4000.0, "gin": 150.0}
 
 
