@@ -19,7 +19,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.errors import DockerException
-from requests.exceptions import RequestException
+from fake_lab import wait_for
 
 NETWORK = "10.77.41"
 NAMES = ("sut", "gen1", "gen2")
@@ -47,19 +47,13 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=30)
 
 
-@dataclass
 class Machine:
-    """One host: its namespace, its address, and its engine."""
+    """One host: its namespace, its address, its cable's end in the switch's namespace, and its engine."""
 
-    name: str
-    space: str
-    address: str
-    folder: Path
-    switch: str
-    cable: str
-    """Its end in the switch's namespace."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, number: int, folder: Path, label: str) -> None:
+        self.name, self.folder = name, folder / name
+        self.space, self.switch, self.cable = f"{label}-{name}", f"{label}-net", f"to-{name}"
+        self.address = f"{NETWORK}.{number}"
         self.socket = f"unix://{self.folder}/docker.sock"
         self.enter = ["nsenter", f"--net=/var/run/netns/{self.space}"]
         """What begins a command that runs in its network."""
@@ -72,15 +66,6 @@ class Machine:
         command += [f"--tlscert={certificates / 'server.pem'}", f"--tlskey={certificates / 'server-key.pem'}"]
         with (self.folder / "dockerd.log").open("ab") as log:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-    def await_engine(self) -> None:
-        """Return once the engine answers."""
-        for _ in range(300):
-            with contextlib.suppress(DockerException, RequestException), self.client() as client:
-                client.ping()
-                return
-            time.sleep(0.1)
-        raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
 
     def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
         """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
@@ -174,20 +159,16 @@ class Machine:
 def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines and one for the client, valid for a day."""
     names = ",".join(f"IP:{address}" for address in addresses)
-    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    signed = ["-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca-key.pem", "-addext"]
     folder.mkdir()
-    run(*new, "-x509", "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
+    run(*new, "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
     for name, file, key, extension in (
         ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
         ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
     ):
-        run(*new[:-2], "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{name}.csr")
-        (folder / "extension").write_text(extension)
-        run(
-            *("openssl", "x509", "-req", "-days", "1", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem"),
-            *("-CAkey", f"{folder}/ca-key.pem", "-CAcreateserial", "-out", f"{folder}/{file}"),
-            *("-extfile", f"{folder}/extension"),
-        )
+        made = ["-keyout", f"{folder}/{key}", "-out", f"{folder}/{file}"]
+        run(*new, "-subj", f"/CN={name}", *signed, extension, *made)
 
 
 @dataclass
@@ -281,7 +262,7 @@ def hosts() -> Iterator[Fleet]:
         plug_in(switch, label, f"{NETWORK}.1", None)
         machines = {}
         for number, name in enumerate(NAMES, start=2):
-            machine = Machine(name, f"{label}-{name}", f"{NETWORK}.{number}", folder / name, switch, f"to-{name}")
+            machine = Machine(name, number, folder, label)
             machine.folder.mkdir()
             make_space(stack, machine.space)
             plug_in(switch, machine.cable, machine.address, machine.space)
@@ -293,5 +274,6 @@ def hosts() -> Iterator[Fleet]:
             stack.callback(machine.stop)
         for machine in machines.values():
             stack.callback(machine.engine.terminate)  # all at once, before each is waited for
-            machine.await_engine()
+            with machine.client() as client:
+                wait_for(client.ping, 30, DockerException)
         yield Fleet(machines, certificates)

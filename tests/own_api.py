@@ -48,14 +48,10 @@ def wait_for(address):
 def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
     """Run a tiny server on its CPUs until the context ends."""
     port = port or free_port(address)
-    command = ["taskset", "-c", cpus, sys.executable, str(real_lab.HERE / "fakes" / "tiny_server.py")]
-    process = subprocess.Popen([*command, address, str(port), str(delay_ms)], env={**os.environ, **environment})
-    try:
+    command = [sys.executable, real_lab.HERE / "fakes" / "tiny_server.py", address, port, delay_ms]
+    with real_lab.process(*command, cpus=cpus, env={**os.environ, **environment}) as process:
         wait_for((address, port))
         yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
-    finally:
-        process.kill()
-        process.wait()
 
 
 def run(root, *arguments, url=None, script=None, code=0):

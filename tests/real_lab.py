@@ -1,18 +1,23 @@
 """A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land in data/."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
+
+from runner.measure.tools import find_program
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
@@ -29,6 +34,12 @@ def k6_of(series: str) -> Path:
     return path
 
 
+def needs(*programs: str) -> pytest.MarkDecorator:
+    """Skip a test where one of these programs is not installed."""
+    missing = [name for name in programs if find_program(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
 def needs_docker() -> pytest.MarkDecorator:
     """Skip a test where no Docker engine answers."""
     from runner.measure.connecting import DockerException, connect  # it takes a while
@@ -39,6 +50,12 @@ def needs_docker() -> pytest.MarkDecorator:
     except DockerException as error:
         reason = f"no Docker engine answers: {str(error).splitlines()[0]}"
     return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+def other_addresses() -> list[str]:
+    """Return this machine's addresses of version 4 beside loopback."""
+    found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return [each.address for each in found if each.family == socket.AF_INET and not each.address.startswith("127.")]
 
 
 def with_changed(module: str, change: str) -> list[str]:
@@ -62,6 +79,19 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
     return root
 
 
+@contextlib.contextmanager
+def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """Run a program, on some CPUs only where they are given, until the context ends, and its children with it."""
+    pinned = ["taskset", "-c", cpus] if cpus else []
+    with subprocess.Popen([*pinned, *map(str, command)], **how) as made:
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for each in [*psutil.Process(made.pid).children(recursive=True), made]:
+                    each.kill()
+
+
 def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str) -> "subprocess.Popen[str]":
     """Start the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
@@ -69,42 +99,19 @@ def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environ
     return subprocess.Popen([*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
 
 
-def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    """Wait for a started command: its exit code, output and errors."""
+def ended(runner: "subprocess.Popen[str]", code: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Wait for a started command, which ends with this exit code and without a traceback."""
     try:
         out, err = runner.communicate(timeout=280)
     finally:
         runner.kill()
-    return runner.returncode, out, err
+    assert code in (None, runner.returncode) and "Traceback" not in err, out + err
+    return subprocess.CompletedProcess(runner.args, runner.returncode, out, err)
 
 
 def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`, which ends with this exit code."""
-    done = subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **how)))
-    assert code in (None, done.returncode), done.stdout + done.stderr
-    return done
-
-
-def load(workload: str, **settings: object) -> dict[str, object]:
-    """Return a load of a campaign, with a short warm-up where nothing else is said."""
-    return {"workload": workload, "warmup_s": 0.2, **settings}
-
-
-def campaign(servers: list[str], *loads: dict[str, object], **settings: object) -> str:
-    """Return a campaign as TOML: what stands at its top, then its loads."""
-
-    def toml(value: object) -> str:
-        if isinstance(value, dict):
-            return f"{{{', '.join(f'{key} = {toml(each)}' for key, each in value.items())}}}"
-        return json.dumps(value)
-
-    def table(head: str, values: dict[str, Any]) -> str:
-        lines = [f"{key} = {toml(value)}\n" for key, value in values.items() if head or not isinstance(value, dict)]
-        return "".join([head, *lines])
-
-    top = {"title": "a test", "servers": servers, **settings}
-    tables = [table(f"[{name}]\n", value) for name, value in top.items() if isinstance(value, dict)]
-    return "\n".join([table("", top), *tables, *(table("[[load]]\n", each) for each in loads)])
+    return ended(start(root, *arguments, **how), code)
 
 
 @dataclass(frozen=True)

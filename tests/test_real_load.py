@@ -3,12 +3,8 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pandas as pd
 import psutil
@@ -17,15 +13,11 @@ import real_lab
 from fake_lab import wait_for
 from real_lab import campaign, load
 
-from runner.measure.engine import Running, wait_ready
-from runner.measure.tools import find_program, find_tool
-from runner.model import LabError
-
 pytestmark = [
     pytest.mark.load,
-    pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
+    real_lab.needs("k6", "wrk"),
 ]
-needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
+needs_postgres = real_lab.needs("postgres")
 
 KNOWN = campaign(
     ["steady", "mixed"],
@@ -101,33 +93,13 @@ def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     assert len(json.loads(done.stdout)[0]["checks"]) > 5
 
 
-class Stranger(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'{"status": "ok", "server": "gin", "nonce": "theirs"}')
-
-
-def test_port_in_use_is_no_proof_of_readiness(tmp_path):
-    """A stranger that answers on every port would have to know the nonce."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
-        threading.Thread(target=stranger.serve_forever, daemon=True).start()
-        running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
-        with pytest.raises(LabError, match="Another program than gin answers"):
-            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
-        stranger.shutdown()
-
-
 @pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
 def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
     cpu = min(os.sched_getaffinity(0))
-    with subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"]) as neighbour:
-        try:
-            loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
-            made = real_lab.run(root, loads, "--engine", "process")
-        finally:
-            neighbour.kill()
+    loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
+    with real_lab.process(sys.executable, "-c", "while True: pass", cpus=str(cpu)):
+        made = real_lab.run(root, loads, "--engine", "process")
     (row,) = made.trials.to_dict("records")
     assert (row["attempt"], row["verdict"]) == (3, "inconclusive")
     assert "other programs took" in row["verdict_reason"] and row["others_cpu_mean_pct"] > 50
@@ -210,9 +182,7 @@ def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
         for process in psutil.Process(runner.pid).children(recursive=True):
             if process.exe().startswith(str(real_lab.REPOSITORY / "servers")):
                 process.kill()
-    code, out, err = real_lab.ended(runner)
-    assert code == 1, err
-    records = [json.loads(path.read_text()) for path in Path(json.loads(out)["path"]).glob("trials/*/trial.json")]
+    records = real_lab.Run(root, real_lab.ended(runner, 1)).records
     assert sorted(record["cell"]["server"] for record in records) == servers
     for record in records:
         assert "the server lived through the load (it ended with exit code -9)" in record["error"]
