@@ -11,6 +11,8 @@ import pytest
 import real_lab
 
 from runner import cli
+from runner.model import Campaign
+from runner.planning.catalog import load_campaign
 
 pytest_plugins = ["disturbance", "published_runs", "pytester"]
 # nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each process of the tests.
@@ -40,6 +42,17 @@ def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab without servers and runs, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return built.bare_lab(tmp_path)
+
+
+@pytest.fixture
+def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
+    """Reads a campaign from its text, as from the test's folder."""
+
+    def read(text: str) -> Campaign:
+        (tmp_path / "mine.toml").write_text(text)
+        return load_campaign(str(tmp_path / "mine.toml"))
+
+    return read
 
 
 @pytest.fixture

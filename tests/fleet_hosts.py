@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 from docker.errors import DockerException
 from fake_lab import wait_for
+from real_lab import HERE, process
 
 NETWORK = "10.77.41"
 NAMES = ("sut", "gen1", "gen2")
@@ -67,15 +69,14 @@ class Machine:
         with (self.folder / "dockerd.log").open("ab") as log:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
-    def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
-        """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
+    def serve_ssh(self, folder: Path) -> contextlib.AbstractContextManager[Any]:
+        """Run an sshd in its network that lets the key in `folder` in, and leads to its engine."""
         options = ["PidFile=none", "StrictModes=no", "PermitRootLogin=yes", f"ListenAddress={self.address}"]
         options += [f"AuthorizedKeysFile={folder}/id_ed25519.pub"]
         options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}"]
         command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
         command += ["-h", f"{folder}/host_key", *(part for option in options for part in ("-o", option))]
-        with (self.folder / "sshd.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+        return process(*command, stderr=subprocess.DEVNULL)
 
     @contextlib.contextmanager
     def pulled(self) -> Iterator[None]:
@@ -89,21 +90,18 @@ class Machine:
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
         """Have another cable, that delays packets each way and loses a share of them."""
-        program = [sys.executable, str(Path(__file__).with_name("slow_cable.py"))]
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
-        relay = subprocess.Popen([*program, *ends, str(delay_s), str(loss)], stdout=subprocess.PIPE, text=True)
-        try:
-            assert relay.stdout is not None
+        program = [sys.executable, HERE / "slow_cable.py", *ends, delay_s, loss]
+        with process(*program, stdout=subprocess.PIPE, text=True) as relay:
             assert relay.stdout.readline() == "ready\n"
             run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
             shown = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
             run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(shown)[0]["address"])
-            self._connect("eth0", "far0")
-            yield
-        finally:
-            self._connect("far0", "eth0")
-            relay.kill()
-            relay.wait()
+            try:
+                self._connect("eth0", "far0")
+                yield
+            finally:
+                self._connect("far0", "eth0")
 
     def _connect(self, before: str, after: str) -> None:
         """Give the host's address to another of its devices."""
@@ -213,17 +211,14 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
     Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host_key", "id_ed25519"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}")
-    servers = [machine.serve_ssh(folder) for machine in fleet.machines.values()]
     key = (folder / "host_key.pub").read_text().split()[:2]
     known = [f"[{machine.address}]:2222 {' '.join(key)}" for machine in fleet.machines.values()]
     (folder / "known_hosts").write_text("\n".join(known) + "\n")
-    try:
+    with contextlib.ExitStack() as stack:
+        for machine in fleet.machines.values():
+            stack.enter_context(machine.serve_ssh(folder))
         time.sleep(0.5)
         yield {"HOME": str(home)}
-    finally:
-        for server in servers:
-            server.terminate()
-            server.wait()
 
 
 def make_space(stack: contextlib.ExitStack, name: str) -> None:

@@ -114,6 +114,28 @@ def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> s
     return ended(start(root, *arguments, **how), code)
 
 
+def load(workload: str, **settings: object) -> dict[str, object]:
+    """Return a load of a campaign, with a short warm-up where nothing else is said."""
+    return {"workload": workload, "warmup_s": 0.2, **settings}
+
+
+def campaign(servers: list[str], *loads: dict[str, object], **settings: object) -> str:
+    """Return a campaign as TOML: what stands at its top, then its loads."""
+
+    def toml(value: object) -> str:
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key} = {toml(each)}' for key, each in value.items())}}}"
+        return json.dumps(value)
+
+    def table(head: str, values: dict[str, Any]) -> str:
+        lines = [f"{key} = {toml(value)}\n" for key, value in values.items() if head or not isinstance(value, dict)]
+        return "".join([head, *lines])
+
+    top = {"title": "a test", "servers": servers, **settings}
+    tables = [table(f"[{name}]\n", value) for name, value in top.items() if isinstance(value, dict)]
+    return "\n".join([table("", top), *tables, *(table("[[load]]\n", each) for each in loads)])
+
+
 @dataclass(frozen=True)
 class Run:
     """A run in a lab, and the command that made it."""

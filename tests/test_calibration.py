@@ -99,9 +99,8 @@ def calibration(*ceilings):
 
 
 def ceiling(connections, rps, **changes):
-    return replace(
-        Ceiling("wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound"), **changes
-    )
+    known = Ceiling("wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound")
+    return replace(known, **changes)
 
 
 def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
@@ -180,9 +179,8 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
 
     assert found() == ("warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
     cpus = len(doctor.machine.place(1).generator)
-    fitting = replace(
-        calibration(ceiling(10, 900.0), ceiling(100, 12_345.0)), fingerprint=fingerprint(FACTS), generator_cpus=cpus
-    )
+    found_now = calibration(ceiling(10, 900.0), ceiling(100, 12_345.0))
+    fitting = replace(found_now, fingerprint=fingerprint(FACTS), generator_cpus=cpus)
     save_calibration(fitting)
     assert found() == ("ok", "requests/s, found now: wrk closed keepalive at 100: 12,345")
     save_calibration(replace(fitting, generator_cpus=cpus + 1))

@@ -95,9 +95,11 @@ TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
 )
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
     digest, again = Digest({}, failed, Verdict(Limit.UNKNOWN, ""), stolen), next_attempt(trial, attempt)
-    monkeypatch.setattr(
-        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured())
-    )
+
+    def measure(*given):
+        given[-1][again.trial_id].measurement = measured()
+
+    monkeypatch.setattr(attempts, "_measure_unit", measure)
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     prepared = Prepared(QUICK, SimpleNamespace(sites=Sites.here(None)))
     (record,) = attempts._run_unit(RunFolder(tmp_path), [again], prepared, lambda _: None)
@@ -192,6 +194,5 @@ def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypat
     _, said, began, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(budget_s))
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
-    assert (
-        said[-1] == f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
-    )
+    ends = f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
+    assert said[-1] == ends

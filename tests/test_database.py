@@ -75,10 +75,8 @@ def databases(runner):
 def insert(database, firmware):
     with psycopg.connect(database.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = on")  # or a kill within 0.6 s could lose it
-        connection.execute(
-            "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (gen_random_uuid(), 'm', %s, now())",
-            [firmware],
-        )
+        values = "(gen_random_uuid(), 'm', %s, now())"
+        connection.execute(f"INSERT INTO devices (uuid, mac, firmware, created_at) VALUES {values}", [firmware])
 
 
 @needs_postgres
@@ -142,11 +140,8 @@ def test_it_can_be_paused_and_restarted_with_its_rows(served):
 def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, there):
     (tmp_path / "postgres").touch()
     monkeypatch.setattr("runner.measure.process_engine.find_program", lambda _: there and tmp_path / there)
-    with (
-        pytest.raises(LabError, match="need PostgreSQL: install it"),
-        engine.database((0,), "", tmp_path / "database.log"),
-    ):
-        pytest.fail("started")
+    with pytest.raises(LabError, match="need PostgreSQL: install it"):
+        engine.database((0,), "", tmp_path / "database.log").__enter__()
 
 
 # --- in a campaign ----------------------------------------------------------------------------------------
