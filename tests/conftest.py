@@ -4,7 +4,6 @@ import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import built
 import fake_lab
@@ -12,6 +11,8 @@ import pytest
 import real_lab
 
 from runner import cli
+from runner.model import Campaign
+from runner.planning.catalog import load_campaign
 
 pytest_plugins = ["disturbance", "published_runs", "pytester"]
 # nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each process of the tests.
@@ -44,6 +45,17 @@ def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
+    """Reads a campaign from its text, as from the test's folder."""
+
+    def read(text: str) -> Campaign:
+        (tmp_path / "mine.toml").write_text(text)
+        return load_campaign(str(tmp_path / "mine.toml"))
+
+    return read
+
+
+@pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab with the repository's servers and tools, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
@@ -73,12 +85,9 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A lab of scripts with one campaign of five trials that has ended, and what `bench run --json` printed.
+def finished(tmp_path_factory: pytest.TempPathFactory) -> real_lab.Run:
+    """A campaign of five trials that has ended in a lab of scripts.
 
     Whoever changes something in it puts it back, or changes a copy.
     """
-    root = tmp_path_factory.mktemp("finished")
-    done, result = fake_lab.run(root, fake_lab.make(root))
-    assert done.returncode == 0, done.stderr
-    return root, result
+    return fake_lab.run(fake_lab.make(tmp_path_factory.mktemp("finished")))

@@ -3,28 +3,26 @@
 What goes wrong is asked for by the file `fault` beside the tools (fakes/faults.py).
 """
 
-import json
+import contextlib
 import re
 import shutil
-import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
+import psutil
 import real_lab
-from real_lab import BENCH, bench
+from real_lab import BENCH, HERE, REPOSITORY, Run, bench, records
 
 from runner.measurement import Measurement
 from runner.model import Trial
 from runner.store import decode
 
-__all__ = ["BENCH", "bench"]
-HERE, REPOSITORY = real_lab.HERE, real_lab.REPOSITORY
+__all__ = ["BENCH", "bench", "records"]
+Found = TypeVar("Found")
 SERVER_TOML = """[server]
 language = "Python"
 framework = "http.server"
@@ -64,7 +62,7 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
     for name in ("k6", "wrk"):
         tool = root / ".tools" / name
         tool.write_text(f"#!{sys.executable}\n" + (HERE / "fakes" / f"{name}.py").read_text())
-        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+        tool.chmod(0o755)
     (root / ".tools" / "lib").mkdir()
     for module in (HERE / "k6_files.py", HERE / "fakes" / "faults.py"):
         shutil.copy(module, root / ".tools" / "lib")
@@ -82,17 +80,19 @@ def fault(root: Path, name: str) -> None:
     (root / ".tools" / "fault").write_text(name)
 
 
-def run(root: Path, campaign: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], Any]:
-    """Run a campaign with plain processes: what happened, and what `--json` printed."""
-    real_lab.must_be_alone()
-    done = bench(root, "run", str(campaign), "--engine", "process", "--json", *more)
-    return done, json.loads(done.stdout) if done.stdout else None
+def run(campaign: Path, *, code: int = 0) -> Run:
+    """Run the campaign of a lab with plain processes, to this exit code."""
+    return real_lab.run(campaign.parent, None, str(campaign), "--engine", "process", code=code)
 
 
-def records(path: Path | str) -> dict[str, Any]:
-    """What is kept of each trial's last attempt, by the trial's name."""
-    found = [json.loads(file.read_text()) for file in Path(path).glob("trials/*/trial.json")]
-    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
+@contextlib.contextmanager
+def rebuilt(path: Path) -> Iterator[None]:
+    """Remove a run's tables; what makes them anew meanwhile must make the same."""
+    before = {table.name: pd.read_parquet(table) for table in (path / "tables").glob("*.parquet")}
+    shutil.rmtree(path / "tables")
+    yield
+    for name, frame in before.items():
+        pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
 
 
 def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
@@ -101,14 +101,15 @@ def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
     return trial, decode(Measurement, record["measurement"], "the measurement")
 
 
-def trials_of(path: Path | str) -> pd.DataFrame:
-    """The table of a run's trials, the last attempt of each."""
-    return real_lab.standing(pd.read_parquet(Path(path) / "tables" / "trials.parquet"))
+def wait_for(condition: Callable[[], Found], seconds: float = 30, also: type[Exception] = OSError) -> Found:
+    """Wait until the condition holds, so many seconds at most, and return it.
 
-
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait until the condition holds; AssertionError where it does not in so many seconds."""
+    What does not listen yet, has just ended, or raises what it `also` may, is asked again.
+    """
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, psutil.NoSuchProcess, also):
+            if found := condition():
+                return found
         time.sleep(0.02)
-    assert condition()
+    raise AssertionError(f"it does not hold within {seconds} s")

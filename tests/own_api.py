@@ -6,14 +6,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
 
-import pandas as pd
+import fake_lab
 import real_lab
-from fake_lab import records
 
 CLOSED = ("--vus", "4", "--iterations", "200")
 
@@ -44,54 +41,21 @@ class Tiny:
 
 def wait_for(address):
     """Wait until somebody listens at (host, port), ten seconds at most."""
-    for _ in range(200):
-        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"nobody listens at {address}")
+    fake_lab.wait_for(lambda: not socket.create_connection(address, timeout=1).close(), 10)
 
 
 @contextlib.contextmanager
 def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
     """Run a tiny server on its CPUs until the context ends."""
     port = port or free_port(address)
-    command = ["taskset", "-c", cpus, sys.executable, str(real_lab.HERE / "fakes" / "tiny_server.py")]
-    process = subprocess.Popen([*command, address, str(port), str(delay_ms)], env={**os.environ, **environment})
-    try:
+    command = [sys.executable, real_lab.HERE / "fakes" / "tiny_server.py", address, port, delay_ms]
+    with real_lab.process(*command, cpus=cpus, env={**os.environ, **environment}) as process:
         wait_for((address, port))
         yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
-    finally:
-        process.kill()
-        process.wait()
-
-
-@dataclass
-class Made:
-    """What `bench run` left."""
-
-    done: subprocess.CompletedProcess
-    folder: Path
-
-    @property
-    def trials(self):
-        return real_lab.standing(pd.read_parquet(self.folder / "tables" / "trials.parquet"))
-
-    @property
-    def manifest(self):
-        return json.loads((self.folder / "run.json").read_text())
-
-    @property
-    def records(self):
-        """What is kept of each trial's last attempt, in the order of their names."""
-        return [record for _, record in sorted(records(self.folder).items())]
-
-    def check(self, name):
-        """Return the first trial's check whose name begins so."""
-        return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
 
 
 def run(root, *arguments, url=None, script=None, code=0):
-    """Run `bench run`, each load once where nothing else is asked for, and return what it left; it ends with `code`.
+    """Run `bench run`, each load once where nothing else is asked for, to this exit code.
 
     `script` is the text of a script of k6.
     """
@@ -99,7 +63,4 @@ def run(root, *arguments, url=None, script=None, code=0):
     if script is not None:
         (root / "my.js").write_text(script)
         given += ["--script", str(root / "my.js")]
-    done = real_lab.bench(root, "run", "--json", "--repeats", "1", *given, *arguments)
-    assert done.stdout, done.stderr
-    assert code is None or done.returncode == code, done.stderr
-    return Made(done, Path(json.loads(done.stdout)["path"]))
+    return real_lab.run(root, None, "--repeats", "1", *given, *arguments, code=code)

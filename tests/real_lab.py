@@ -1,16 +1,23 @@
 """A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land in data/."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
+
+from runner.measure.tools import find_program
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
@@ -25,6 +32,35 @@ def k6_of(series: str) -> Path:
     if not path.is_file():
         pytest.skip(f"k6 {series} is not built: run `make k6-both`")
     return path
+
+
+def needs(*programs: str) -> pytest.MarkDecorator:
+    """Skip a test where one of these programs is not installed."""
+    missing = [name for name in programs if find_program(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+def needs_docker() -> pytest.MarkDecorator:
+    """Skip a test where no Docker engine answers."""
+    from runner.measure.connecting import DockerException, connect  # it takes a while
+
+    reason = ""
+    try:
+        connect().close()
+    except DockerException as error:
+        reason = f"no Docker engine answers: {str(error).splitlines()[0]}"
+    return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+def other_addresses() -> list[str]:
+    """Return this machine's addresses of version 4 beside loopback."""
+    found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return [each.address for each in found if each.family == socket.AF_INET and not each.address.startswith("127.")]
+
+
+def with_changed(module: str, change: str) -> list[str]:
+    """Return the command line where a module, `m`, has something changed."""
+    return [sys.executable, "-c", f"from runner import cli; import {module} as m; {change}; cli.main()"]
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
@@ -43,6 +79,19 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
     return root
 
 
+@contextlib.contextmanager
+def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """Run a program, on some CPUs only where they are given, until the context ends, and its children with it."""
+    pinned = ["taskset", "-c", cpus] if cpus else []
+    with subprocess.Popen([*pinned, *map(str, command)], **how) as made:
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for each in [*psutil.Process(made.pid).children(recursive=True), made]:
+                    each.kill()
+
+
 def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str) -> "subprocess.Popen[str]":
     """Start the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
@@ -50,27 +99,19 @@ def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environ
     return subprocess.Popen([*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
 
 
-def ended(runner: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    """Wait for a started command: its exit code, output and errors."""
+def ended(runner: "subprocess.Popen[str]", code: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Wait for a started command, which ends with this exit code and without a traceback."""
     try:
         out, err = runner.communicate(timeout=280)
     finally:
         runner.kill()
-    return runner.returncode, out, err
+    assert code in (None, runner.returncode) and "Traceback" not in err, out + err
+    return subprocess.CompletedProcess(runner.args, runner.returncode, out, err)
 
 
 def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`, which ends with this exit code."""
-    done = subprocess.CompletedProcess(arguments, *ended(start(root, *arguments, **how)))
-    assert code in (None, done.returncode), done.stdout + done.stderr
-    return done
-
-
-def must_be_alone() -> None:
-    """AssertionError where tests run beside this one that are not marked."""
-    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
-
-    assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
+    return ended(start(root, *arguments, **how), code)
 
 
 def load(workload: str, **settings: object) -> dict[str, object]:
@@ -86,19 +127,70 @@ def campaign(servers: list[str], *loads: dict[str, object], **settings: object) 
             return f"{{{', '.join(f'{key} = {toml(each)}' for key, each in value.items())}}}"
         return json.dumps(value)
 
-    tables = [{"title": "a test", "servers": servers, **settings}, *loads]
-    return "\n[[load]]\n".join("".join(f"{key} = {toml(value)}\n" for key, value in each.items()) for each in tables)
+    def table(head: str, values: dict[str, Any]) -> str:
+        lines = [f"{key} = {toml(value)}\n" for key, value in values.items() if head or not isinstance(value, dict)]
+        return "".join([head, *lines])
+
+    top = {"title": "a test", "servers": servers, **settings}
+    tables = [table(f"[{name}]\n", value) for name, value in top.items() if isinstance(value, dict)]
+    return "\n".join([table("", top), *tables, *(table("[[load]]\n", each) for each in loads)])
 
 
-def run(
-    root: Path, campaign: str, *more: str, code: int | None = 0
-) -> tuple[subprocess.CompletedProcess[str], pd.DataFrame]:
-    """Write a campaign, run it to this exit code, and return what happened with the table of its trials."""
-    must_be_alone()
-    (root / "test.toml").write_text(campaign)
-    done = bench(root, "run", "test.toml", "--json", *more, code=code)
+@dataclass(frozen=True)
+class Run:
+    """A run in a lab, and the command that made it."""
+
+    root: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def result(self) -> Any:
+        """What `--json` printed."""
+        return json.loads(self.done.stdout)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.result["path"])
+
+    @property
+    def manifest(self) -> Any:
+        return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """The last attempt of each trial."""
+        return standing(self.table("trials"))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """What is kept of each trial's last attempt, in the order of their names."""
+        return [record for _, record in sorted(records(self.folder).items())]
+
+    def check(self, name: str) -> dict[str, Any]:
+        """Return the first trial's check whose name begins so."""
+        return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_parquet(self.folder / "tables" / f"{name}.parquet")
+
+
+def records(path: Path) -> dict[str, Any]:
+    """What is kept of each trial's last attempt, by the trial's name."""
+    found = [json.loads(file.read_text()) for file in path.glob("trials/*/trial.json")]
+    return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
+
+
+def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **how: Any) -> Run:
+    """Run `bench run`, of the campaign with this text where there is one, to this exit code."""
+    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
+
+    assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
+    if text is not None:
+        (root / "test.toml").write_text(text)
+        arguments = ("test.toml", *arguments)
+    done = bench(root, "run", "--json", *arguments, code=code, **how)
     assert done.stdout, done.stderr
-    return done, standing(pd.read_parquet(Path(json.loads(done.stdout)["path"]) / "tables" / "trials.parquet"))
+    return Run(root, done)
 
 
 def standing(trials: pd.DataFrame) -> pd.DataFrame:

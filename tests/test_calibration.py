@@ -1,5 +1,6 @@
-"""Ceilings of the generators: from tables whose rates are known, and only for the machine that they were found on."""
+"""Ceilings of the generators: from tables whose rates are known, and only for the machine, known by its fingerprint."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -12,11 +13,20 @@ from runner.calibration import Calibration, Ceiling, fingerprint, load_calibrati
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import SCHEMAS
 from runner.measure import doctor
-from runner.measure.tools import find_tool
 from runner.model import Cell, LabError
 from runner.store import RunFolder, data_folder
 
-FACTS = {"cpu_model": "Example CPU", "cpus": 2, "memory_bytes": 2**34, "kernel": "6.1"}
+FACTS = {
+    "cpu_model": "Example CPU",
+    "cpus": 2,
+    "memory_bytes": 8 * 2**30,
+    "kernel": "6.1",
+    "governor": None,
+    "turbo": False,
+    "hypervisor": True,
+    "os": "Linux",
+    "open_files": 1024,
+}
 MANIFEST = {
     "schema": 1,
     "run_id": "r",
@@ -89,9 +99,8 @@ def calibration(*ceilings):
 
 
 def ceiling(connections, rps, **changes):
-    return replace(
-        Ceiling("wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound"), **changes
-    )
+    known = Ceiling("wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound")
+    return replace(known, **changes)
 
 
 def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
@@ -121,6 +130,36 @@ def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cp
     assert calibrated(closed("a1", 900.0)).valid_for(facts, tools, cpus) is valid
 
 
+# Written by hand: the keys in alphabetical order, without blanks.
+TEXT = (
+    '{"cpu_model":"Example CPU","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,"turbo":false}'
+)
+
+
+def test_a_fingerprint_is_the_beginning_of_a_sha256_of_the_facts():
+    assert fingerprint(FACTS) == hashlib.sha256(TEXT.encode()).hexdigest()[:12]
+
+
+def test_whatever_changes_numbers_changes_it():
+    other = {"cpu_model": "Another CPU", "cpus": 4, "memory_bytes": 16 * 2**30, "kernel": "6.2"}
+    other |= {"governor": "performance", "turbo": True, "hypervisor": False}
+    found = {fingerprint(FACTS | {fact: value}) for fact, value in other.items()} | {fingerprint(FACTS)}
+    assert len(found) == len(other) + 1
+
+
+def test_what_changes_no_number_does_not_change_it():
+    other = FACTS | {"os": "Debian", "open_files": 20_000, "memory_bytes": 8 * 2**30 - 40 * 2**20}
+    assert fingerprint(other) == fingerprint(dict(reversed(other.items()))) == fingerprint(FACTS)
+
+
+def test_a_manifest_of_before_the_newer_facts_has_one_too():
+    older = {key: value for key, value in FACTS.items() if key not in ("turbo", "hypervisor")}
+    assert fingerprint(older) == fingerprint(older | {"turbo": None, "hypervisor": None})
+    assert fingerprint(older) != fingerprint(FACTS)
+    assert len(fingerprint({})) == 12
+    assert fingerprint({"memory_bytes": "much"}) == fingerprint({})
+
+
 def test_it_is_kept_in_a_file(bare_lab):
     assert load_calibration() is None
     save_calibration(calibration(ceiling(10, 1.0)))
@@ -140,9 +179,8 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
 
     assert found() == ("warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
     cpus = len(doctor.machine.place(1).generator)
-    fitting = replace(
-        calibration(ceiling(10, 900.0), ceiling(100, 12_345.0)), fingerprint=fingerprint(FACTS), generator_cpus=cpus
-    )
+    found_now = calibration(ceiling(10, 900.0), ceiling(100, 12_345.0))
+    fitting = replace(found_now, fingerprint=fingerprint(FACTS), generator_cpus=cpus)
     save_calibration(fitting)
     assert found() == ("ok", "requests/s, found now: wrk closed keepalive at 100: 12,345")
     save_calibration(replace(fitting, generator_cpus=cpus + 1))
@@ -152,20 +190,16 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
 
 @pytest.mark.load
 @pytest.mark.long
-@pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed")
+@real_lab.needs("k6", "wrk")
 def test_a_calibrated_machine_says_so_in_its_next_run(root):
     arguments = ("--engine", "process", "--scale", "0.1", "--repeats", "1", "--json")
-    done = real_lab.bench(root, "calibrate", *arguments)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(real_lab.bench(root, "calibrate", *arguments, code=0).stdout)
     kinds = {(c["tool"], c["load_model"], c["mode"]) for c in found["ceilings"]}
     loads = (("k6", "closed"), ("wrk", "closed"), ("k6", "open"))
     assert kinds == {(*load, mode) for load in loads for mode in ("keepalive", "close")}
     assert all(c["rps"] > 50 for c in found["ceilings"])
     assert json.loads((root / "data" / "calibration.json").read_text()) == found
-    campaign = 'title = "t"\nservers = ["gnet"]\n[[load]]\nworkload = "static"\nconnections = 10\nduration_s = 1\n'
-    done, trials = real_lab.run(root, campaign, "--engine", "process")
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads(next(root.glob("data/runs/*-test-*/run.json")).read_text())
-    assert manifest["calibration"]["run_id"] == found["run_id"]
-    assert trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on
+    campaign = real_lab.campaign(["gnet"], real_lab.load("static", connections=10, duration_s=1))
+    made = real_lab.run(root, campaign, "--engine", "process")
+    assert made.manifest["calibration"]["run_id"] == found["run_id"]
+    assert made.trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on

@@ -74,12 +74,7 @@ def test_a_disturbed_trial_is_repeated_and_no_other(monkeypatch, trial, outcomes
     assert ended == began[-1:]
     assert sentences == (() if failed is None else (trial.trial_id + failed,))
     assert ["is repeated" in each for each in said] == [True] * (len(outcomes) - 1)
-
-
-def test_attempts_keep_the_plain_name_as_their_stem(trial):
-    second = next_attempt(trial, 2)
-    assert next_attempt(second, 3).trial_id == f"{trial.trial_id}.a3"
-    assert next_attempt(second, 1).trial_id == trial.trial_id
+    assert next_attempt(next_attempt(trial, 3), 1) == trial
 
 
 STOLEN = "disturbed: the hypervisor took 30 % of the CPUs' time away"
@@ -100,9 +95,11 @@ TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
 )
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
     digest, again = Digest({}, failed, Verdict(Limit.UNKNOWN, ""), stolen), next_attempt(trial, attempt)
-    monkeypatch.setattr(
-        attempts, "_measure_unit", lambda *given: setattr(given[-1][again.trial_id], "measurement", measured())
-    )
+
+    def measure(*given):
+        given[-1][again.trial_id].measurement = measured()
+
+    monkeypatch.setattr(attempts, "_measure_unit", measure)
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
     prepared = Prepared(QUICK, SimpleNamespace(sites=Sites.here(None)))
     (record,) = attempts._run_unit(RunFolder(tmp_path), [again], prepared, lambda _: None)
@@ -197,6 +194,5 @@ def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypat
     _, said, began, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(budget_s))
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
-    assert (
-        said[-1] == f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
-    )
+    ends = f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."
+    assert said[-1] == ends

@@ -6,69 +6,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_lab import campaign
 
 from runner.measure.tools import build
 from runner.model import LabError, Server
 from runner.planning.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
 from runner.planning.plan import choose, plan_trials
 
-CAMPAIGN = """title = "test"
-servers = ["axum", "gin", "nginx"]
-repeats = 2
-
-[[load]]
-workload = "experiments"
-vus = 5
-iterations = 10
-
-[[load]]
-workload = "wrk-matrix"
-connections = [1, 10]
-modes = ["keepalive", "close"]
-duration_s = 1
-"""
-
-
-OPEN = """title = "test"
-servers = ["gin"]
-
-[[load]]
-workload = "rates"
-vus = 5
-duration_s = 1
-objective = "p99 <= 10 ms"
-from_rps = 100
-to_rps = 200
-bisections = 3
-"""
-SWEEP = OPEN.split("objective", maxsplit=1)[0] + "rates_rps = [5, 50]\n"
-COPIES = """title = "test"
-servers = ["gin", "gin-b"]
-
-[copies]
-gin-b = "gin"
-
-[[load]]
-workload = "experiments"
-vus = 5
-iterations = 10
-"""
+USERS = {"workload": "experiments", "vus": 5, "iterations": 10}
+WRK = {"workload": "wrk-matrix", "connections": [1, 10], "modes": ["keepalive", "close"], "duration_s": 1}
+RATES = {"workload": "rates", "vus": 5, "duration_s": 1}
+CAMPAIGN = campaign(["axum", "gin", "nginx"], USERS, WRK, repeats=2)
+OPEN = campaign(["gin"], RATES | {"objective": "p99 <= 10 ms", "from_rps": 100, "to_rps": 200, "bisections": 3})
+SWEEP = campaign(["gin"], RATES | {"rates_rps": [5, 50]})
+RAMP = 'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2'
+COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
+PAIR = {"workload": "wrk-matrix", "connections": [4]}
+SESSIONS = campaign(["gin", "axum"], PAIR, repeats=3, attempts=1, sessions={"slices": 2, "slice_s": 1})
 
 
 @pytest.fixture
-def load(tmp_path):
-    def written(text):
-        path = tmp_path / "mine.toml"
-        path.write_text(text)
-        return load_campaign(str(path))
-
-    return written
-
-
-@pytest.fixture
-def plan(load):
+def plan(read_campaign):
     def planned(**changes):
-        campaign = choose(load(CAMPAIGN), **{"servers": [], "repeats": None, "scale": 1} | changes)
+        campaign = choose(read_campaign(CAMPAIGN), **{"servers": [], "repeats": None, "scale": 1} | changes)
         return plan_trials(campaign, [load_server(name) for name in campaign.servers])
 
     return planned
@@ -110,12 +70,21 @@ def test_seeds_has_the_published_size():
         (SWEEP, "[5, 50]", "[5, 5]", 8, "a list of different rates"),
         (COPIES, 'gin-b = "gin"', 'gin-c = "gin"', 5, "must be one of the campaign's servers"),
         (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "another name than 'gin'"),
+        (SESSIONS, "slices = 2", "slices = 3", 7, "slices = 3 is not an even number"),
+        (SESSIONS, "slice_s = 1", "", 10, "[[load]] lacks 'slice_s'"),
+        (SESSIONS, "slice_s = 1", "slice_s = 0.1", 8, "slice_s = 0.1 is not a number from 0.2"),
+        (SESSIONS, "connections", "duration_s = 3\nconnections", 12, "takes no 'duration_s'"),
+        (SESSIONS, "connections", "server_share = 1.5\nconnections", 12, "server_share = 1.5 is not a share"),
+        (SESSIONS, "connections", "server_share = [0.5, 0.5]\nconnections", 12, "is not a share"),
+        (SESSIONS, "repeats = 3", "server_share = 0.05", 3, "server_share = 0.05 is not a share"),
+        (SESSIONS, "repeats = 3", 'idle = "asleep"', 3, "idle = 'asleep' is not 'polling', 'system'"),
+        (SESSIONS, 'workload = "wrk-matrix"\nconnections = [4]', RAMP, 17, "ramps and searches have no slices"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(load, text, old, new, line, says):
-    assert load(text).loads
+def test_a_mistake_is_named_with_its_line(read_campaign, text, old, new, line, says):
+    assert read_campaign(text).loads
     with pytest.raises(LabError) as caught:
-        load(text.replace(old, new, 1))
+        read_campaign(text.replace(old, new, 1))
     assert f"line {line}" in str(caught.value)
     assert says in str(caught.value)
 
@@ -127,16 +96,16 @@ def test_a_mistake_is_named_with_its_line(load, text, old, new, line, says):
         (COPIES.replace('gin-b = "gin"', 'gin-b = "jin"'), "no server 'jin' in servers/"),
     ],
 )
-def test_a_copy_is_of_a_server_that_is_there(load, text, says):
+def test_a_copy_is_of_a_server_that_is_there(read_campaign, text, says):
     with pytest.raises(LabError, match=says):
-        choose(load(text), [], None, 1.0)
+        choose(read_campaign(text), [], None, 1.0)
 
 
-def test_a_copy_is_the_same_server_under_another_name(load):
-    first, second = campaign_servers(load(COPIES))
+def test_a_copy_is_the_same_server_under_another_name(read_campaign):
+    first, second = campaign_servers(read_campaign(COPIES))
     assert (first.name, second.name) == ("gin", "gin-b")
     assert replace(second, name="gin") == first
-    assert [t.trial_id for t in plan_trials(load(COPIES), [second])] == ["b01-gin-b-experiments-vus5"]
+    assert [t.trial_id for t in plan_trials(read_campaign(COPIES), [second])] == ["b01-gin-b-experiments-vus5"]
 
 
 def test_blocks_are_complete_and_their_order_is_seeded(plan):
@@ -168,13 +137,13 @@ def test_servers_and_repeats_are_chosen_and_a_server_that_is_not_there_is_named(
         plan(servers=["gone"])
 
 
-def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(load):
+def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(read_campaign):
     second = OPEN[OPEN.index("[[load]]") :]
-    campaign = load(OPEN + second.replace("10 ms", "1.0 ms"))
+    campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
     assert len(names) == 6
     assert "b01-gin-rates-p99le1_0ms-s3" in names
-    campaign = load(OPEN + second.replace("duration_s = 1", "duration_s = 2"))
+    campaign = read_campaign(OPEN + second.replace("duration_s = 1", "duration_s = 2"))
     with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
         plan_trials(campaign, campaign_servers(campaign))
 

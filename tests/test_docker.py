@@ -3,6 +3,8 @@
 And what becomes of a trial whose engine or memory goes.
 """
 
+import hashlib
+import io
 import json
 import os
 import re
@@ -10,52 +12,35 @@ import shutil
 import signal
 import socket
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.request
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import docker
-import psutil
 import pytest
 import real_lab
 from docker.errors import DockerException
 from fake_lab import records, wait_for
+from marking import long_but
+from real_lab import campaign, load
 
-from runner.digest.reconcile import lived
-from runner.measure import docker_engine, machine
+from runner.measure import machine
 from runner.measure.database import serving
-from runner.measure.docker_engine import LABEL, RUNNER, connect
+from runner.measure.docker_engine import LABEL, RUNNER
 from runner.measure.engine import wait_ready
 from runner.measure.inspection import inspect
 from runner.measure.lab import open_lab
-from runner.measure.session import Member, Ready, measure
 from runner.measure.subjects import source_of
-from runner.measure.tools import build, find_tool
-from runner.model import LabError
-from runner.planning.catalog import load_campaign, load_server, load_workload
-from runner.planning.plan import choose, plan_trials
-from runner.running.preparing import place_for, prepare, tools_of
+from runner.measure.tools import build
+from runner.planning.catalog import load_server
 
+pytestmark = [pytest.mark.docker, pytest.mark.timed, real_lab.needs_docker()]
+needs_wrk = real_lab.needs("wrk")
 
-def engine_answers():
-    try:
-        connect().close()
-    except DockerException as error:
-        return str(error).splitlines()[0]
-    return None
-
-
-REASON = engine_answers()
-pytestmark = [
-    pytest.mark.docker,
-    pytest.mark.timed,
-    pytest.mark.skipif(REASON is not None, reason=f"no Docker engine answers: {REASON}"),
-]
-
-
+SERVERS = ["axum", "gin", "gnet", "nginx"]
 NONCE = {"LAB_NONCE": "n0nce"}
 
 
@@ -65,22 +50,21 @@ def labelled():
 
 
 @contextmanager
-def started(root, name):
+def started(name, opened, log, given=NONCE):
     """A server in a container that is ready."""
-    server, log = load_server(name), root / "log"
+    server = load_server(name)
     build(server)
-    with open_lab("docker") as opened:
-        opened.engine.prepare(server)
-        with opened.engine.started(server, (0,), NONCE, log) as running:
-            wait_ready(name, running, "n0nce", log)
-            yield running
+    opened.engine.prepare(server)
+    with opened.engine.started(server, (0,), given, log) as running:
+        wait_ready(name, running, "n0nce", log)
+        yield running
 
 
 @contextmanager
 def served(root):
-    """PostgreSQL in a container, and the engine."""
+    """PostgreSQL in a container, and the lab."""
     with open_lab("docker") as opened, serving(opened.engine, (0,), root / "database.log") as database:
-        yield database, opened.engine
+        yield database, opened
 
 
 @pytest.fixture
@@ -99,7 +83,7 @@ def ours():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
+@pytest.mark.parametrize("name", SERVERS)
 def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     server = load_server(name)
     with open_lab("docker") as opened:
@@ -109,8 +93,11 @@ def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     assert ours() == []
 
 
-def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
-    with started(root, "gin") as running:
+@pytest.mark.fault("a server is asked at another address than loopback", "nothing listens there")
+@pytest.mark.fault("a server dies in its container", "its exit code is known; nothing of it is left")
+@pytest.mark.parametrize("name", long_but(["gin"], SERVERS))
+def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, ours):
+    with open_lab("docker") as opened, started(name, opened, root / "log") as running:
         (container,) = ours()
         config = container.attrs["HostConfig"]
         lines = Path(f"/proc/{running.pid}/status").read_text().splitlines()
@@ -119,32 +106,24 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, ours):
         listening = [line[1] for line in sockets if line[1].endswith(f":{running.port:04X}") and line[3] == "0A"]
         assert source_of(running.pid).read().cpu_ns > 0
         assert source_of(running.pid).name.startswith("cgroup")
+        asked = f"http://127.0.0.1:{running.port}/count"
+        assert urllib.request.urlopen(asked, timeout=5).status == 200
+        for address in real_lab.other_addresses():
+            with pytest.raises(OSError):
+                socket.create_connection((address, running.port), timeout=2)
+        os.kill(running.pid, signal.SIGKILL)
+        assert wait_for(running.exit_code, 10) == 137
+        with pytest.raises(OSError):
+            urllib.request.urlopen(asked, timeout=1)
     expected = {"CapEff": "0" * 16, "NoNewPrivs": "1", "Uid": "\t".join(["65534"] * 4), "Cpus_allowed_list": "0"}
-    assert expected.items() <= status.items()
-    assert status["Seccomp"] == "2"
-    assert listening == [f"0100007F:{running.port:04X}"]  # 127.0.0.1, little-endian
+    assert (expected | {"Seccomp": "2"}).items() <= status.items()
+    assert set(listening) == {f"0100007F:{running.port:04X}"}  # 127.0.0.1, little-endian
     assert config["ReadonlyRootfs"] and config["PidsLimit"] > 0 and config["Memory"] > 0
     assert ours() == []
 
 
 @pytest.mark.long
-def test_the_database_is_as_hardened_fresh_and_gone_with_its_volume(root, ours):
-    with served(root) as (database, _):
-        (container,) = ours()
-        config, volumes = container.attrs["HostConfig"], container.attrs["Mounts"]
-        assert database.count("load") == 0
-        assert database.password not in json.dumps(container.attrs)
-    assert config["ReadonlyRootfs"]
-    assert config["CapDrop"] == ["ALL"]
-    assert container.attrs["Config"]["User"] == "65534:65534"
-    (volume,) = (mount["Name"] for mount in volumes if mount["Type"] == "volume")
-    assert ours() == []
-    with closing(docker.from_env()) as client:
-        assert volume not in [each.name for each in client.volumes.list()]
-
-
-@pytest.mark.long
-def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path):
+def test_the_container_runs_the_very_binary_of_the_process_engine(root):
     server = load_server("axum")
     built = build(server)
     with open_lab("docker") as opened:
@@ -152,52 +131,30 @@ def test_the_container_runs_the_very_binary_of_the_process_engine(root, tmp_path
     with closing(docker.from_env()) as client:
         container = client.containers.create(image)
         try:
-            stream, _ = container.get_archive("/server")
-            subprocess.run(["tar", "-x", "-C", tmp_path], input=b"".join(stream), check=True)
+            packed = io.BytesIO(b"".join(container.get_archive("/server")[0]))
         finally:
             container.remove()
-    said = subprocess.run(["sha256sum", tmp_path / "server"], capture_output=True, text=True, check=True).stdout
-    assert said.split()[0] == built
+    with tarfile.open(fileobj=packed) as tar:
+        assert hashlib.sha256(tar.extractfile("server").read()).hexdigest() == built
 
 
-CAMPAIGN = """title = "containers"
-servers = ["axum"]
-
-[[load]]
-workload = "experiments"
-vus = 20
-iterations = 1000
-warmup_s = 0.2
-
-[[load]]
-workload = "wrk-matrix"
-connections = 10
-modes = ["keepalive", "close"]
-duration_s = 1
-warmup_s = 0.2
-"""
-INSERTS = """
-[[load]]
-workload = "devices-insert"
-connections = 10
-duration_s = 1
-pool_sizes = 4
-warmup_s = 0.2
-"""
+LOADS = [
+    load("experiments", vus=20, iterations=1000),
+    load("wrk-matrix", connections=10, modes=["keepalive", "close"], duration_s=1),
+]
+INSERTS = load("devices-insert", connections=10, duration_s=1, pool_sizes=4)
 
 
 @pytest.mark.load
+@real_lab.needs("k6", "wrk")
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.skipif(find_tool("wrk") is None or find_tool("k6") is None, reason="k6 or wrk is not installed")
 def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
-    campaign = CAMPAIGN.replace('["axum"]', '["axum", "nginx"]') + INSERTS if whole else CAMPAIGN
-    done, trials = real_lab.run(root, campaign)  # `auto` takes docker
-    assert done.returncode == 0, done.stderr
+    servers = {"axum", "nginx"} if whole else {"axum"}
+    made = real_lab.run(root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole))  # `auto` takes docker
+    trials, manifest = made.trials, made.manifest
     assert trials["status"].tolist() == ["sealed"] * (6 if whole else 3)
-    (path,) = root.glob("data/runs/*/run.json")
-    manifest = json.loads(path.read_text())
     assert manifest["engine"] == "docker"
-    assert set(manifest["images"]) == ({"axum", "nginx"} if whole else {"axum"})
+    assert set(manifest["images"]) == servers
     assert all(image.startswith("sha256:") for image in manifest["images"].values())
     if whole:
         (inserts,) = trials[trials["workload"] == "devices-insert"].to_dict("records")
@@ -211,8 +168,7 @@ def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
 @pytest.mark.fault("SIGINT or SIGKILL of a runner with containers", "no container is left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_runner_leaves_no_container(root, number, ours):
-    longer = INSERTS.replace("duration_s = 1", "duration_s = 60")
-    (root / "long.toml").write_text(f'title = "long"\nservers = ["gin"]\n{longer}')
+    (root / "long.toml").write_text(campaign(["gin"], INSERTS | {"duration_s": 60}))
     runner, seen, deadline = real_lab.start(root, "run", "long.toml", "--engine", "docker"), 0, time.monotonic() + 60
     # The database alone is tried first, and may still be going when the trial's comes: two that stay are a trial.
     while seen < 20 and time.monotonic() < deadline:
@@ -220,22 +176,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
         time.sleep(0.1)
     assert seen == 20
     runner.send_signal(number)
-    code, _, said = real_lab.ended(runner)
-    assert code in (130, -9)
-    assert "Traceback" not in said
+    real_lab.ended(runner, 130 if number == signal.SIGINT else -9)
     wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
-
-
-@pytest.mark.long
-@pytest.mark.fault("a server dies in its container", "one sentence with its exit code and last words")
-def test_a_server_that_dies_in_its_container_is_one_sentence(root, ours):
-    with started(root, "axum") as running:
-        os.kill(running.pid, signal.SIGKILL)
-        wait_for(lambda: running.exit_code() is not None, 10)
-        assert running.exit_code() == 137
-        with pytest.raises(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{running.port}/health", timeout=1)
-    assert ours() == []
 
 
 # Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM scratch has none.
@@ -260,51 +202,38 @@ KEPT_FROM = {
     "refused by the kernel",
 )
 def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
-    with served(root):
+    with served(root) as (database, _):
         (container,) = ours()
+        assert database.count("load") == 0
+        assert database.password not in json.dumps(container.attrs)
+        (volume,) = (mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume")
 
         def inside(command: str) -> int:
             return int(container.exec_run(["sh", "-c", command]).exit_code)
 
         assert inside("true") == 0
         assert inside("touch /tmp/mine && rm /tmp/mine") == 0
-        allowed = [what for what, command in KEPT_FROM.items() if inside(command) == 0]
-        assert allowed == []
+        assert [what for what, command in KEPT_FROM.items() if inside(command) == 0] == []
         # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
         assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0
         loop = "i=0; while [ $i -lt 1200 ]; do sleep 20 & i=$((i+1)); done"
         forked = container.exec_run(["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"'])
         assert forked.output.strip() == b"ended with 2,"  # dash: cannot fork
+    config = container.attrs["HostConfig"]
+    assert (config["ReadonlyRootfs"], config["CapDrop"]) == (True, ["ALL"])
+    assert container.attrs["Config"]["User"] == "65534:65534"
     assert ours() == []
-
-
-def other_addresses() -> list[str]:
-    """This machine's addresses beside loopback."""
-    found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return [each.address for each in found if each.family == socket.AF_INET and not each.address.startswith("127.")]
-
-
-@pytest.mark.long
-@pytest.mark.fault("a server is asked at another address than loopback", "nothing listens there")
-@pytest.mark.parametrize("name", ["axum", "gin", "gnet", "nginx"])
-def test_a_server_is_reached_on_loopback_only(root, name):
-    with started(root, name) as running:
-        assert urllib.request.urlopen(f"http://127.0.0.1:{running.port}/count", timeout=5).status == 200
-        for address in other_addresses():
-            with pytest.raises(OSError):
-                socket.create_connection((address, running.port), timeout=2)
+    with closing(docker.from_env()) as client:
+        assert volume not in [each.name for each in client.volumes.list()]
 
 
 @pytest.mark.long
 @pytest.mark.fault("the database's password is looked for in a container's description", "it is not there")
 @pytest.mark.parametrize("name", ["axum", "gin"])
 def test_the_password_is_in_no_environment(root, ours, name):
-    server, log = load_server(name), root / "log"
-    build(server)
-    with served(root) as (database, engine):
-        engine.prepare(server)
-        with engine.started(server, (0,), NONCE | database.handed_to(server), log) as running:
-            wait_ready(name, running, "n0nce", log)
+    with served(root) as (database, opened):
+        given = NONCE | database.handed_to(load_server(name))
+        with started(name, opened, root / "log", given) as running:
             described = " ".join(str(container.attrs) for container in ours())
             environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
             asked = urllib.request.Request(
@@ -321,31 +250,17 @@ def test_the_password_is_in_no_environment(root, ours, name):
 
 @pytest.mark.long
 @pytest.mark.load
-@pytest.mark.skipif(find_tool("wrk") is None, reason="wrk is not installed")
+@needs_wrk
 @pytest.mark.fault(
     "a container's memory is too little for its server", "the trial is failed: killed for want of memory"
 )
-def test_a_server_without_memory_fails_its_trial(root, tmp_path, ours, monkeypatch):
-    monkeypatch.setattr(docker_engine, "MEMORY_BYTES", 6 * 2**20)
-    server = load_server("gin")
-    built = build(server)
-    campaign = choose(load_campaign("quick"), ["gin"], 1, 1.0)
-    trials = plan_trials(campaign, [server])
-    wrk = next(t.cell for t in trials if t.cell.tool == "wrk")
-    cell = replace(wrk, connections=1000, warmup_s=2.0, duration_s=2.0, slices=None, share=1.0)
-    folder = tmp_path / "trial"
-    folder.mkdir()
-    with open_lab("docker") as opened:
-        image = opened.engine.prepare(server)
-        placement, tools = place_for(campaign, trials), tools_of(trials)
-        bench = prepare(opened, campaign, [], placement, tools, None, print).bench
-        machine.raise_open_files()
-        member = Member("trial", Ready(server, image, built), cell, folder)
-        found = measure(bench, load_workload(cell.workload), [member], [("trial", 1)], lambda _: None)["trial"]
-    # It dies at the first connections or only later, once the load has begun to be measured.
-    said = str(found) if isinstance(found, LabError) else lived(found).detail
-    assert re.search(r"want of memory|exit code 137 before it was ready", said)
-    assert ours() == []
+def test_a_server_without_memory_fails_its_trial(root, ours):
+    """It dies at the first connections or only later, once the load has begun to be measured."""
+    crowd = load("wrk-matrix", connections=1000, modes=["keepalive"], duration_s=2, warmup_s=2)
+    small = real_lab.with_changed("runner.measure.docker_engine", "m.MEMORY_BYTES = 6 * 2**20")
+    made = real_lab.run(root, campaign(["gin"], crowd, repeats=1), "--engine", "docker", program=small, code=1)
+    assert re.search(r"want of memory|exit code 137 before it was ready", made.records[0]["error"])
+    assert ours(None) == []
 
 
 @pytest.fixture
@@ -360,14 +275,8 @@ def engine(monkeypatch):
         log = (home / "log").open("ab")
         process = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, start_new_session=True)
         engines.append(process)
-        wait_for(answers, seconds=60)
+        wait_for(lambda: not start.client().close(), 60, DockerException)
         return process
-
-    def answers() -> bool:
-        with suppress(DockerException):
-            start.client().close()
-            return True
-        return False
 
     monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/sock")
     start.client = lambda: docker.DockerClient(f"unix://{home}/sock")
@@ -384,31 +293,26 @@ def engine(monkeypatch):
 @pytest.mark.long
 @pytest.mark.load
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a Docker engine")
-@pytest.mark.skipif(find_tool("wrk") is None, reason="wrk is not installed")
+@needs_wrk
 @pytest.mark.fault(
     "the Docker engine is stopped under load", "the trial is interrupted; the run goes on with the engine"
 )
 def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     real_lab.make(tmp_path)
-    load = real_lab.load("wrk-matrix", connections=4, modes=["keepalive"], duration_s=4)
-    (tmp_path / "test.toml").write_text(real_lab.campaign(["gin"], load, repeats=2))
+    wrk = load("wrk-matrix", connections=4, modes=["keepalive"], duration_s=4)
+    (tmp_path / "test.toml").write_text(campaign(["gin"], wrk, repeats=2))
     process = engine()
     runner = real_lab.start(tmp_path, "run", "test.toml", "--engine", "docker")
     wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/b02-*/generator.log")), seconds=120)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
-    code, _, said = real_lab.ended(runner)
-    assert code == 1, said
+    said = real_lab.ended(runner, 1).stderr
     assert "The Docker engine has gone: start it again. Then `bench run --resume" in said
-    assert "Traceback" not in said
     process.wait(60)
     (run,) = tmp_path.glob("data/runs/*")
-    before = records(run)
-    assert before["b01-gin-wrk-matrix-c4-keepalive"]["status"] == "sealed"
-    assert before["b02-gin-wrk-matrix-c4-keepalive"]["status"] == "interrupted"
+    assert [record["status"] for _, record in sorted(records(run).items())] == ["sealed", "interrupted"]
     engine()
-    done = real_lab.bench(tmp_path, "run", "--resume", run.name)
-    assert done.returncode == 0, done.stderr
+    real_lab.bench(tmp_path, "run", "--resume", run.name, code=0)
     assert {record["status"] for record in records(run).values()} == {"sealed"}
     with closing(engine.client()) as client:
         assert client.containers.list(all=True) == []

@@ -36,10 +36,10 @@ FILES = {
 class Fake:
     """A tree of /proc, /sys and /etc; what the kernel says by calls is beside it."""
 
+    files_allowed, real_time = 65_536, True
+
     def __init__(self, root):
         self.root = root
-        self.files_allowed = 65_536
-        self.real_time = True
         for path, text in FILES.items():
             self.write(path, text)
 
@@ -220,36 +220,31 @@ def test_the_doctor_says_what_is_harmless_too(fake):
     assert {findings[subject].level for subject in ("idle CPUs", "shares")} <= {"ok", "warning"}
 
 
-@pytest.fixture
-def k6(bare_lab):
-    """Makes a k6 of a version; returns its path, and what the doctor finds."""
-
-    def made(version):
-        program = bare_lab / ".tools" / "k6"
-        program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\necho 'k6 {version}'\n")
-        program.chmod(0o755)
-        return program, next(each for each in doctor.examine_tools() if each.subject == "k6")
-
-    return made
-
-
 @pytest.mark.parametrize(
-    "version", ["v1.8.0 (go1.26, linux/amd64)", "v1.10.2 (go1.26)", "v2.2.0 (commit/devel, go1.26)"]
+    ("version", "taken"),
+    [
+        ("v1.8.0 (go1.26, linux/amd64)", True),
+        ("v1.10.2 (go1.26)", True),
+        ("v2.2.0 (commit/devel, go1.26)", True),
+        ("v1.7.1 (go1.26)", False),
+        ("v0.57.0 (go1.24)", False),
+        ("v3.0.0 (go1.30)", False),
+        ("without a number", False),
+    ],
 )
-def test_a_series_of_k6_that_the_lab_knows_is_taken(k6, version):
-    program, finding = k6(version)
-    assert finding.level == "ok"
-    assert need_tool("k6").path == program
-
-
-@pytest.mark.parametrize("version", ["v1.7.1 (go1.26)", "v0.57.0 (go1.24)", "v3.0.0 (go1.30)", "without a number"])
-def test_another_series_of_k6_is_refused(k6, version):
-    _, finding = k6(version)
-    assert finding.level == "missing"
-    assert "the lab needs 1.8 to 2.x: run `make setup`" in finding.text
-    with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `make setup`"):
-        need_tool("k6")
+def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version, taken):
+    program = bare_lab / ".tools" / "k6"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'k6 {version}'\n")
+    program.chmod(0o755)
+    (finding,) = (each for each in doctor.examine_tools() if each.subject == "k6")
+    assert finding.level == ("ok" if taken else "missing")
+    if taken:
+        assert need_tool("k6").path == program
+    else:
+        assert "the lab needs 1.8 to 2.x: run `make setup`" in finding.text
+        with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `make setup`"):
+            need_tool("k6")
 
 
 @pytest.mark.timed

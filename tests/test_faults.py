@@ -15,19 +15,16 @@ import fake_lab
 import pandas as pd
 import pytest
 import real_lab
-from fake_lab import bench, records, trials_of, wait_for
+from fake_lab import bench, records, wait_for
 from hit_lab import CAMPAIGN, CELL, PAUSED, STATES, Lab
 from marking import long_but
 
-from runner.measure.tools import find_tool
-
 pytestmark = pytest.mark.timed
 
-INTERRUPTED = [(signal.SIGINT, state) for state in STATES]
 HITS = [
-    *([hit] for hit in INTERRUPTED if hit[1] == "load"),
-    [hit for hit in INTERRUPTED if hit[1] != "load"],
-    [(signal.SIGKILL, state) for state in STATES],
+    [(signal.SIGINT, "load"), (signal.SIGKILL, "load")],
+    [(signal.SIGINT, state) for state in STATES if state != "load"],
+    [(signal.SIGKILL, state) for state in STATES if state != "load"],
     [(signal.SIGTERM, "warm-up"), (signal.SIGHUP, "load")],
 ]
 
@@ -120,7 +117,7 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     for table in ("trials", "latency", "resources"):
         assert set(pd.read_parquet(lab.run / "tables" / f"{table}.parquet")["trial_id"]) >= sealed
     assert {path.stem for path in (lab.run / "tables" / "probe").iterdir()} >= sealed
-    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
+    assert "nothing to resume" in lab.resume()  # a failed trial is a result
 
 
 @pytest.mark.long
@@ -233,18 +230,14 @@ def test_odd_surroundings(tmp_path):
     root.mkdir()
     campaign = fake_lab.make(root)
     odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
-
-    def ask(*arguments: str):
-        done = bench(root, *arguments, "--json", **odd, code=0)
-        return json.loads(done.stdout)
-
-    ran = ask("run", str(campaign), "--engine", "process")
-    assert trials_of(ran["path"])["status"].eq("sealed").all()
-    started = json.loads((Path(ran["path"]) / "run.json").read_text(encoding="utf-8"))["started_at"]
+    made = real_lab.run(root, None, str(campaign), "--engine", "process", **odd)
+    assert made.trials["status"].eq("sealed").all()
+    started, run_id = made.manifest["started_at"], made.result["run_id"]
     assert started.endswith("+00:00")
-    made_at = datetime.strptime(ran["run_id"][:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    made_at = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     assert abs((datetime.fromisoformat(started) - made_at).total_seconds()) < 60
-    assert Path(ask("report", ran["run_id"])["html"]).stat().st_size > 10_000
+    done = bench(root, "report", run_id, "--json", **odd, code=0)
+    assert Path(json.loads(done.stdout)["html"]).stat().st_size > 10_000
 
 
 @pytest.fixture
@@ -282,7 +275,7 @@ def test_the_disk_of_the_runs_is_full(tmp_path, disk):
 
 @pytest.mark.long
 @pytest.mark.load
-@pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
+@real_lab.needs("k6")
 @pytest.mark.fault("the disk is full while k6 writes its samples; it ends with exit code 0", "nothing is sealed")
 def test_k6_on_a_full_disk(tmp_path, disk):
     real_lab.make(tmp_path)
@@ -291,8 +284,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
     runner = real_lab.start(tmp_path, "run", "test.toml", "--engine", "process")
     wait_for(lambda: any(path.stat().st_size for path in disk.glob("runs/*/trials/*/k6.json.gz")), seconds=90)
     filler = fill(disk)
-    code, _, said = real_lab.ended(runner)
-    assert code == 1 and "--resume" in said, said
+    assert "--resume" in real_lab.ended(runner, 1).stderr
     (run,) = disk.glob("runs/*")
     assert '"sealed"' not in (run / "journal.jsonl").read_text()
     filler.unlink()
@@ -304,7 +296,7 @@ def test_k6_on_a_full_disk(tmp_path, disk):
 @pytest.mark.fault("the data folder is read-only", "a run is refused in one sentence; a report is made all the same")
 def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
     campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN)
-    run = fake_lab.run(tmp_path, campaign)[1]["run_id"]
+    run = fake_lab.run(campaign).result["run_id"]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     refused = bench(tmp_path, "run", str(campaign), "--engine", "process", code=1)
     assert re.fullmatch(".*Read-only file system.*", refused.stderr.strip())

@@ -32,13 +32,9 @@ STRANGERS = 20
 def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
     """Run a server on the first CPU until the context ends."""
     first = str(min(os.sched_getaffinity(0)))
-    process = subprocess.Popen(["taskset", "-c", first, *command], stdout=log, stderr=log, cwd=cwd)
-    try:
+    with real_lab.process(*command, cpus=first, stdout=log, stderr=log, cwd=cwd):
         wait_for(("127.0.0.1", port))
         yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_lab_says(root, tmp_path):

@@ -87,5 +87,5 @@ def test_hostile_texts_stay_texts_in_a_post(lab, tmp_path):
 def succeeded(lab, *arguments):
     """What a command printed, which ended well."""
     done = bench(lab, *arguments)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout

@@ -219,7 +219,7 @@ def test_any_table(whole, tmp_path, data):
 @few
 @given(data=st.data())
 def test_any_samples_of_the_sampler_and_the_probe(finished, tmp_path, data):
-    run = Path(finished[1]["path"])
+    run = finished.folder
     samples = run / "trials" / records(run)[K6]["trial_id"]
     for name, read in (("resources.parquet", lambda path: read_counters(path, 0)), ("probe.parquet", read_probe)):
         path = tmp_path / name
@@ -239,7 +239,7 @@ COMMANDS = (("compare", "latest", "latest", "--json"), ("run", "--resume", "late
 def test_any_run_through_the_command_line(finished, tmp_path, monkeypatch, data):
     root, again = tmp_path / "lab", data.draw(st.integers(0, 10**9))
     shutil.rmtree(root, ignore_errors=True)
-    shutil.copytree(finished[0], root, symlinks=True)
+    shutil.copytree(finished.root, root, symlinks=True)
     files = sorted(path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size)
     path = data.draw(st.sampled_from(files))
     if path.suffix in {".json", ".jsonl"} and data.draw(st.booleans()):

@@ -31,19 +31,12 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 def holders(pids):
     """Return which of some processes have the device open; other files of theirs may close while one looks."""
-    found = []
-    for pid in pids:
+
+    def is_open(link):
         with contextlib.suppress(FileNotFoundError):
-            open_files = {target(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
-            found += [pid] if idle.DEVICE in open_files else []
-    return found
+            return link.readlink() == idle.DEVICE
 
-
-def target(link):
-    try:
-        return link.readlink()
-    except FileNotFoundError:
-        return None
+    return [pid for pid in pids if any(map(is_open, Path(f"/proc/{pid}/fd").glob("*")))]
 
 
 @pytest.mark.fault("idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on")

@@ -4,8 +4,8 @@ import os
 
 import pytest
 import real_lab
-from own_api import CLOSED, Made, run, tiny
-from real_lab import campaign, load
+from own_api import CLOSED, run, tiny
+from real_lab import Run, campaign, load
 
 from runner.digest.k6 import read_summary
 
@@ -44,7 +44,7 @@ def lab(series, tmp_path):
     return real_lab.make(tmp_path, k6=real_lab.k6_of(series))
 
 
-def holds(made: Made, series: str, trials: int) -> None:
+def holds(made: Run, series: str, trials: int) -> None:
     """Every trial is sealed, by this series, and k6 said every number that the lab compares."""
     assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")
     assert len(made.records) == trials

@@ -1,33 +1,21 @@
 """`make lab`: JupyterLab comes up, and its notebooks run in the project's own Python."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import psutil
 import pytest
+from fake_lab import wait_for
 
 pytestmark = pytest.mark.timed
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "of-this-test"
-
-
-def wait_for(what, seconds=60):
-    """Ask until there is an answer: it listens a moment after it said where, and what it starts may end at once."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, psutil.NoSuchProcess):
-            if found := what():
-                return found
-        time.sleep(0.2)
-    raise AssertionError(f"nothing within {seconds} s")
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def server(tmp_path):
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
     try:
-        path = wait_for(lambda: process.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None))
+        path = wait_for(lambda: process.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None), 60)
         assert process.poll() is None, (tmp_path / "log").read_text()
         yield json.loads(path.read_text())["url"], process
     finally:
@@ -61,9 +49,9 @@ def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(server):
         commands = (child.cmdline() for child in psutil.Process(process.pid).children(recursive=True))
         return next((command for command in commands if "ipykernel_launcher" in command), None)
 
-    names = {each["name"] for each in wait_for(lambda: ask("api/contents"))["content"]}
+    names = {each["name"] for each in wait_for(lambda: ask("api/contents"), 60)["content"]}
     assert {path.name for path in (ROOT / "notebooks").glob("*.ipynb")} <= names
     assert ask("api/kernelspecs")["default"] == "python3"
     ask("api/kernels", b'{"name": "python3"}')
     # The environment's python is a link: what it runs in shows in the name that it was started with.
-    assert Path(wait_for(kernel)[0]).absolute().parent == Path(sys.executable).absolute().parent
+    assert Path(wait_for(kernel, 60)[0]).absolute().parent == Path(sys.executable).absolute().parent

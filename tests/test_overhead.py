@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import real_lab
 
-from runner.measure.tools import find_tool
 from runner.present.answers.overhead import costs
 from runner.running.overhead import VARIANTS
 
@@ -38,11 +37,10 @@ def test_few_blocks_give_no_ratio():
 
 @pytest.mark.load
 @pytest.mark.long
-@pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed")
+@real_lab.needs("k6")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
-    done = real_lab.bench(root, "overhead", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
     rows = {row["variant"]: row for row in json.loads(done.stdout)}
     assert set(rows) == set(VARIANTS)
     assert all(row["rps"] > 100 for row in rows.values())

@@ -17,17 +17,15 @@ import pandas as pd
 import psutil
 import pytest
 import real_lab
-from docker.errors import DockerException
 from marking import long_but
 from own_api import CLOSED, free_port, run, tiny, wait_for
 
-from runner.measure.docker_engine import connect
-from runner.measure.tools import build, find_program, find_tool
+from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [
     pytest.mark.load,
-    pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed"),
+    real_lab.needs("k6"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
 ]
 OPEN = ("--rate", "100", "--duration", "4")
@@ -39,13 +37,9 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
     reference, port = load_server("reference"), free_port()
     build(reference)
     env = {"ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "mine", "REFERENCE_SERVICE_MS": "20"}
-    with subprocess.Popen([reference.folder / str(reference.artifact)], env=env) as server:
-        try:
-            os.sched_setaffinity(server.pid, {0})
-            wait_for(("127.0.0.1", port))
-            made = run(root, *OPEN, url=f"http://{env['ADDR']}/count")
-        finally:
-            server.terminate()
+    with real_lab.process(reference.folder / str(reference.artifact), cpus="0", env=env):
+        wait_for(("127.0.0.1", port))
+        made = run(root, *OPEN, url=f"http://{env['ADDR']}/count")
     assert made.trials.loc[0, ["latency_p50_ms", "probe_p50_ms"]].to_list() == pytest.approx([20, 20], abs=1)
 
 
@@ -145,7 +139,7 @@ def test_a_server_whose_process_is_not_known_has_no_verdict_and_a_report(root):
     assert row["verdict"] == "inconclusive" and "the server's CPU use is not known" in row["verdict_reason"]
     assert pd.isna(row["server_cpu_mean_pct"])
     assert "docker-proxy listens there for another program" in made.done.stderr
-    assert real_lab.bench(root, "report", "latest").returncode == 0
+    real_lab.bench(root, "report", "latest", code=0)
 
 
 @pytest.mark.long
@@ -207,20 +201,13 @@ def test_a_script_reaches_no_other_host(root, how):
     assert made.trials["failed"].iloc[0] >= 40
 
 
-def other_address():
-    """Return an address of this machine that is not loopback, if it has one."""
-    found = [each for addresses in psutil.net_if_addrs().values() for each in addresses]
-    ours = [each.address for each in found if each.family == socket.AF_INET and not each.address.startswith("127.")]
-    return ours[0] if ours else None
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "one that the user answers for"])
 def test_a_host_may_be_a_name_or_of_version_6_or_one_that_one_answers_for(root, host):
     address = {"localhost": "127.0.0.1", "[::1]": "::1"}.get(host)
     name, answered_for = host, ()
     if address is None:
-        name = address = other_address()
+        name = address = next(iter(real_lab.other_addresses()), None)
         answered_for = ("--i-own-this-host", address)
     with contextlib.ExitStack() as stack:
         try:
@@ -249,7 +236,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
         runner = real_lab.start(root, "run", "--url", server.url, *load)
         fake_lab.wait_for(lambda: list(root.glob("data/runs/*/trials/*/trial.json")), 60)
         runner.send_signal(signal.SIGINT)
-        assert real_lab.ended(runner)[0] == 130
+        real_lab.ended(runner, 130)
         folder = next(root.glob("data/runs/*"))
         copy = shutil.copytree(folder, folder.with_name(f"{folder.name}-copy"))
         script.unlink()  # the run has its own
@@ -328,15 +315,10 @@ def of_20_ms(trials):
     assert 20 <= trials["latency_p50_ms"].median() < 22
 
 
-needs_go = pytest.mark.skipif(find_program("go") is None, reason="Go is not installed")
+needs_go = real_lab.needs("go")
 
 
-@pytest.fixture
-def docker():
-    try:
-        connect().close()
-    except DockerException:
-        pytest.skip("no Docker engine answers")
+needs_docker = real_lab.needs_docker()
 
 
 @pytest.mark.long
@@ -356,7 +338,8 @@ def test_the_documented_five_minutes(root, documented):
 @pytest.mark.long
 @needs_go
 @pytest.mark.docker
-def test_the_documented_folder_with_a_dockerfile(root, documented, docker):
+@needs_docker
+def test_the_documented_folder_with_a_dockerfile(root, documented):
     blocks, go = documented
     go(blocks[0].splitlines()[0])
     said, (trials,) = go(blocks[3])
@@ -369,7 +352,8 @@ def test_the_documented_folder_with_a_dockerfile(root, documented, docker):
 
 @pytest.mark.long
 @pytest.mark.docker
-def test_a_container_that_ends_at_once_fails_with_what_it_said(root, docker):
+@needs_docker
+def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
     folder = root / "empty"
     folder.mkdir()
     (folder / "Dockerfile").write_text('FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n')

@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import asdict, replace
 from ipaddress import ip_address, ip_network
 from types import SimpleNamespace
 
 import pandas as pd
-import psutil
 import pytest
+import real_lab
+from fake_lab import wait_for
 from own_api import tiny
 
 from runner.digest.reconcile import own_checks
@@ -25,7 +25,7 @@ from runner.measure.attached import leaders
 from runner.measure.engine import Running
 from runner.measure.generators import fence, read_script
 from runner.measure.process_engine import ProcessEngine
-from runner.measure.tools import find_tool
+from runner.measure.tools import find_program
 from runner.measurement import Counters, Placement
 from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
@@ -33,8 +33,7 @@ from runner.present.comparison.conditions import conditions
 from runner.running import user_api
 from runner.running.user_api import Asked, plan_user_api
 
-K6 = find_tool("k6")
-needs_k6 = pytest.mark.skipif(K6 is None, reason="k6 is not installed")
+needs_k6 = real_lab.needs("k6")
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +130,8 @@ def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, add
 
 def test_what_speaks_another_protocol_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def greet():
-            with contextlib.suppress(OSError):
-                while True:
-                    channel, _ = listener.accept()
-                    channel.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-                    channel.close()
-
-        threading.Thread(target=greet, daemon=True).start()
+        greet = threading.Thread(target=lambda: listener.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.2\r\n"), daemon=True)
+        greet.start()
         assert "does not answer HTTP" in refusal(urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",))
 
 
@@ -200,7 +192,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
         "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const options = { vus: x };\n"
         "export default async function () {}"
     )
-    found = read_script(path, PACKAGE / "workloads" / "own.js", K6.path)
+    found = read_script(path, PACKAGE / "workloads" / "own.js", find_program("k6"))
     assert set(found.files) == {"a/b/own.js", "a/ids.csv", "shared/x.js"}
     assert found.name == "a/b/own.js"
     assert found.files["a/ids.csv"] == b"1,2\n"
@@ -250,24 +242,16 @@ time.sleep(60)
 @contextlib.contextmanager
 def listening(how, address="127.0.0.1", port=0):
     """Run a program that listens, alone or with two workers; return its pid and its port."""
-    argv = [sys.executable, "-c", WORKERS, how, address, str(port)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    try:
+    argv = [sys.executable, "-c", WORKERS, how, address, port]
+    with real_lab.process(*argv, stdout=subprocess.PIPE, text=True) as process:
         yield process.pid, int(process.stdout.readline())
-    finally:
-        for each in [*psutil.Process(process.pid).children(), process]:
-            each.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("how", ["kept", "left", "each"])
 def test_workers_count_as_their_parent(how):
     """The parent listens and its workers inherit; it leaves the socket to them; each worker has a socket of its own."""
     with listening(how) as (pid, port):
-        deadline = time.monotonic() + 10
-        while leaders("127.0.0.1", port) != [pid] and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert leaders("127.0.0.1", port) == [pid]
+        wait_for(lambda: leaders("127.0.0.1", port) == [pid], 10)
         assert leaders("127.0.0.1", port + 1) == []
 
 

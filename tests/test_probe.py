@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -26,8 +27,7 @@ from runner.digest.probe import (
 )
 from runner.digest.reconcile import may_hold
 from runner.digest.resources import Window
-from runner.http_response import ResponseReader, parse_head
-from runner.measure.probe import request_bytes
+from runner.http_response import ResponseReader
 from runner.measurement import PROBE_CONNECTIONS, Counters
 from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
 
@@ -36,65 +36,45 @@ pytestmark = pytest.mark.timed
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Server:
+class Server(socketserver.ThreadingTCPServer):
     """Answers with what `reply(number)` returns, a thread a connection; None closes without an answer.
 
     With `one_at_a_time` a request waits until the one before it is answered, as in a server that hangs as a whole.
     """
 
-    def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=None):
-        self._reply = reply
-        self._lock = threading.Lock() if one_at_a_time else contextlib.nullcontext()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
-        self.port = self._listener.getsockname()[1]
-        self.seen = []
-        self.accepted = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+    daemon_threads = True
 
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                channel, _ = self._listener.accept()
-                self.accepted += 1
-                self.start(channel)
+    def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=128):
+        self.request_queue_size, self.reply = backlog, reply
+        self.lock = threading.Lock() if one_at_a_time else contextlib.nullcontext()
+        self.seen, self.accepted = [], 0
+        super().__init__(("127.0.0.1", 0), None)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def start(self, channel):
-        threading.Thread(target=self.serve, args=(channel,), daemon=True).start()
+    def process_request(self, channel, address):
+        self.accepted += 1
+        super().process_request(channel, address)
 
-    def serve(self, channel):
-        with channel:
-            while data := channel.recv(65536):
-                with self._lock:
-                    self.seen.append(data)
-                    answer = self._reply(len(self.seen))
-                if answer is None:
-                    break
-                channel.sendall(answer)
-                if b"connection: close" in answer.lower():
-                    break
-
-    def close(self):
-        self._listener.close()
+    def finish_request(self, channel, _):
+        while data := channel.recv(65536):
+            with self.lock:
+                self.seen.append(data)
+                answer = self.reply(len(self.seen))
+            channel.sendall(answer or b"")
+            if answer is None or b"connection: close" in answer.lower():
+                break
 
 
-def slow(seconds):
-    """Return a reply that takes so long."""
-
-    def reply(_):
-        time.sleep(seconds)
-        return ANSWER
-
-    return reply
+def after(seconds):
+    """Answer after so long."""
+    time.sleep(seconds)
+    return ANSWER
 
 
 def started(port):
     """Start the real probe, and have it ask a server."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runner.measure.probe", "40", "0,1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port}) + "\n")
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
@@ -103,10 +83,11 @@ def started(port):
 
 def probe(server, seconds):
     """Run the real probe for a while and return its columns, and how late each answer was in milliseconds."""
-    process = started(server.port)
+    process = started(server.server_address[1])
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
-    server.close()
+    server.shutdown()
+    server.server_close()
     answer = json.loads(out)
     assert 0 < answer["cpu_ns"] < 0.2 * answer["lived_ns"]
     rows = {name: np.array(values) for name, values in answer["samples"].items()}
@@ -114,7 +95,7 @@ def probe(server, seconds):
 
 
 def test_a_known_delay_comes_back_and_the_schedule_is_kept():
-    server = Server(slow(0.005))
+    server = Server(lambda _: after(0.005))
     rows, latency_ms = probe(server, 2.0)
     assert 75 <= len(rows["status"]) <= 82
     assert set(rows["status"]) == {200}
@@ -130,14 +111,14 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
 
 def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
     """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a little."""
-    rows, latency_ms = probe(Server(lambda number: slow(float(number == 10))(number), one_at_a_time=True), 2.0)
+    rows, latency_ms = probe(Server(lambda number: after(float(number == 10)), one_at_a_time=True), 2.0)
     assert 18 <= (latency_ms > 500).sum() <= 22
     assert set(rows["status"]) == {200}
 
 
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
     """Every answer takes 100 ms, four times the period: on one connection the wait would grow without end."""
-    server = Server(slow(0.1))
+    server = Server(lambda _: after(0.1))
     rows, latency_ms = probe(server, 2.0)
     assert np.median(latency_ms) == pytest.approx(100, abs=10)
     assert np.percentile(latency_ms, 90) < 130
@@ -160,10 +141,10 @@ def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
     """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again after a second."""
 
     class Stalling(Server):
-        def start(self, channel):
-            if self.accepted == 20:
+        def process_request(self, *connection):
+            if self.accepted == 19:
                 time.sleep(0.3)  # in the thread that accepts
-            super().start(channel)
+            super().process_request(*connection)
 
     rows, latency_ms = probe(Stalling(lambda _: CLOSING, backlog=1), 3.0)
     late = latency_ms > 100
@@ -184,11 +165,11 @@ def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again
             channel.shutdown(socket.SHUT_RD)
 
     class Ending(Server):
-        def serve(self, channel):
+        def finish_request(self, channel, address):
             threading.Timer(0.2, end, [channel]).start()
-            super().serve(channel)
+            super().finish_request(channel, address)
 
-    server = Ending(slow(0.012))
+    server = Ending(lambda _: after(0.012))
     rows, _ = probe(server, 2.0)
     assert set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted > 8
@@ -196,22 +177,14 @@ def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again
 
 def test_the_end_of_input_ends_it():
     server = Server()
-    process = started(server.port)
+    process = started(server.server_address[1])
     assert process.communicate(timeout=10) == ("", None)
     assert process.returncode == 0
-    server.close()
-
-
-def test_what_goes_over_the_wire():
-    assert request_bytes("GET", "/count", "") == b"GET /count HTTP/1.1\r\nHost: lab\r\n\r\n"
-    assert request_bytes("GET", "/", "", "api.test:81").splitlines()[1] == b"Host: api.test:81"
-    assert parse_head(b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  17").length == 17
-    assert parse_head(b"HTTP/1.1 204 No Content").length == 0
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE = {
-    "length": (ANSWER, (200, True)),
+    "length": (b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  2\r\n\r\nok", (200, True)),
     "no body": (b"HTTP/1.1 204 No Content\r\n\r\n", (204, True)),
     "closing": (b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok", (200, False)),
     "1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, False)),
@@ -225,8 +198,7 @@ WHOLE = {
 
 def fed(*pieces):
     """Feed a reader piece by piece; return what it answers to each: status and whether the connection is kept."""
-    reader = ResponseReader()
-    taken = []
+    reader, taken = ResponseReader(), []
     for piece in pieces:
         reader.feed(piece)
         response = reader.take()
@@ -256,16 +228,16 @@ def test_an_answer_that_is_cut_off_is_none(short):
 
 
 @pytest.mark.parametrize(
-    "wire",
+    ("wire", "says"),
     [
-        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-        b"HTTP/1.1 2000 OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        CHUNKED + b"-1\r\nok\r\n",
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "not a response of HTTP"),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", "not a response of HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length is"),
+        (CHUNKED + b"-1\r\nok\r\n", "size of a chunk is"),
     ],
 )
-def test_what_is_no_http_is_said_to_be(wire):
-    with pytest.raises(ValueError, match=r"not a response of HTTP|Content-Length is|size of a chunk is"):
+def test_what_is_no_http_is_said_to_be(wire, says):
+    with pytest.raises(ValueError, match=says):
         fed(wire)
 
 

@@ -3,12 +3,8 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pandas as pd
 import psutil
@@ -17,15 +13,11 @@ import real_lab
 from fake_lab import wait_for
 from real_lab import campaign, load
 
-from runner.measure.engine import Running, wait_ready
-from runner.measure.tools import find_program, find_tool
-from runner.model import LabError
-
 pytestmark = [
     pytest.mark.load,
-    pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
+    real_lab.needs("k6", "wrk"),
 ]
-needs_postgres = pytest.mark.skipif(find_program("postgres") is None, reason="PostgreSQL is not installed")
+needs_postgres = real_lab.needs("postgres")
 
 KNOWN = campaign(
     ["steady", "mixed"],
@@ -39,8 +31,8 @@ KNOWN = campaign(
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    _, trials = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
-    return trials.set_index("name")
+    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
+    return made.trials.set_index("name")
 
 
 def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
@@ -85,12 +77,12 @@ REAL = campaign(
 
 @pytest.mark.long
 def test_the_labs_servers_pass_every_invariant(root):
-    _, trials = real_lab.run(root, REAL, "--engine", "process")
+    made = real_lab.run(root, REAL, "--engine", "process")
+    trials = made.trials
     assert trials["status"].to_list() == ["sealed"] * (2 + 3 * 4)
     assert trials["server_cpu_ms_per_request"].between(0.001, 5).all()
     assert trials["verdict_reason"].str.contains("server used").all()
-    (requests,) = root.glob("data/runs/*/tables/requests")
-    ok = [pd.read_parquet(requests / f"{name}.parquet")["ok"] for name in trials.query("tool == 'k6'")["trial_id"]]
+    ok = [made.table(f"requests/{name}")["ok"] for name in trials.query("tool == 'k6'")["trial_id"]]
     assert pd.concat(ok).to_list() == [True] * 4000
 
 
@@ -101,38 +93,17 @@ def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     assert len(json.loads(done.stdout)[0]["checks"]) > 5
 
 
-class Stranger(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'{"status": "ok", "server": "gin", "nonce": "theirs"}')
-
-
-def test_port_in_use_is_no_proof_of_readiness(tmp_path):
-    """A stranger that answers on every port would have to know the nonce."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
-        threading.Thread(target=stranger.serve_forever, daemon=True).start()
-        running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
-        with pytest.raises(LabError, match="Another program than gin answers"):
-            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
-        stranger.shutdown()
-
-
 @pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
 def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
     cpu = min(os.sched_getaffinity(0))
-    with subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"]) as neighbour:
-        try:
-            loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
-            done, trials = real_lab.run(root, loads, "--engine", "process")
-        finally:
-            neighbour.kill()
-    assert done.returncode == 0, done.stderr
-    (row,) = trials.to_dict("records")
+    loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
+    with real_lab.process(sys.executable, "-c", "while True: pass", cpus=str(cpu)):
+        made = real_lab.run(root, loads, "--engine", "process")
+    (row,) = made.trials.to_dict("records")
     assert (row["attempt"], row["verdict"]) == (3, "inconclusive")
     assert "other programs took" in row["verdict_reason"] and row["others_cpu_mean_pct"] > 50
-    assert "is repeated: disturbed: " in done.stderr
+    assert "is repeated: disturbed: " in made.done.stderr
 
 
 INSERTS = campaign(
@@ -146,8 +117,7 @@ INSERTS = campaign(
 @needs_postgres
 def test_one_trial_of_inserts(root):
     loads = campaign(["gin"], load("devices-insert", connections=32, duration_s=2, pool_sizes=4))
-    _, trials = real_lab.run(root, loads, "--engine", "process")
-    (row,) = trials.to_dict("records")
+    (row,) = real_lab.run(root, loads, "--engine", "process").trials.to_dict("records")
     assert row["inserts"] > 100
     assert 0 <= row["rows_inserted"] - row["inserts"] <= 32
     assert row["pool_in_use_max"] <= 4
@@ -156,14 +126,14 @@ def test_one_trial_of_inserts(root):
 @pytest.fixture(scope="module")
 def inserts(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("inserts"))
-    _, trials = real_lab.run(root, INSERTS, "--engine", "process")
-    return root, trials.set_index("trial_id")
+    made = real_lab.run(root, INSERTS, "--engine", "process")
+    return made.trials.set_index("trial_id"), made.table("throughput")
 
 
 @pytest.mark.long
 @needs_postgres
 def test_rows_are_the_answered_inserts(inserts):
-    _, trials = inserts
+    trials, _ = inserts
     assert len(trials) == 8
     k6, wrk = (trials[trials["tool"] == tool] for tool in ("k6", "wrk"))
     assert (k6["rows_inserted"] == k6["inserts"]).all()
@@ -176,12 +146,11 @@ def test_rows_are_the_answered_inserts(inserts):
 @pytest.mark.long
 @needs_postgres
 def test_a_ramp_is_offered_as_asked(inserts):
-    root, trials = inserts
+    trials, throughput = inserts
     ramps = trials[trials["workload"] == "devices-insert-ramp"]
     assert ramps["load_model"].tolist() == ["open", "open"]
     # 100 + 200 + 300 requests, one more or less at each step.
     assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
-    throughput = pd.concat(pd.read_parquet(path) for path in root.glob("data/runs/*/tables/throughput.parquet"))
     by_second = throughput.groupby(["trial_id", throughput["t_s"].astype(int)])["requests"].sum()
     for trial_id in ramps.index[ramps["dropped"] == 0]:
         assert by_second[trial_id].reindex([0, 1, 2]).tolist() == pytest.approx([100, 200, 300], abs=25)
@@ -190,7 +159,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
 @pytest.mark.long
 @needs_postgres
 def test_the_pool_is_seen_from_inside(inserts):
-    _, trials = inserts
+    trials, _ = inserts
     pools = trials[(trials["workload"] == "devices-insert") & (trials["pool_size"] == 4)]
     assert (pools["pool_in_use_max"] <= 4).all()
     # 32 connections share 4 of the database's: some are always waiting.
@@ -213,9 +182,7 @@ def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
         for process in psutil.Process(runner.pid).children(recursive=True):
             if process.exe().startswith(str(real_lab.REPOSITORY / "servers")):
                 process.kill()
-    code, out, err = real_lab.ended(runner)
-    assert code == 1, err
-    records = [json.loads(path.read_text()) for path in Path(json.loads(out)["path"]).glob("trials/*/trial.json")]
+    records = real_lab.Run(root, real_lab.ended(runner, 1)).records
     assert sorted(record["cell"]["server"] for record in records) == servers
     for record in records:
         assert "the server lived through the load (it ended with exit code -9)" in record["error"]

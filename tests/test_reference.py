@@ -59,10 +59,8 @@ CAMPAIGN = campaign(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("reference"))
-    done, trials = real_lab.run(root, CAMPAIGN, "--engine", "process")
-    assert done.returncode == 0, done.stderr
-    tables = next(root.glob("data/runs/*/tables"))
-    return SimpleNamespace(trials=trials.set_index("name"), tables=tables)
+    made = real_lab.run(root, CAMPAIGN, "--engine", "process")
+    return SimpleNamespace(trials=made.trials.set_index("name"), tables=made.folder / "tables")
 
 
 def allowed(known_ms):
@@ -189,9 +187,7 @@ def has_docker():
 )
 def trials(request, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("lab"))
-    done, found = real_lab.run(root, RATIOS, "--engine", request.param)
-    assert done.returncode == 0, done.stderr
-    return found
+    return real_lab.run(root, RATIOS, "--engine", request.param).trials
 
 
 @pytest.mark.parametrize("name", ["same", "dearer", "dearest"])
@@ -225,8 +221,8 @@ def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
 def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
     one, sessions = load("wrk-matrix", connections=1, warmup_s=0.3), {"slices": 2, "slice_s": 1}
     loads = campaign(["axum"], one, idle=["polling", "system"], repeats=2, sessions=sessions)
-    done, trials = real_lab.run(root, loads, "--engine", "process")
-    assert done.returncode == 0, done.stderr
+    made = real_lab.run(root, loads, "--engine", "process")
+    trials, slices = made.trials, made.table("slices")
     assert sorted(trials["idle"].unique()) == ["polling", "system"]
     taken = trials["verdict_reason"].str.contains("other programs took CPU time away")
     quiet = trials[real_lab.is_quiet(trials) & ~taken]
@@ -237,5 +233,4 @@ def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
         asleep = "idle CPUs slept, and their waking is part of it" in row["verdict_reason"]
         assert asleep is (row["idle"] == "system")
         assert f"a cycle took {1e6 / row['rps']:.1f} µs" in row["verdict_reason"]
-    slices = pd.read_parquet(next(root.glob("data/runs/*/tables/slices.parquet")))
     assert np.isfinite(slices["rps"]).all()

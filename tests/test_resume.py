@@ -2,11 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
-import fake_lab
 import pandas as pd
 import pytest
+import real_lab
 from fake_lab import CLOSE, K6, records
 
 from runner.digest.tables import ensure_tables
@@ -31,8 +30,7 @@ def copied(finished):
     made = []
 
     def copy(name, *, cut_off=False, campaign=None, **manifest):
-        path = Path(finished[1]["path"])
-        made.append(run := RunFolder(shutil.copytree(path, path.with_name(name))))
+        made.append(run := RunFolder(shutil.copytree(finished.folder, finished.folder.with_name(name))))
         known = run.manifest()["campaign"] | (campaign or {})
         edit(run.path / "run.json", run_id=name, campaign=known, **manifest)
         if cut_off:
@@ -49,7 +47,7 @@ def copied(finished):
 @pytest.fixture
 def resumed(finished, bench, monkeypatch):
     """Resumes a run, of which nothing is left or allowed to be run, and holds how it ends against what is expected."""
-    monkeypatch.setenv("BENCH_ROOT", str(finished[0]))
+    monkeypatch.setenv("BENCH_ROOT", str(finished.root))
 
     def resume(name, code, said):
         ended, _, err = bench("--resume", name, command="run")
@@ -68,7 +66,7 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(fini
     resumed("unwritten", 0, "nothing to resume")
     states = run.states()
     assert set(states) == {path.name for path in run.path.glob("trials/*")}
-    assert {states[record["trial_id"]] for record in records(finished[1]["path"]).values()} == {"sealed"}
+    assert {states[record["trial_id"]] for record in finished.records} == {"sealed"}
 
 
 @pytest.mark.long
@@ -81,7 +79,7 @@ def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finishe
     for path in run.trial(name).iterdir():
         path.unlink()
     before = {record["trial_id"]: record["raw"] for record in run.records()}
-    fake_lab.bench(finished[0], "run", "--resume", "begun", code=0)
+    real_lab.bench(finished.root, "run", "--resume", "begun", code=0)
     after = {record["trial_id"]: record for record in run.records()}
     new = set(after) - set(before)
     assert [after[each]["status"] for each in new].count("sealed") == 1
@@ -111,7 +109,7 @@ def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
 @pytest.mark.fault("a script or setting is another one when the run goes on", "refused; the file is named")
 def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     copied("other-files", cut_off=True)
-    script = finished[0] / "servers" / "fake" / "server.py"
+    script = finished.root / "servers" / "fake" / "server.py"
     before = script.read_text()
     script.write_text(before + "# changed\n")
     try:
@@ -128,16 +126,15 @@ def test_a_foreign_run_is_not_executed(copied, resumed):
 
 @pytest.mark.fault("a finished run is resumed", "it says so and does nothing")
 def test_resuming_a_finished_run_does_nothing(finished, resumed):
-    journal = Path(finished[1]["path"]) / "journal.jsonl"
+    journal = finished.folder / "journal.jsonl"
     before = journal.read_bytes()
-    resumed(finished[1]["run_id"], 0, "nothing to resume")
+    resumed(finished.result["run_id"], 0, "nothing to resume")
     assert journal.read_bytes() == before
 
 
 @pytest.mark.fault("a run is resumed on another machine", "refused")
 def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
-    machine = RunFolder(Path(finished[1]["path"])).manifest()["machine"]
-    copied("elsewhere", cut_off=True, machine=machine | {"cpu_model": "Another CPU"})
+    copied("elsewhere", cut_off=True, machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"})
     resumed("elsewhere", 2, "its machine is not the one that it began with")
 
 
@@ -148,7 +145,7 @@ def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(fi
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)
-    done = fake_lab.bench(finished[0], "run", "--resume", "cut-off")
+    done = real_lab.bench(finished.root, "run", "--resume", "cut-off")
     assert run.trial(f"{K6}.a2").is_dir() is goes_on, done.stderr
 
 

@@ -3,39 +3,25 @@
 from itertools import product
 
 import pytest
+from real_lab import campaign, load
 
 from runner.model import LabError
-from runner.planning.catalog import campaign_servers, load_campaign
+from runner.planning.catalog import campaign_servers
 from runner.planning.plan import choose, plan_trials
 from runner.planning.search import Bracket, Objective, Searches, bracket
 
-CAMPAIGN = """title = "test"
-servers = ["axum", "gin"]
-repeats = 2
-
-[[load]]
-workload = "rates"
-rates_rps = [100, 1000]
-duration_s = 1
-vus = 10
-
-[[load]]
-workload = "rates"
-objective = "p99 <= 10 ms"
-from_rps = 100
-to_rps = 6400
-bisections = 6
-duration_s = 2
-vus = 10
-"""
+CAMPAIGN = campaign(
+    ["axum", "gin"],
+    load("rates", rates_rps=[100, 1000], duration_s=1, vus=10),
+    load("rates", objective="p99 <= 10 ms", from_rps=100, to_rps=6400, bisections=6, duration_s=2, vus=10),
+    repeats=2,
+)
 LIMITS = {"axum": 4000.0, "gin": 150.0}
 
 
 @pytest.fixture
-def trials(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text(CAMPAIGN)
-    campaign = load_campaign(str(path))
+def trials(read_campaign):
+    campaign = read_campaign(CAMPAIGN)
     return plan_trials(campaign, campaign_servers(campaign))
 
 
@@ -145,10 +131,8 @@ def test_ten_requests_lie_beyond_the_percentile(text, needed):
     assert Objective.parse(text).least_requests == needed
 
 
-def test_steps_too_short_for_their_percentile_are_refused(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text(CAMPAIGN.replace("duration_s = 2", "duration_s = 12"))
-    campaign = load_campaign(str(path))
+def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
+    campaign = read_campaign(CAMPAIGN.replace("duration_s = 2", "duration_s = 12"))
     assert choose(campaign, [], None, 1.0).loads[1].duration_s == 12
     with pytest.raises(LabError, match=r"sends only 600 requests at 100/s, and needs 1,000: .* 1.67 times as long"):
         choose(campaign, [], None, 0.5)

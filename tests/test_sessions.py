@@ -1,12 +1,10 @@
 """Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or not at all."""
 
 import json
-import re
 import shutil
 from collections import Counter as Counts
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import fake_lab
 import hit_lab
@@ -14,7 +12,8 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from fake_lab import bench, measured, records, run, trials_of
+from fake_lab import bench, measured, rebuilt, records
+from real_lab import campaign
 
 from runner.digest import trial as trial_digest
 from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out_places
@@ -24,28 +23,19 @@ from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
 from runner.measure.attached import leaders
 from runner.measurement import Placement
-from runner.model import Cell, LabError
-from runner.planning.catalog import campaign_servers, load_campaign
+from runner.model import Cell
+from runner.planning.catalog import campaign_servers
 from runner.planning.plan import by_session, plan_trials, slice_order
 from runner.store import RunFolder
 
-CAMPAIGN = """title = "three sessions"
-servers = ["fake", "fake-b"]
-repeats = 3
-attempts = 1
-
-[copies]
-fake-b = "fake"
-
-[sessions]
-slices = 2
-slice_s = 1
-
-[[load]]
-workload = "wrk-matrix"
-connections = [4]
-warmup_s = 1
-"""
+CAMPAIGN = campaign(
+    ["fake", "fake-b"],
+    {"workload": "wrk-matrix", "connections": [4], "warmup_s": 1},
+    repeats=3,
+    attempts=1,
+    copies={"fake-b": "fake"},
+    sessions={"slices": 2, "slice_s": 1},
+)
 CELL = "wrk-matrix-c4-keepalive-x2"
 
 
@@ -73,42 +63,13 @@ def test_each_server_follows_each_other_equally_often():
     assert len(followed) == 12
 
 
-def planned(folder, text=CAMPAIGN):
-    """Read a campaign, of a server that is there."""
-    (folder / "mine.toml").write_text(text.replace("fake", "gin"))
-    return load_campaign(str(folder / "mine.toml"))
-
-
-def test_the_trials_of_a_session_stay_together(tmp_path):
-    campaign = planned(tmp_path)
-    units = by_session(plan_trials(campaign, campaign_servers(campaign)))
+def test_the_trials_of_a_session_stay_together(read_campaign):
+    three = read_campaign(CAMPAIGN.replace("fake", "gin"))  # of a server that is there
+    units = by_session(plan_trials(three, campaign_servers(three)))
     assert [[trial.trial_id for trial in unit] for unit in units] == [
         [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
     ]
     assert {trial.session for unit in units for trial in unit} == {f"s0{block}-{CELL}" for block in (1, 2, 3)}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("slices = 2", "slices = 3", "line 10: slices = 3 is not an even number"),
-        ("slice_s = 1", "", "[[load]] lacks 'slice_s'"),
-        ("slice_s = 1", "slice_s = 0.1", "slice_s = 0.1 is not a number from 0.2"),
-        ("connections = [4]", "connections = [4]\nduration_s = 3", "takes no 'duration_s'"),
-        ("connections = [4]", "connections = [4]\nserver_share = 1.5", "server_share = 1.5 is not a share"),
-        ("connections = [4]", "connections = [4]\nserver_share = [0.5, 0.5]", "is not a share"),
-        ("repeats = 3", "repeats = 3\nserver_share = 0.05", "line 4: server_share = 0.05 is not a share"),
-        ("repeats = 3", 'repeats = 3\nidle = "asleep"', "line 4: idle = 'asleep' is not 'polling', 'system'"),
-        (
-            'workload = "wrk-matrix"\nconnections = [4]',
-            'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2',
-            "ramps and searches have no slices",
-        ),
-    ],
-)
-def test_a_mistake_about_sessions_is_named(tmp_path, old, new, says):
-    with pytest.raises(LabError, match=re.escape(says)):
-        planned(tmp_path, CAMPAIGN.replace(old, new, 1))
 
 
 def test_iterations_are_shared_out_over_the_slices():
@@ -197,19 +158,14 @@ def pipeline(test):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("lab")
-    done, result = run(root, fake_lab.make(root, 3, CAMPAIGN))
-    assert done.returncode == 0, done.stderr
-    return root, Path(result["path"])
+    return fake_lab.run(fake_lab.make(tmp_path_factory.mktemp("lab"), 3, CAMPAIGN))
 
 
 @pipeline
 def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
-    _, path = finished
-    trials = trials_of(path)
+    trials, slices = finished.trials, finished.table("slices")
     assert trials["session"].value_counts().to_dict() == {f"s0{block}-{CELL}": 2 for block in (1, 2, 3)}
     assert (trials["slices"] == 2).all()
-    slices = pd.read_parquet(path / "tables" / "slices.parquet")
     slices = slices[slices["trial_id"].isin(trials["trial_id"])]
     assert (slices["requests"] == 40).all()  # the fake wrk sends ten requests on each connection
     kept = slices[slices["kept"]].groupby("trial_id")
@@ -217,7 +173,7 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
     for _, of_session in slices.groupby("session"):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
         assert of_session.groupby("place")["kept"].nunique().eq(1).all()  # for all servers or for none
-    for record in records(path).values():
+    for record in finished.records:
         assert all(check["ok"] for check in record["checks"])
         details = {check["name"]: check["detail"] for check in record["checks"]}
         idle = details["9 it was idle while the other servers of its session were loaded"]
@@ -228,19 +184,14 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
 
 @pipeline
 def test_tables_of_sessions_are_rebuilt_identically(finished):
-    _, path = finished
-    before = {p.name: pd.read_parquet(p) for p in (path / "tables").glob("*.parquet")}
-    assert "slices.parquet" in before
-    shutil.rmtree(path / "tables")
-    rebuild(RunFolder(path))
-    for name, frame in before.items():
-        pd.testing.assert_frame_equal(frame, pd.read_parquet(path / "tables" / name))
+    with rebuilt(finished.folder):
+        rebuild(RunFolder(finished.folder))
 
 
 @pytest.fixture
 def session(finished, tmp_path):
     """A copy of the run, and the trials of its first session with what was measured."""
-    folder = RunFolder(shutil.copytree(finished[1], tmp_path / "copy"))
+    folder = RunFolder(shutil.copytree(finished.folder, tmp_path / "copy"))
     return folder, dict(measured(record) for record in records(folder.path).values() if record["block"] == 1)
 
 
@@ -256,12 +207,8 @@ def session(finished, tmp_path):
 def test_who_took_cpu_is_judged_by_slices_as_by_trials(monkeypatch, session, workload, host_cpus, disturbed):
     folder, measured = session
     monkeypatch.setattr(trial_digest, "others_pct", lambda *_, **__: 90.0)
-    given = {
-        replace(trial, cell=replace(trial.cell, workload=workload)): replace(
-            each, host_cpus=host_cpus, placement=Placement((0,), (1,))
-        )
-        for trial, each in measured.items()
-    }
+    machine = {"host_cpus": host_cpus, "placement": Placement((0,), (1,))}
+    given = {replace(t, cell=replace(t.cell, workload=workload)): replace(m, **machine) for t, m in measured.items()}
     reasons = [digest.taken or "" for digest in digest_session(folder, given).values()]
     assert len(reasons) == 2
     assert all(("other programs took 45 %" in reason) is disturbed for reason in reasons)
@@ -328,20 +275,19 @@ def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     says = ["the server ended with exit code -9 under load", "sampler", "sampler", "probe", "probe"]
     errors = found.loc[found["status"] == "failed", "error"]
     assert [word for word, error in zip(says, errors, strict=True) if word not in error] == []
-    assert "nothing to resume" in lab.resume().stderr  # a failed trial is a result
+    assert "nothing to resume" in lab.resume()  # a failed trial is a result
 
 
 @pytest.mark.fault("the runner died while it wrote the records of a session", "the sealed half counts no more")
 @pipeline
-def test_half_a_session_is_no_session(finished, tmp_path):
-    root, path = finished
-    run = RunFolder(shutil.copytree(path, path.with_name("half")))
+def test_half_a_session_is_no_session(finished):
+    run = RunFolder(shutil.copytree(finished.folder, finished.folder.with_name("half")))
     (run.path / "run.json").write_text(json.dumps(run.manifest() | {"run_id": "half"}))
     last = sorted(run.path.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
     lines = run.journal.read_text().splitlines(keepends=True)
     run.journal.write_text("".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line)))
     (last / "trial.json").unlink()
-    bench(root, "run", "--resume", "half", code=0)
+    bench(finished.root, "run", "--resume", "half", code=0)
     found = pd.DataFrame(record for record in run.records() if record["block"] == 3)
     sealed = found[found["status"] == "sealed"]
     assert (len(sealed), sealed["attempt"].nunique()) == (2, 1)
