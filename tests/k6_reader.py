@@ -22,9 +22,10 @@ S = 1_000_000_000
 def make_request(rng: random.Random, number: int) -> Request:
     status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
     connecting = rng.choice([0, rng.randrange(MS)])
+    lost = status == 0 and rng.random() < 0.5  # k6 made the connection, and did not hand it over
     return Request(
         end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),
-        blocked=connecting + rng.randrange(50, 9_000),
+        blocked=0 if lost else connecting + rng.randrange(50, 9_000),
         connecting=connecting,
         sending=rng.randrange(50 * US),
         waiting=rng.randrange(300 * MS),
