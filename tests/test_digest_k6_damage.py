@@ -222,15 +222,22 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(
         assert points.points["http_reqs"] == points.points["http_req_receiving"] == points.requests
 
 
+TREND = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
+COUNTS = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
+SUMMARY = {
+    "root_group": {},
+    "metrics": {
+        **{name: {"count": count, "rate": 3.5} for name, count in COUNTS.items()},
+        **{"http_req_duration": {**TREND, "count": 12}, "iteration_duration": TREND},
+        "checks": {"passes": 5, "fails": 1},
+    },
+}
+
+
 def test_summary_of_either_shape(tmp_path: Path) -> None:
-    values = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
-    counts = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
-    metrics: dict[str, Any] = {name: {"count": count, "rate": 3.5} for name, count in counts.items()}
-    metrics |= {"http_req_duration": {**values, "count": 12}, "iteration_duration": values}
-    (tmp_path / "old.json").write_text(json.dumps({"root_group": {}, "metrics": metrics}))
-    summary = read_summary(tmp_path / "old.json")
+    (tmp_path / "old.json").write_text(json.dumps(SUMMARY))
     trend = TrendStats(12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
-    assert summary == K6Summary(10, 2, 12, rps=3.5, http_req_duration=trend, iteration_max_ms=9.5)
+    assert read_summary(tmp_path / "old.json") == K6Summary(10, 2, 12, 3.5, trend, 9.5, checks=6, checks_failed=1)
     few = {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}
     listed = [{"name": "http_reqs", "values": {"count": 3}}, {"name": "http_req_duration", "values": few}]
     (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": listed}}))
