@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
-from k6_reader import MS, digest, make_lines, plain, read_table
+from test_digest_k6 import MS, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import K6Summary, TrendStats, read_summary
 from runner.model import LabError

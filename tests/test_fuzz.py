@@ -13,8 +13,8 @@ import synthetic_run
 from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_digest_histogram import GOOD
 from test_digest_k6_damage import SUMMARY
-from test_digest_wrk import GOOD
 from typer.testing import CliRunner
 
 from runner.cli import app
