@@ -19,9 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import real_lab
-from k6_files import (
-    EPOCH_NS, Request, announce, go_float, iteration_lines, point_line, request_lines, write_large, write_lines,
-)  # fmt: skip
+from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines, write_large, write_lines
 
 from runner.digest.k6 import K6Points, TrendStats, digest_k6, mode_of, read_summary
 
@@ -50,7 +48,7 @@ def make_request(rng: random.Random, number: int) -> Request:
 def users_points(rng: random.Random, end_ns: int) -> list[str]:
     odd = json.dumps({"status": "weird", "x": 'a"]}\\,é\n', "value": "7"})
     return [
-        point_line("my_trend", end_ns, go_float(rng.choice([0.00001, 1e22, 5, -3.5])), odd),
+        point_line("my_trend", end_ns, rng.choice(["1e-05", "1e+22", "5", "-3.5"]), odd),
         point_line("http_req_mine", end_ns, "1", "{}"),
         point_line("checks", end_ns, "1", '{"check":"http_reqs"}'),
     ]
