@@ -105,8 +105,8 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
         sys.path.insert(0, str(ROOT / "tests"))
         from k6_files import write_large  # noqa: PLC0415 - found only through the line above
 
-        facts = write_large(raw, iterations, stock_tags=tags == "stock")
-        note.write_text(json.dumps({"lines": facts.lines, "uncompressed_bytes": facts.uncompressed_bytes}))
+        lines, size = write_large(raw, iterations, stock_tags=tags == "stock")
+        note.write_text(json.dumps({"lines": lines, "uncompressed_bytes": size}))
     return raw, json.loads(note.read_text())
 
 

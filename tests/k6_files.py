@@ -7,9 +7,7 @@ internal/js/runner.go): the points of one request are consecutive lines, then co
 import functools
 import gzip
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +51,7 @@ class Request:
         return self.sending + self.waiting + self.receiving
 
 
+@functools.lru_cache(100)
 def go_time(ns: int) -> str:
     """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are dropped."""
     return f"{_second(ns // 10**9)}.{ns % 10**9:09d}".rstrip("0").rstrip(".") + "Z"
@@ -65,11 +64,7 @@ def _second(seconds: int) -> str:
 
 def go_float(value: float) -> str:
     """Format as Go's strconv.AppendFloat(value, 'g', -1, 64), which k6 uses."""
-    text = repr(float(value)).removesuffix(".0")
-    if value == 0 or 1e-4 <= abs(value) < 1e21:
-        return text if abs(value) < 1e16 else f"{value:.0f}"
-    mantissa, _, exponent = f"{value:.17e}".partition("e")
-    return f"{text.partition('e')[0].removesuffix('.0') or mantissa}e{exponent}"
+    return f"{value:.0f}" if 1e16 <= abs(value) < 1e21 else repr(float(value)).removesuffix(".0")
 
 
 def metric_line(name: str) -> str:
@@ -136,95 +131,43 @@ def write_lines(path: Path, lines: list[str], level: int = 6) -> Path:
     return path
 
 
-# --- large files ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LargeFile:
-    """Facts of a file that `write_large` wrote."""
-
-    iterations: int
-    lines: int
-    uncompressed_bytes: int
-
-
 def write_large(
     path: Path, iterations: int, *, vus: int = 3000, seed: int = 7, stock_tags: bool = True, level: int = 5
-) -> LargeFile:
+) -> tuple[int, int]:
     """Write the output of `iterations` one-request iterations of `vus` users to a gzip file, in O(1) memory.
 
-    Completion is not in order of start: each user has its own clock, and k6's buffer mixes them within a flush.
+    There are 9,500 iterations/s. Completion is not in order of start: each user has its own clock, and k6's buffer
+    mixes them within a flush. Returns the number of lines, and of bytes before compression.
     """
-    lines = written = 0
-    with closing(gzip.open(path, "wb", compresslevel=level)) as out:
-        for block in _large_blocks(iterations, vus, seed, stock_tags):
-            out.write(block)
-            lines += block.count(b"\n")
-            written += len(block)
-    return LargeFile(iterations, lines, written)
-
-
-def _large_blocks(iterations: int, vus: int, seed: int, stock_tags: bool) -> Iterator[bytes]:
-    """Yield text of up to 10,000 iterations, at 9,500 iterations/s."""
-    names = (*REQUEST_METRICS, *_ITERATION_METRICS, *_SECOND_METRICS)
-    yield "".join(metric_line(name) + "\n" for name in names).encode()
     rng = np.random.default_rng(seed)
-    # The text of one iteration as a %-template.
-    ends = [("%(time)s", "%(tags)s"), ("%(end)s", _STOCK_ITERATION_TAGS if stock_tags else "{}")]
-    values = [["1", *(f"%({name})s" for name in REQUEST_METRICS[1:])], ["138", "123", "%(iteration)s", "1"]]
-    point = '{"metric":"%s","type":"Point","data":{"time":"%s","value":%s,"tags":%s}}\n'
-    template = "".join(
-        point % (name, time, value, tags)
-        for metrics, (time, tags), each in zip((REQUEST_METRICS, _ITERATION_METRICS), ends, values, strict=True)
-        for name, value in zip(metrics, each, strict=True)
-    )
-    second = -1
-    for first in range(0, iterations, 10_000):
-        last = min(first + 10_000, iterations)
-        text = _large_block(template, rng, np.arange(first, last), vus, stock_tags)
-        if last // 9_500 != second:
-            second = last // 9_500
-            stamp = EPOCH_NS + second * 1_000_000_000 + 4_321
-            text += "".join(point_line(name, stamp, str(vus), "{}") + "\n" for name in _SECOND_METRICS)
-        yield text.encode()
+    block = [metric_line(name) for name in (*REQUEST_METRICS, *_ITERATION_METRICS, *_SECOND_METRICS)]
+    lines = written = 0
+    with gzip.open(path, "wb", compresslevel=level) as out:
+        for first in range(0, iterations, 9_500):
+            for request in _large_requests(rng, np.arange(first, min(first + 9_500, iterations)), vus):
+                block += request_lines(request, stock=stock_tags)
+                length = request.duration + request.blocked + 41_000
+                block += iteration_lines(request.end_ns + 41_000, length, stock=stock_tags)
+            now = EPOCH_NS + first // 9_500 * 10**9 + 4_321
+            block += [point_line(name, now, str(vus), "{}") for name in _SECOND_METRICS]
+            lines += len(block)
+            written += out.write(("\n".join(block) + "\n").encode())
+            block = []
+    return lines, written
 
 
-def _large_block(
-    template: str, rng: np.random.Generator, numbers: np.ndarray[Any, Any], vus: int, stock_tags: bool
-) -> str:
+def _large_requests(rng: np.random.Generator, numbers: np.ndarray[Any, Any], vus: int) -> Iterator[Request]:
     count, new = numbers.size, numbers < vus
-    ends = (EPOCH_NS + (numbers / 9_500 * 1e9 + rng.exponential(2e7, count))).astype(np.int64)
     connecting = np.where(new, rng.integers(50_000, 5_000_000, count), 0)
-    blocked = np.where(new, connecting + rng.integers(2_000, 90_000, count), rng.integers(900, 9_000, count))
-    sending = rng.integers(4_000, 90_000, count)
-    waiting = rng.lognormal(np.log(2.4e8), 0.35, count).astype(np.int64)
-    receiving = rng.integers(9_000, 200_000, count)
-    statuses = np.where(rng.random(count) < 0.001, 500, 200)
-    tags = {
-        status: request_tags(Request(0, 0, 0, 0, 0, 0, status, 0 if status == 200 else 1000 + status), stock_tags)
-        for status in (200, 500)
+    failed = rng.random(count) < 0.001
+    columns = {
+        "end_ns": (EPOCH_NS + (numbers / 9_500 * 1e9 + rng.exponential(2e7, count))).astype(np.int64),
+        "blocked": connecting + np.where(new, rng.integers(2_000, 90_000, count), rng.integers(900, 9_000, count)),
+        "connecting": connecting,
+        "sending": rng.integers(4_000, 90_000, count),
+        "waiting": rng.lognormal(np.log(2.4e8), 0.35, count).astype(np.int64),
+        "receiving": rng.integers(9_000, 200_000, count),
+        "status": np.where(failed, 500, 200),
+        "error_code": np.where(failed, 1500, 0),
     }
-    durations = (sending + waiting + receiving, blocked, connecting, 0 * ends, sending, waiting, receiving)
-    rows = zip(*(column.tolist() for column in (ends, statuses, *durations)), strict=True)
-    return "".join(
-        template
-        % {
-            "time": go_time(end),
-            "tags": tags[status],
-            **{name: _ms(ns) for name, ns in zip(REQUEST_METRICS[1:8], each, strict=True)},
-            "http_req_failed": "0" if status == 200 else "1",
-            "end": go_time(end + 41_000),
-            "iteration": _ms(each[0] + each[1] + 41_000),
-        }
-        for end, status, *each in rows
-    )
-
-
-def _ms(ns: int) -> str:
-    """Format ns as ms like go_float(ns / 1e6) for 0.1 us and more, and for 0."""
-    whole, fraction = divmod(ns, 1_000_000)
-    return f"{whole}.{fraction:06d}".rstrip("0") if fraction else str(whole)
-
-
-if __name__ == "__main__":
-    print(write_large(Path(sys.argv[1]), int(sys.argv[2]), stock_tags=sys.argv[3:] != ["trimmed"]))
+    return map(Request, *(column.tolist() for column in columns.values()))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
-from k6_reader import MS, digest, make_lines, plain, read_table
+from test_digest_k6 import MS, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import K6Summary, TrendStats, read_summary
 from runner.model import LabError
@@ -62,33 +62,26 @@ RUBBISH = {
     "data is text": '{"metric":"checks","type":"Point","data":"/etc/passwd"}',
     "another file": "/etc/passwd",
 }
-
-
-@pytest.mark.parametrize("name", RUBBISH)
-@pytest.mark.parametrize("file", ["k6.json", "k6.json.gz"])
-def test_rubbish_in_the_middle(tmp_path: Path, name: str, file: str) -> None:
-    at = _position("data_sent")
-    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, _changed(at, RUBBISH[name])))
-
-
 VALUES = ('"fast"', "null", "{}", "[1]", "-1", "+Inf", "1e999", "0x10", "NaN")
+WRONG = {
+    **{name: ("data_sent", ".+", line) for name, line in RUBBISH.items()},
+    **{value: ("http_req_waiting", r'"value":[^,]*', f'"value":{value}') for value in VALUES},
+    "no day": ("http_reqs", '"time":"2026-11-21T', '"time":"yesterday '),
+    "no such day": ("http_reqs", '"time":"2026-11-21T', '"time":"2026-13-41T'),
+    "no number as status": ("http_reqs", '"status":"', '"status":"x'),
+    "no status": ("http_reqs", '"status":"', '"other":"'),
+}
+"""Name -> the metric of a line in the middle, what is replaced in that line, and by what."""
 
 
-@pytest.mark.parametrize(
-    ("metric", "old", "new"),
-    [
-        *(("http_req_waiting", r'"value":[^,]*', f'"value":{value}') for value in VALUES),
-        ("http_reqs", '"time":"2026-11-21T', '"time":"yesterday '),
-        ("http_reqs", '"time":"2026-11-21T', '"time":"2026-13-41T'),
-        ("http_reqs", '"status":"', '"status":"x'),
-        ("http_reqs", '"status":"', '"other":"'),
-    ],
-)
-def test_wrong_value_time_or_status(tmp_path: Path, metric: str, old: str, new: str) -> None:
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("file", ["k6.json", "k6.json.gz"])
+def test_a_wrong_line_in_the_middle_is_named(tmp_path: Path, name: str, file: str) -> None:
+    metric, old, new = WRONG[name]
     at = _position(metric)
-    line = re.sub(old, new, LINES[at])
+    line = re.sub(old, lambda _: new, LINES[at])
     assert line != LINES[at]
-    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / "k6.json", _changed(at, line)))
+    assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, _changed(at, line)))
 
 
 @pytest.mark.fault(
@@ -134,22 +127,28 @@ def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
     assert "gzip" in message and "line " in message
 
 
-def test_cut_off_last_line(tmp_path: Path) -> None:
-    raw = tmp_path / "k6.json"
-    raw.write_text("\n".join(LINES)[:-20])
-    assert f"line {len(LINES)}: the line is cut off" in _refused(raw)
+LAST = _position("http_req_waiting", 3000)
 
 
-@pytest.mark.parametrize("gz", [True, False])
-def test_salvage_keeps_complete_requests(tmp_path: Path, gz: bool) -> None:
-    at = _position("http_req_waiting", 3000)
-    text = "\n".join([*LINES[:at], LINES[at][:50]]).encode()
-    raw = tmp_path / ("k6.json.gz" if gz else "k6.json")
-    raw.write_bytes(gzip.compress(text)[:-8] if gz else text)
+@pytest.mark.parametrize(
+    ("file", "torn", "words"),
+    [
+        ("k6.json.gz", 50, "gzip"),
+        ("k6.json", 50, f"line {LAST + 1}: the line is cut off"),
+        ("k6.json", 0, f"line {LAST}:"),
+    ],
+)
+def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
+    tmp_path: Path, file: str, torn: int, words: str
+) -> None:
+    text = "\n".join([*LINES[:LAST], LINES[LAST][:torn]]).encode()
+    raw = tmp_path / file
+    raw.write_bytes(gzip.compress(text)[:-8] if raw.suffix == ".gz" else text)
+    assert words in _refused(raw)
     points = digest(raw, salvage=True)
-    complete = sum('"metric":"http_req_receiving","type":"Point"' in line for line in LINES[:at])
+    complete = sum('"metric":"http_req_receiving","type":"Point"' in line for line in LINES[:LAST])
     assert points.requests == complete == len(read_table(raw, "requests")["t_s"])
-    assert (points.salvaged, points.lines_lost) == (True, 7)
+    assert (points.salvaged, points.lines_lost) == (True, 6 + (torn > 0))
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -161,14 +160,6 @@ def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
     whole[len(whole) // 2] ^= 0x10
     (tmp_path / "k6.json.gz").write_bytes(whole)
     assert "gzip" in _refused(tmp_path / "k6.json.gz", salvage=True)
-
-
-def test_incomplete_last_request(tmp_path: Path) -> None:
-    lines = LINES[: _position("http_req_sending", 2000)]
-    raw = write_lines(tmp_path / "k6.json", lines)
-    assert f"line {len(lines)}:" in _refused(raw)
-    points = digest(raw, salvage=True)
-    assert (points.salvaged, points.lines_lost) == (True, 5)
 
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
@@ -200,14 +191,15 @@ def test_missing_folder_or_pipe(tmp_path: Path) -> None:
             digest(raw)
 
 
-def test_a_clock_set_by_years(tmp_path: Path) -> None:
-    lines = request_lines(plain()) + request_lines(plain(0))
-    assert "clock" in _refused(write_lines(tmp_path / "k6.json", announce(lines)))
-
-
-def test_no_requests(tmp_path: Path) -> None:
-    raw = write_lines(tmp_path / "k6.json", announce(iteration_lines(EPOCH_NS, MS)))
-    assert "no complete request" in _refused(raw)
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (request_lines(plain()) + request_lines(plain(0)), "clock"),
+        (iteration_lines(EPOCH_NS, MS), "no complete request"),
+    ],
+)
+def test_sound_lines_that_are_no_load(tmp_path: Path, lines: list[str], words: str) -> None:
+    assert words in _refused(write_lines(tmp_path / "k6.json", announce(lines)))
 
 
 @pytest.mark.fault("any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback")
@@ -230,15 +222,22 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(
         assert points.points["http_reqs"] == points.points["http_req_receiving"] == points.requests
 
 
+TREND = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
+COUNTS = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
+SUMMARY = {
+    "root_group": {},
+    "metrics": {
+        **{name: {"count": count, "rate": 3.5} for name, count in COUNTS.items()},
+        **{"http_req_duration": {**TREND, "count": 12}, "iteration_duration": TREND},
+        "checks": {"passes": 5, "fails": 1},
+    },
+}
+
+
 def test_summary_of_either_shape(tmp_path: Path) -> None:
-    values = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
-    counts = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
-    metrics: dict[str, Any] = {name: {"count": count, "rate": 3.5} for name, count in counts.items()}
-    metrics |= {"http_req_duration": {**values, "count": 12}, "iteration_duration": values}
-    (tmp_path / "old.json").write_text(json.dumps({"root_group": {}, "metrics": metrics}))
-    summary = read_summary(tmp_path / "old.json")
+    (tmp_path / "old.json").write_text(json.dumps(SUMMARY))
     trend = TrendStats(12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
-    assert summary == K6Summary(10, 2, 12, rps=3.5, http_req_duration=trend, iteration_max_ms=9.5)
+    assert read_summary(tmp_path / "old.json") == K6Summary(10, 2, 12, 3.5, trend, 9.5, checks=6, checks_failed=1)
     few = {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}
     listed = [{"name": "http_reqs", "values": {"count": 3}}, {"name": "http_req_duration", "values": few}]
     (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": listed}}))
@@ -246,10 +245,12 @@ def test_summary_of_either_shape(tmp_path: Path) -> None:
     assert read_summary(tmp_path / "new.json") == K6Summary(0, 0, 3, None, trend, None)
 
 
-def test_broken_summary(tmp_path: Path) -> None:
-    metrics = ("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}')
-    for text in ("", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in metrics)):
-        (tmp_path / "s.json").write_text(text)
-        with pytest.raises(LabError, match=r"s\.json") as caught:
-            read_summary(tmp_path / "s.json")
-        assert caught.value.exit_code == 1
+METRICS = ("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}')
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in METRICS)])
+def test_broken_summary(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(LabError, match=r"s\.json") as caught:
+        read_summary(tmp_path / "s.json")
+    assert caught.value.exit_code == 1

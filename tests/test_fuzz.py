@@ -4,6 +4,7 @@ import functools
 import json
 import operator
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import synthetic_run
 from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_digest_wrk import GOOD
+from test_digest_histogram import GOOD
+from test_digest_k6_damage import SUMMARY
 from typer.testing import CliRunner
 
 from runner.cli import app
@@ -63,18 +65,20 @@ def changed(document: Any, path: tuple[Any, ...], value: Any, *, gone: bool) -> 
 
 
 @st.composite
+def mangled(draw: st.DrawFn, *texts: str) -> str:
+    """One of some texts, with a piece of it replaced."""
+    text = draw(st.sampled_from(texts))
+    at = draw(st.integers(0, len(text)))
+    return text[:at] + draw(st.text(max_size=10)) + text[at + draw(st.integers(0, 40)) :]
+
+
+@st.composite
 def mutants(draw: st.DrawFn, document: Any) -> str:
     """Texts of a JSON document with one value changed or gone; or with some characters changed."""
     if draw(st.booleans()):
         path = draw(st.sampled_from(places(document)))
         return json.dumps(changed(document, path, draw(VALUES), gone=draw(st.booleans())))
-    return mangled(draw, json.dumps(document))
-
-
-def mangled(draw: st.DrawFn, text: str) -> str:
-    """A text with a piece of it replaced."""
-    at = draw(st.integers(0, len(text)))
-    return text[:at] + draw(st.text(max_size=10)) + text[at + draw(st.integers(0, 40)) :]
+    return draw(mangled(json.dumps(document)))
 
 
 def tolerated(act: Any) -> None:
@@ -91,32 +95,6 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-SUMMARY = {
-    "metrics": {
-        **{name: {"count": 10, "rate": 1.0} for name in ("http_reqs", "iterations")},
-        "http_req_duration": {
-            "avg": 1.0,
-            "min": 1,
-            "med": 1,
-            "max": 2,
-            "p(90)": 1,
-            "p(95)": 1,
-            "p(99)": 2,
-            "count": 10,
-        },
-        "iteration_duration": {"avg": 1.0, "max": 2.0},
-        "checks": {"passes": 1, "fails": 0},
-    }
-}
-
-
-@fuzzed
-@given(wrk=mutants(GOOD), k6=mutants(SUMMARY))
-def test_any_result_of_wrk_and_any_summary_of_k6(tmp_path, wrk, k6):
-    tolerated(lambda: read_wrk(written(tmp_path / "wrk.json", wrk)))
-    tolerated(lambda: read_summary(written(tmp_path / "k6-summary.json", k6)))
-
-
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "data" / "sample"
 MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
@@ -124,19 +102,33 @@ JOURNAL = "".join((SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitli
 RECORD = next(record for record in RunFolder(SAMPLE).records() if record["trial_id"].endswith("-vus3000"))
 
 
+SERVER_TOML = (ROOT / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
+SERVERS = [read_server(ROOT / "servers" / name) for name in ("axum", "gin")]
+CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")]
+FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
+    "wrk.json": (mutants(GOOD), read_wrk),
+    "k6-summary.json": (mutants(SUMMARY), read_summary),
+    "run.json": (mutants(MANIFEST), lambda path: campaign_from_manifest(RunFolder(path.parent).manifest())),
+    "server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
+    "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
+}
+"""The texts that a file may have, and what reads it."""
+
+
+@pytest.mark.parametrize("name", FILES)
 @fuzzed
-@given(text=mutants(MANIFEST))
-def test_any_manifest(tmp_path, text):
-    run = RunFolder(tmp_path)
-    written(tmp_path / "run.json", text)
-    tolerated(lambda: campaign_from_manifest(run.manifest()))
+@given(data=st.data())
+def test_any_file(tmp_path, name, data):
+    texts, read = FILES[name]
+    path = written(tmp_path / name, data.draw(texts))
+    tolerated(lambda: read(path))
 
 
 @fuzzed
 @given(data=st.data())
 def test_any_journal(tmp_path, data):
     run = RunFolder(tmp_path)
-    written(run.journal, mangled(data.draw, JOURNAL))
+    written(run.journal, data.draw(mangled(JOURNAL)))
     tolerated(run.states)
     before = run.journal.read_bytes()
     run.append("sealed", "t")
@@ -154,27 +146,6 @@ def test_any_record(tmp_path, text):
     tolerated(lambda: build_tables(run))
     tolerated(lambda: rebuild(run))
     assert {path.name for path in tmp_path.iterdir()} <= {"trials", "tables"}
-
-
-SERVER_TOML = (ROOT / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
-CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")]
-
-
-@fuzzed
-@given(data=st.data())
-def test_any_server_toml(tmp_path, data):
-    folder = tmp_path / "axum"
-    folder.mkdir(exist_ok=True)
-    written(folder / "server.toml", mangled(data.draw, SERVER_TOML))
-    tolerated(lambda: read_server(folder))
-
-
-@fuzzed
-@given(data=st.data())
-def test_any_campaign(tmp_path, data):
-    path = written(tmp_path / "mine.toml", mangled(data.draw, data.draw(st.sampled_from(CAMPAIGNS))))
-    servers = [read_server(ROOT / "servers" / name) for name in ("axum", "gin")]
-    tolerated(lambda: plan_trials(load_campaign(str(path)), servers))
 
 
 @pytest.mark.parametrize(
@@ -198,19 +169,12 @@ def flipped(draw: st.DrawFn, path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    synthetic_run.build(folder / "run")
-    return folder / "run"
-
-
 @few
 @given(data=st.data())
-def test_any_table(whole, tmp_path, data):
+def test_any_table(tmp_path, data):
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(whole, folder)
+    synthetic_run.build(folder)
     flipped(data.draw, folder / "tables" / f"{data.draw(st.sampled_from(['trials', 'latency', 'throughput']))}.parquet")
     tolerated(lambda: read_tables(RunFolder(folder)))
 
@@ -243,7 +207,7 @@ def test_any_run_through_the_command_line(finished, tmp_path, monkeypatch, data)
     files = sorted(path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size)
     path = data.draw(st.sampled_from(files))
     if path.suffix in {".json", ".jsonl"} and data.draw(st.booleans()):
-        written(path, mangled(data.draw, path.read_text(encoding="utf-8")))
+        written(path, data.draw(mangled(path.read_text(encoding="utf-8"))))
     else:
         flipped(data.draw, path)
     monkeypatch.setenv("BENCH_ROOT", str(root))

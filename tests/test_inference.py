@@ -1,21 +1,26 @@
-"""Intervals, tests and effect sizes against scipy and against tables in print."""
+"""Intervals of medians, ratios and percentile curves against scipy, tables in print and known latencies."""
 
 import math
+import time
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import synthetic_run
 from scipy import stats
 
 from runner.present.statistics.inference import (
     Ratio,
     Sample,
+    band,
     detectable_ratio,
     is_tie,
     median_interval,
     noise_floor,
     paired,
     ratio,
+    trial_curves,
     unpaired,
 )
 from runner.present.statistics.stats import Spread, mlperf_requests, tail_error_pct
@@ -82,13 +87,6 @@ def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_tria
     assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
     several = Sample.of([9, 10, 11, 10, 9, 11], [1, 1, 2, 3, 4, 5])
     assert compared(several, sample([5, 6, 5, 6, 5])).blocks == 0
-
-
-def test_blocks_that_both_sides_share_do_not_widen_a_ratio() -> None:
-    machine = np.array([1.0, 0.7, 1.3, 0.9, 1.1, 0.6])
-    a, b = np.array([[100], [90]]) * machine * (1 + RNG.normal(0, 0.01, (2, 6)))
-    blocked, apart = compared(sample(a), sample(b)), compared(sample(a), sample(b, first_block=50))
-    assert blocked.high / blocked.low < 1.06 < 1.5 < apart.high / apart.low
 
 
 def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
@@ -158,3 +156,63 @@ def test_the_tail_of_a_sample_quantile_is_as_far_off_as_stated() -> None:
     inside = np.mean(np.abs(beyond - 0.01) <= stated * 0.01)
     assert 0.985 <= inside <= 0.995
     assert math.isnan(tail_error_pct(0, 0.99))
+
+
+# --- percentile curves and their bands ----------------------------------------------------------------------
+
+Q = np.array([0.5, 0.9, 0.99])
+
+
+def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
+    """The latency table of one cell: log-normal latencies whose median differs between trials."""
+    parts = []
+    for number, median in enumerate(medians_ms):
+        values = stats.lognorm(synthetic_run.SIGMA, scale=median).ppf((np.arange(requests) + 0.5) / requests)
+        second = None if seconds is None else np.arange(requests) % seconds
+        parts.append(synthetic_run.histogram(values, f"t{number}", second))
+    return pd.concat(parts, ignore_index=True)
+
+
+def known(median_ms: float) -> np.ndarray:
+    return stats.lognorm(synthetic_run.SIGMA, scale=median_ms).ppf(Q)
+
+
+@pytest.mark.parametrize("seconds", [10, None])
+def test_each_trial_has_its_known_curve_with_or_without_seconds(seconds: int | None) -> None:
+    curves = trial_curves(cell([10.0, 20.0], seconds=seconds), Q)
+    assert curves == pytest.approx(np.array([known(10), known(20)]), rel=0.01)
+
+
+def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
+    medians = [10.0, 11.0, 12.0, 10.5, 13.0, 9.0]
+    found = band(trial_curves(cell(medians), Q))
+    curves = np.log([known(median) for median in medians])
+    ends = stats.ttest_1samp(curves, 0).confidence_interval()
+    theirs = np.exp([ends.low, curves.mean(axis=0), ends.high])
+    assert np.array([found.low_ms, found.ms, found.high_ms]) == pytest.approx(theirs, rel=0.01)
+
+
+def test_fewer_than_five_trials_have_a_curve_and_no_band_and_equal_ones_a_band_without_width() -> None:
+    found = band(trial_curves(cell([10.0] * 4), Q))
+    assert found.ms == pytest.approx(known(10), rel=0.01)
+    assert np.isnan(found.low_ms).all() and np.isnan(found.high_ms).all()
+    equal = band(np.full((5, 2), 7.0))
+    assert [*equal.low_ms, *equal.high_ms] == pytest.approx([7.0] * 4)
+
+
+def test_a_quantile_counts_only_the_trials_that_carry_it() -> None:
+    many, few = cell([10.0] * 5), cell([10.0], requests=5_000).assign(trial_id="few")
+    curves = trial_curves(pd.concat([many, few]), [*Q, 0.9999])
+    assert np.isfinite(curves).sum(axis=0).tolist() == [6, 6, 5, 0]
+    assert np.isnan(band(curves).ms[-1]) and np.isfinite(band(curves).ms[:-1]).all()
+    assert np.isnan(band(trial_curves(many.head(0), Q)).ms).all()
+
+
+def test_ten_trials_of_a_minute_take_less_than_two_seconds() -> None:
+    rng = np.random.default_rng(1)
+    trial, second, bucket = (side.ravel() for side in np.meshgrid(range(10), range(60), range(300), indexing="ij"))
+    table = pd.DataFrame({"trial_id": trial, "second": second, "count": rng.poisson(20, trial.size)})
+    table = table.assign(lower_ms=1.01**bucket / 1000, upper_ms=1.01 ** (bucket + 1) / 1000)
+    started = time.perf_counter()
+    band(trial_curves(table, 1 - np.logspace(-0.5, -3.5, 100)))
+    assert time.perf_counter() - started < 2

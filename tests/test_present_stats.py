@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import synthetic_rates
 import synthetic_run
+from matplotlib import pyplot as plt
 from scipy import stats
 
+from runner.columns import columns
+from runner.digest.tables import trial_row
 from runner.present.answers import summary
+from runner.present.chart import charts, describe, draw, made
+from runner.present.figures import sweeps
 from runner.present.frames import Tables, read_tables
 from runner.present.look.content import TextTable
 from runner.present.look.markup import html, to_markdown
@@ -22,34 +28,26 @@ HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 AXUM = 78_000 * np.arange(0.98, 1.09, 0.02)
 
 
-def quantiles_of(rows: pd.DataFrame) -> np.ndarray:
-    return histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], QUANTILES)
+RNG = np.random.default_rng(3)
+LATENCIES = {
+    "lognormal": [RNG.lognormal(3, 1, 200_000)],
+    "uniform": [RNG.uniform(0.5, 800, 200_000)],
+    "bimodal": [np.concatenate([RNG.normal(1, 0.05, 150_000), RNG.normal(900, 20, 50_000)])],
+    "of two histograms": [RNG.lognormal(2, 1, 30_000), RNG.lognormal(4, 0.5, 10_000)],
+}
 
 
-@pytest.mark.parametrize("law", ["lognormal", "uniform", "bimodal"])
+@pytest.mark.parametrize("law", LATENCIES)
 def test_histogram_quantiles_are_within_one_percent_of_numpy(law: str) -> None:
-    rng = np.random.default_rng(3)
-    values = {
-        "lognormal": rng.lognormal(3, 1, 200_000),
-        "uniform": rng.uniform(0.5, 800, 200_000),
-        "bimodal": np.concatenate([rng.normal(1, 0.05, 150_000), rng.normal(900, 20, 50_000)]),
-    }[law]
-    assert np.allclose(
-        quantiles_of(synthetic_run.histogram(values, "t", None)), np.quantile(values, QUANTILES), rtol=0.01
-    )
+    rows = pd.concat([synthetic_run.histogram(values, "t", None) for values in LATENCIES[law]])
+    found = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], QUANTILES)
+    assert found == pytest.approx(np.quantile(np.concatenate(LATENCIES[law]), QUANTILES), rel=0.01)
 
 
 def test_histogram_quantile_interpolates_inside_a_bucket_in_any_order() -> None:
     got = histogram_quantile([10, 0], [20, 10], [4, 4], [0.0, 0.25, 0.5, 0.75, 1.0])
     assert got.tolist() == [0, 5, 10, 15, 20]
     assert np.isnan(histogram_quantile([], [], [], [0.5])).all()
-
-
-def test_merged_histograms_equal_the_histogram_of_all() -> None:
-    rng = np.random.default_rng(4)
-    sides = rng.lognormal(2, 1, 30_000), rng.lognormal(4, 0.5, 10_000)
-    rows = pd.concat([synthetic_run.histogram(side, "t", None) for side in sides])
-    assert np.allclose(quantiles_of(rows), np.quantile(np.concatenate(sides), QUANTILES), rtol=0.01)
 
 
 def test_spread_is_exact_and_skips_nan() -> None:
@@ -260,3 +258,50 @@ def test_markup_escapes() -> None:
     frame = pd.DataFrame([{"a": "x|y\nz", "b": "<b> †"}])
     assert to_markdown(frame).splitlines()[-1] == "| x\\|y z | <b> † |"
     assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html([TextTable(frame)])
+
+
+# --- connections of which some were kept ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["closed", "open"])
+def mixed(request, tmp_path_factory):
+    """A run whose k6 trials, half of them, found some connections closed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    synthetic_run.build(folder) if request.param == "closed" else synthetic_rates.build(folder, closed=False)
+    path = folder / "tables" / "trials.parquet"
+    trials = pd.read_parquet(path)
+    trials.loc[trials["tool"].eq("k6") & (trials["block"] % 2 == 0), "mode"] = "mixed"
+    trials.to_parquet(path)
+    return read_tables(RunFolder(folder))
+
+
+@pytest.mark.parametrize("name", [name for name, found in charts().items() if found.subject is Tables])
+def test_every_figure_takes_it(mixed, name):
+    chart = made(name, mixed)
+    plt.close(draw(chart))
+    assert describe(chart)
+
+
+def test_loads_and_sweeps_are_named_by_it(mixed):
+    loads = mixed.trials.loc[mixed.trials["mode"] == "mixed", "load"]
+    assert loads.size and loads.str.contains(", mixed").all()
+    assert mixed.trials["load_order"].notna().all()
+    assert not summary.summarize(mixed).empty
+    swept = sweeps.swept(mixed)
+    assert all(name.endswith(", mixed") for name in swept.loc[swept["mode"] == "mixed", "sweep"])
+
+
+def test_a_trial_s_row_has_the_mode_that_happened():
+    cell = {"mode": "keepalive", "server": "a"}
+    record = {"trial_id": "t", "order": 1, "cell": cell, "metrics": {"opened_pct": 12.0}}
+    assert trial_row({**record, "mode": "mixed"})["mode"] == "mixed"
+    assert trial_row({**record, "mode": None})["mode"] == trial_row(record)["mode"] == "keepalive"
+    assert trial_row(record)["opened_pct"] == 12
+
+
+def test_runs_without_the_new_columns_open(tmp_path):
+    new = {"opened_pct", "ended_late_s", "probe_reopened_pct"}
+    assert new <= {column.name for column in columns("trials") if column.optional}
+    folder = synthetic_rates.forget(synthetic_rates.build(tmp_path, closed=False), *new)
+    trials = read_tables(RunFolder(folder)).trials
+    assert trials[list(new)].isna().all(axis=None)

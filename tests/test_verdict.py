@@ -20,6 +20,7 @@ LONGER = (Wait("p50", 0.895, 4278.0),)
 """As seen of a server that closes after each answer, with a backlog of five."""
 SHORTER = (Wait("p50", 245.0, 0.23),)
 FEW = Probing(due=200, sent=58)
+FULL, WAITING = Database(0.97, True, 0.0, limited=True), Database(0.15, True, 1.0)
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
 VERDICTS = [
@@ -55,11 +56,7 @@ VERDICTS = [
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
     (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
-    (
-        evidence(generator_share=0.85, database=Database(0.97, False, 0.0)),
-        "inconclusive",
-        "generator and database were both busy",
-    ),
+    (evidence(generator_share=0.85, database=Database(0.97, False, 0.0)), "inconclusive", "were both busy"),
     (evidence(generator_share=0.95, database=Database(0.03, True, 0.0)), "generator-bound", "database 3 %"),
     (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
     (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
@@ -102,28 +99,16 @@ VERDICTS = [
     (evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97), "inconclusive", "both sides"),
     (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
     # The server holds the connections of its pool while it waits for its next period.
-    (
-        evidence(server_share=0.98, share=0.1, cores=0.1, database=Database(0.15, True, 1.0)),
-        "server-bound",
-        "pool exhausted 100 %",
-    ),
+    (evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING), "server-bound", "pool exhausted 100 %"),
     (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
     (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
     (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
     (evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5), "server-bound", "0.5 of a core"),
     (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
     (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
-    (
-        evidence(database=Database(0.97, True, 0.0, limited=True)),
-        "database-bound",
-        "the database used up its share of the CPUs",
-    ),
+    (evidence(database=FULL), "database-bound", "the database used up its share of the CPUs"),
     (evidence(database=Database(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
-    (
-        evidence(generator_share=0.9, database=Database(0.97, True, 0.0, limited=True)),
-        "inconclusive",
-        "generator and database were both busy",
-    ),
+    (evidence(generator_share=0.9, database=FULL), "inconclusive", "generator and database were both busy"),
 ]
 """Evidence, its verdict, and words of the reason."""
 
