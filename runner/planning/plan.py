@@ -52,7 +52,7 @@ def _length_s(load: Load) -> float | None:
 
 
 def _rates(load: Load) -> list[dict[str, Any]]:
-    """Return the rates of an open load's cells (a ramp, a rate of a sweep, a step of a search); none of a closed one."""
+    """Return the rates of an open load's cells (ramp, rate of a sweep, step of a search); none of a closed one."""
     length_s = _length_s(load)
     if load.objective is not None:
         ends = {"objective": load.objective, "search_low_rps": load.from_rps, "search_high_rps": load.to_rps}
