@@ -150,7 +150,7 @@ def _unsteadiness(values: pd.Series[float]) -> float:
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
 
 
-P90 = seconds.latency(0.9)
+P90 = partial(seconds.latency, quantile=0.9)
 QUANTITIES = {
     "rps": Quantity("requests/s", at_its_limit),
     **{f"latency_p{q}_ms": Quantity(f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)},
@@ -162,6 +162,8 @@ QUANTITIES = {
     "p90_of_first_second": Quantity("p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
     "p90_of_later_seconds": Quantity("median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
     "p90_unsteadiness": Quantity("unsteadiness of p90", unlimited, P90, _unsteadiness),
-    "cpu_unsteadiness": Quantity("unsteadiness of CPU", unlimited, seconds.cpu("server"), _unsteadiness),
+    "cpu_unsteadiness": Quantity(
+        "unsteadiness of CPU", unlimited, partial(seconds.cpu, subject="server"), _unsteadiness
+    ),
 }
 """Name as in claims.toml -> quantity; the name is a column of the trials, unless `points` are given."""
