@@ -291,15 +291,8 @@ class Shared:
         width, height = figure.get_size_inches()
         middle, below = (first.x0 + grid[0][-1].get_position().x1) / 2, lowest.y0 - 0.38 / height
         figure.text(middle, below, chart.x.label, size=style.TEXT_PT, ha="center", va="top")
-        figure.text(
-            0.1 / width,
-            (first.y1 + lowest.y0) / 2,
-            chart.y.label,
-            size=style.TEXT_PT,
-            rotation=90,
-            ha="left",
-            va="center",
-        )
+        upright: Any = {"rotation": 90, "ha": "left", "va": "center", "size": style.TEXT_PT}
+        figure.text(0.1 / width, (first.y1 + lowest.y0) / 2, chart.y.label, **upright)
 
 
 def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:

@@ -64,22 +64,21 @@ def chart(
 
 
 @cache
-def _places() -> list[str]:
-    """Import every module that registers charts, and return their names in the order of a post."""
+def _places() -> dict[str, int]:
+    """Import every module that registers charts; return the place of each notebook and module in a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
-    return [importlib.import_module(f"runner.present.{name}").__name__ for name in dict.fromkeys((*MODULES, *others))]
+    modules = [importlib.import_module(f"runner.present.{name}") for name in dict.fromkeys((*MODULES, *others))]
+    return {name: place for place, name in enumerate([*NOTEBOOKS, *(module.__name__ for module in modules)])}
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
-    orders = (list(NOTEBOOKS), _places())
-
-    def place(found: Registered) -> list[int]:
-        names = (found.notebook, found.make.__module__)
-        return [order.index(name) if name in order else len(order) for order, name in zip(orders, names, strict=True)]
-
-    return {found.name: found for found in sorted(_known.values(), key=place) if notebook in ("", found.notebook)}
+    places = _places()
+    last = len(places)
+    found = [each for each in _known.values() if notebook in ("", each.notebook)]
+    found.sort(key=lambda each: (places.get(each.notebook, last), places.get(each.make.__module__, last)))
+    return {each.name: each for each in found}
 
 
 def made(name: str, subject: Any) -> Chart:

@@ -48,7 +48,7 @@ def two_clients(case: Case) -> Chart:
     timed, seen = bool(histogram["second"].notna().any()), pd.DataFrame(columns=["t_s", "latency_ms"])
     if case.probe is not None:
         seen = case.probe[case.probe["ok"]]
-    generators = seconds.latency(0.5)(case.frame, case.tables).sort_values("t_s")
+    generators = seconds.latency(case.frame, case.tables, 0.5).sort_values("t_s")
     shares, median = density_of(case.frame, histogram, BIN), float(case.row["latency_p50_ms"])
     curves = [_curve(case, SHARE, tool, shares.index, shares, median=median)]
     over_time = [_curve(case, TIMES, tool, generators["t_s"], generators["value"], median=math.nan)]
@@ -144,13 +144,16 @@ def cpu(case: Case) -> Chart:
     said = f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
     headings = {}
     for side in curves:
-        used, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
-        mean = f"{number(used)} % on the average" if math.isfinite(used) else "mean not known"
+        average, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
+        mean = f"{number(average)} % on the average" if math.isfinite(average) else "mean not known"
         words = f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
         headings[side] = (f"{side.capitalize()}: {called[side]}", words)
+    frame, panels = tidy(curves.values()), captions.joined(list(curves))
+    ranges = frame.groupby("panel")["y"].apply(ends)
+    used = "; ".join(f"{name}: {words} ({ranges[side]} over time)" for side, (name, words) in headings.items())
     return Chart(
         title,
-        tidy(curves.values()),
+        frame,
         Axis(SECONDS, SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         {called[side]: looks[called[side]] if side == "server" else PROBE_LOOK for side in curves},
@@ -158,7 +161,11 @@ def cpu(case: Case) -> Chart:
         headings=headings,
         noun="side",
         draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
-        describe=lambda chart: _describe_cpu(chart, case),
+        describe=lambda _: (
+            f"Line chart of the CPU of {panels} in % of a core (up) by {SECONDS} (across), each beside what it was "
+            f"given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
+            f"{case.row['verdict']}."
+        ),
     )
 
 
@@ -181,14 +188,3 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
         ax.set_ylabel(chart.y.label)
     panels[-1][0].set_xlabel(chart.x.label)
     return figure
-
-
-def _describe_cpu(chart: Chart, case: Case) -> str:
-    """Describe what each side used of what it was given."""
-    ranges = chart.frame.groupby("panel")["y"].apply(ends)
-    said = [f"{name}: {used} ({ranges[side]} over time)" for side, (name, used) in chart.headings.items()]
-    return (
-        f"Line chart of the CPU of {captions.joined(chart.panels)} in % of a core (up) by {SECONDS} (across), each "
-        f"beside what it was given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. "
-        f"{'; '.join(said)}. Verdict: {case.row['verdict']}."
-    )

@@ -117,9 +117,19 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     values = [value for value in found if math.isfinite(value) and value > 0]
     low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
     free = (high / low) ** EDGE
+    low, high = low / free, high * free
     # One unit of the upright axis is an inch, from the top down.
-    ax.set(xscale="log", xlim=(low / free, high * free), ylim=(height, 0))
-    _axis(ax, low / free, high * free, tall=len(rows) > 10)
+    ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
+    inside = [[tick for tick in ticks if low <= tick <= high] for ticks in TICKS]
+    inch = style.size_in(ax)[0] / math.log(high / low)
+    apart = [min((inch * math.log(b / a) for a, b in pairwise(ticks)), default=0.0) for ticks in inside]
+    fitting = [some for some, gap in zip(inside, apart, strict=True) if gap >= TICK_IN and len(some) >= FEWEST_TICKS]
+    scales.fix(ax, "x", fitting[0] if fitting else inside[-1])
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.grid(visible=False)
+    if len(rows) > 10:
+        ax.tick_params(axis="x", top=True, labeltop=True)
     ax.set_xlabel(f"{chart.y.label} (log scale)")
     at = 0.0
     for name, group in groups.items():
@@ -131,19 +141,6 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         # Not through the headings, which may reach as far.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
-
-
-def _axis(ax: Axes, low: float, high: float, *, tall: bool) -> None:
-    inside = [[tick for tick in ticks if low <= tick <= high] for ticks in TICKS]
-    inch = style.size_in(ax)[0] / math.log(high / low)
-    apart = [min((inch * math.log(b / a) for a, b in pairwise(ticks)), default=0.0) for ticks in inside]
-    fitting = [some for some, gap in zip(inside, apart, strict=True) if gap >= TICK_IN and len(some) >= FEWEST_TICKS]
-    scales.fix(ax, "x", fitting[0] if fitting else inside[-1])
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    ax.grid(visible=False)
-    if tall:
-        ax.tick_params(axis="x", top=True, labeltop=True)
 
 
 def _draw(ax: Axes, row: ForestRow, top: float) -> None:

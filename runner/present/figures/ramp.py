@@ -121,15 +121,15 @@ def _p90(title: str, what: str, *, database: bool = True) -> Ramp:
     fewest = seconds.FEWEST_BEYOND * 10
     words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
     y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
-    return Ramp(title, y, seconds.latency(0.9), words, "1 s", database)
+    return Ramp(title, y, partial(seconds.latency, quantile=0.9), words, "1 s", database)
 
 
 def _cpu(title: str, subject: str, said: Callable[[Tables], str] = lambda _: "", *, database: bool = True) -> Ramp:
     """Return the CPU of the servers, or of all PostgreSQL processes, with the CPUs that they have."""
     name = "the server" if subject == "server" else "PostgreSQL"
     return Ramp(
-        title, Axis("CPU, %", f"CPU of {name} in % of a core", " %"), seconds.cpu(subject), database=database,
-        said=said, dashed=f"the CPUs that {name} may use", key="; 100 % is one core busy",
+        title, Axis("CPU, %", f"CPU of {name} in % of a core", " %"), partial(seconds.cpu, subject=subject),
+        database=database, said=said, dashed=f"the CPUs that {name} may use", key="; 100 % is one core busy",
         bound=lambda cell, tables: _level(cell, given_pct(tables, subject, math.nan)),
     )  # fmt: skip
 
@@ -154,11 +154,13 @@ RAMPS = {
     "inserts-latency-p90": _p90("Inserts: p90 latency over the ramp", "inserts"),
     "inserts-server-cpu": _cpu("Inserts: CPU of the server", "server"),
     "inserts-server-memory": Ramp(
-        "Inserts: memory of the server", Axis("MiB", "the server's resident memory in MiB", " MiB"), seconds.memory,
+        "Inserts: memory of the server", Axis("MiB", "the server's resident memory in MiB", " MiB"),
+        partial(seconds.sampled, column="rss_bytes", unit=2.0**20),
         "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples.", "1 s",
     ),
     "inserts-pool-in-use": Ramp(
-        "Connections of the pool in use", Axis("connections", "connections of the server's pool in use"), seconds.pool,
+        "Connections of the pool in use", Axis("connections", "connections of the server's pool in use"),
+        partial(seconds.sampled, column="pool_in_use"),
         "As the servers themselves say, asked about five times a second; mean of each second's answers.", "1 s",
         note=_waited, dashed="the pool's size",
         bound=lambda cell, _: _level(cell, cell.trials["pool_size"].iloc[0]),

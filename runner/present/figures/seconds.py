@@ -76,52 +76,32 @@ def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
     return _within(rows.assign(t_s=(rows["t_s"] + FINE_S).round(1), value=total), trials, 0.0)
 
 
-def latency(quantile: float) -> Callable[[pd.DataFrame, Tables], Points]:
-    """Return the function that gives a quantile of each second's latencies in milliseconds.
-
-    A second with fewer than `FEWEST_BEYOND` requests beyond the quantile has no point.
-    """
-
-    def points(trials: pd.DataFrame, tables: Tables) -> Points:
-        rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
-        found = [
-            (*place, float(histogram_quantile(each["lower_ms"], each["upper_ms"], each["count"], quantile)[0]))
-            for place, each in rows.assign(t_s=rows["second"] + 0.5).groupby(["trial_id", "t_s"])
-            if each["count"].sum() * (1 - quantile) >= FEWEST_BEYOND - 1e-9
-        ]
-        return _within(pd.DataFrame(found, columns=COLUMNS), trials)
-
-    return points
+def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> Points:
+    """Return a quantile of each second's latencies in ms, where `FEWEST_BEYOND` requests lie beyond it."""
+    rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
+    found = [
+        (*place, float(histogram_quantile(each["lower_ms"], each["upper_ms"], each["count"], quantile)[0]))
+        for place, each in rows.assign(t_s=rows["second"] + 0.5).groupby(["trial_id", "t_s"])
+        if each["count"].sum() * (1 - quantile) >= FEWEST_BEYOND - 1e-9
+    ]
+    return _within(pd.DataFrame(found, columns=COLUMNS), trials)
 
 
-def cpu(subject: str) -> Callable[[pd.DataFrame, Tables], Points]:
-    """Return the function that gives a subject's CPU use in % of a core, in bins of `bin_width`."""
+def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> Points:
+    """Return a subject's CPU use in % of a core, in bins of `bin_width`."""
+    width, samples = bin_width(trials), tables.resources
 
-    def points(trials: pd.DataFrame, tables: Tables) -> Points:
-        width, samples = bin_width(trials), tables.resources
+    def windows(rows: pd.DataFrame) -> pd.DataFrame:
+        edges: Floats = np.arange(0.0, rows["t_s"].max() + 1e-6, width)
+        means = window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges)
+        return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
 
-        def windows(rows: pd.DataFrame) -> pd.DataFrame:
-            edges: Floats = np.arange(0.0, rows["t_s"].max() + 1e-6, width)
-            means = window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges)
-            return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
-
-        known = samples[samples["subject"].eq(subject) & samples["cpu_pct"].notna()]
-        return _each(trials, known.sort_values("t_s"), windows, width)
-
-    return points
+    known = samples[samples["subject"].eq(subject) & samples["cpu_pct"].notna()]
+    return _each(trials, known.sort_values("t_s"), windows, width)
 
 
-def memory(trials: pd.DataFrame, tables: Tables) -> Points:
-    """Return the server's resident memory in MiB, the mean of each second's samples."""
-    return _sampled(trials, tables, "rss_bytes", 2.0**20)
-
-
-def pool(trials: pd.DataFrame, tables: Tables) -> Points:
-    """Return how many connections of the server's pool were in use, the mean of each second's answers of /stats."""
-    return _sampled(trials, tables, "pool_in_use")
-
-
-def _sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> Points:
+def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> Points:
+    """Return the mean of each second's samples of the server, in multiples of `unit`."""
     rows = tables.resources[tables.resources["subject"] == "server"]
     middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
     rows = rows.assign(t_s=np.floor(middle) + 0.5, value=rows[column] / unit)[middle >= 0]

@@ -187,6 +187,10 @@ def knee_table(tables: Tables) -> pd.DataFrame:
 @chart("rates-latency", notebook="rates", needs=lambda tables: not tables.sweeps().empty, table="The answer")
 def latency(tables: Tables) -> Chart:
     """Return response times by offered rate: generator and probe, what became of each rate, and the knee."""
+
+    def lowest(rows: pd.DataFrame) -> float:
+        return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
+
     trials = swept(tables)
     found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
     unit, each = rate_unit(trials["workload"]), sealed_trials(trials).groupby(["server", "load"]).size().min()
@@ -213,7 +217,7 @@ def latency(tables: Tables) -> Chart:
         facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
         statistic="medians of the generator's p50, p90 and p99 and the probe's p50 and p95; upright line: the knee",
         noun="sweep",
-        facts=(Fact("p90", _lowest, text=_course, rising=True, order="fastest first"),),
+        facts=(Fact("p90", lowest, text=_course, rising=True, order="fastest first"),),
         nothing=f"No rate of this run has {BEYOND} requests beyond a percentile.",
         draw=_draw,
     )
@@ -232,11 +236,6 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
         if len(rows := every[every["series"] == series])
     ]  # fmt: skip
     return [*found, points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")]
-
-
-def _lowest(rows: pd.DataFrame) -> float:
-    """Return p90 at the lowest rate that has it; NaN without any."""
-    return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
 
 
 def _course(rows: pd.DataFrame) -> str:
@@ -264,7 +263,13 @@ def _draw(chart: Chart) -> Figure:
         for rate in rows.loc[rows["series"] == "knee", "x"].dropna():
             ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
         letters = rows[rows["series"] == "outcome"].set_index("x")["letter"]
-        _write_letters(ax, letters)
+        # One that repeats its neighbour's needs room for itself.
+        decade_in, last, written = style.size_in(ax)[0] / math.log10(across[1] / across[0]), 0.0, ""
+        for rate, letter in letters.items():
+            if letter and (letter != written or decade_in * math.log10(rate / last) >= 0.16):
+                last, written = rate, letter
+                at_top = ax.get_xaxis_transform()
+                ax.text(rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT)
         scales.log_axis(ax, "y")
         scales.ticks_across(ax, [float(str(rate)) for rate in letters.index])
         ax.set_ylabel(chart.y.label)
@@ -288,15 +293,3 @@ def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, pr
             marker=marker, ms=3 if probe else 4.6, markeredgewidth=1.1, label=series,
             markerfacecolor=look.color if row["solid"] or probe else "white", zorder=3,
         )  # fmt: skip
-
-
-def _write_letters(ax: Axes, letters: pd.Series[str]) -> None:
-    """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
-    left, right = ax.get_xlim()
-    decade_in = style.size_in(ax)[0] / math.log10(right / left)
-    last, written = 0.0, ""
-    for rate, letter in letters.items():
-        at = float(str(rate))
-        if letter and (letter != written or decade_in * math.log10(at / last) >= 0.16):
-            last, written = at, letter
-            ax.text(at, 0.98, letter, transform=ax.get_xaxis_transform(), ha="center", va="top", size=style.SMALL_PT)

@@ -152,7 +152,8 @@ def _unsteadiness(values: pd.Series[float]) -> float:
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
 
 
-P90 = seconds.latency(0.9)
+P90 = partial(seconds.latency, quantile=0.9)
+CPU = partial(seconds.cpu, subject="server")
 _KNOWN = (
     Quantity("rps", "requests/s", at_its_limit),
     *(Quantity(f"latency_p{q}_ms", f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)),
@@ -164,7 +165,7 @@ _KNOWN = (
     Quantity("p90_of_first_second", "p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
     Quantity("p90_of_later_seconds", "median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
     Quantity("p90_unsteadiness", "unsteadiness of p90", unlimited, P90, _unsteadiness),
-    Quantity("cpu_unsteadiness", "unsteadiness of CPU", unlimited, seconds.cpu("server"), _unsteadiness),
+    Quantity("cpu_unsteadiness", "unsteadiness of CPU", unlimited, CPU, _unsteadiness),
 )
 QUANTITIES = {quantity.name: quantity for quantity in _KNOWN}
 """Name as in claims.toml -> quantity; the name is a column of the trials, unless `points` are given."""

@@ -197,7 +197,7 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
 
 def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
     """Yield the panel of response times: percentiles of each second and the probe's samples; nothing without either."""
-    found = {name: seconds.latency(q)(view.case.frame, view.case.tables) for name, (q, _) in PERCENTILES.items()}
+    found = {name: seconds.latency(view.case.frame, view.case.tables, q) for name, (q, _) in PERCENTILES.items()}
     lines = {name: line.sort_values("t_s") for name, line in found.items() if len(line)}
     probe = view.case.probe if view.case.probe is not None else pd.DataFrame(columns=["ok", "t_s", "latency_ms"])
     probe = probe[probe["ok"].astype(bool) & probe["t_s"].between(view.start_s, view.stop_s)]
