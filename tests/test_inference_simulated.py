@@ -148,7 +148,7 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
     for campaign, wanted in enumerate(differ):
         ranking = rank({str(server): Sample.of(np.exp(logs[server, campaign]), range(n)) for server in range(servers)})
         assert ranking is not None
-        found = {frozenset((pair.first, pair.second)): pair.differ for pair in ranking.pairs}
+        found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
         # A permutation test may reject where Student's interval still touches 1: then it stays a tie.
         assert all(by_test or not by_rank for by_test, by_rank in zip(wanted, ranked, strict=True))
@@ -164,9 +164,10 @@ def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_fin
         for shift, floor in ((1.0, 1.0), (1.0, noise_floor(same)), (1.1, noise_floor(same))):
             ranking = rank({"one": label, "other": Sample.of(other * shift, range(10))}, floor=floor)
             assert ranking is not None
-            false_without += ranking.pairs[0].differ and floor == 1
-            false += ranking.pairs[0].differ and floor > 1 == shift
-            found += ranking.pairs[0].differ and shift > 1
+            (pair,) = ranking.pairs.values()
+            false_without += pair.differ and floor == 1
+            false += pair.differ and floor > 1 == shift
+            found += pair.differ and shift > 1
     assert false <= false_without <= 300 * (0.05 + 3 * 0.0126)
     assert found > 300 * 0.98
 

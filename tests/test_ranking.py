@@ -58,7 +58,7 @@ def test_servers_far_apart_have_an_order() -> None:
     servers = {"slow": noisy(80, 1), "fast": noisy(120, 2), "middle": noisy(100, 3)}
     ranking, places = ranked(servers)
     assert places == [("fast", 1, "a"), ("middle", 2, "b"), ("slow", 3, "c")] and ranking.transitive
-    pair = ranking.pair("fast", "slow")
+    pair = ranking.pairs["fast", "slow"]
     assert pair.ratio.low < 1.5 < pair.ratio.high and pair.differ
     assert [name for name, _, _ in ranked(servers, more_is_better=False)[1]] == ["slow", "middle", "fast"]
 
@@ -66,7 +66,7 @@ def test_servers_far_apart_have_an_order() -> None:
 def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_known() -> None:
     ranking, places = ranked({"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)})
     assert sorted(places) == [("one", 1, "a"), ("other", 1, "a"), ("worse", 3, "b")] and ranking.transitive
-    (tie,) = [pair for pair in ranking.pairs if not pair.differ]
+    (tie,) = [pair for pair in ranking.pairs.values() if not pair.differ]
     # 3 % noise a side, ten blocks, 80 % power at 5 % / 3: about 4 standard errors, of 1.3 % if well estimated.
     assert 1.02 < tie.detectable < 1.09
 
@@ -96,7 +96,7 @@ def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much() -
     """No permutation test could: with five blocks its p-value is at least 6 %."""
     ranking, places = ranked({f"s{i}": noisy(1.1**i, i, 0.005, range(1, 6)) for i in range(9)})
     assert [name for name, _, _ in places] == [f"s{i}" for i in reversed(range(9))]
-    assert np.mean([pair.differ for pair in ranking.pairs]) > 0.95
+    assert np.mean([pair.differ for pair in ranking.pairs.values()]) > 0.95
 
 
 def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
@@ -105,7 +105,7 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
     values["c"][0] = np.nan
     ranking, places = ranked({name: Sample.of(each, BLOCKS) for name, each in values.items()})
     assert [name for name, _, _ in places] == ["a", "b", "c"]
-    assert [ranking.pair(*pair).ratio.blocks for pair in ("ab", "ac", "bc")] == [10, 9, 9]
+    assert [pair.ratio.blocks for pair in ranking.pairs.values()] == [10, 9, 9]
 
 
 def test_an_order_that_missing_blocks_turn_round_is_a_tie() -> None:

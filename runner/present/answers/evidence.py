@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -80,9 +79,8 @@ def percentile_table(case: Case) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@dataclass(frozen=True)
-class Little:
-    """A closed loop's steady part: its users, the rate counted in it, and the measured mean time of a request.
+class Little(NamedTuple):
+    """A closed loop's steady part: its users, the rate counted in it, the mean time of a request, and N / X.
 
     Users and rate alone give the mean response time, whatever the server does: L = lambda W (J. D. C. Little, A Proof
     for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time N users have N requests
@@ -92,11 +90,7 @@ class Little:
     users: float
     rate_rps: float
     mean_ms: float
-
-    @property
-    def expected_ms(self) -> float:
-        """The mean time that users and rate leave: N / X."""
-        return 1000 * self.users / self.rate_rps
+    expected_ms: float
 
 
 def little(row: Mapping[Any, Any], throughput: pd.DataFrame) -> Little | None:
@@ -112,7 +106,10 @@ def little(row: Mapping[Any, Any], throughput: pd.DataFrame) -> Little | None:
     middle = throughput["t_s"] + FINE_S / 2
     within = throughput["trial_id"].eq(row["trial_id"]) & (middle > begin) & (middle < end)
     seconds, requests = FINE_S * int(within.sum()), float(throughput.loc[within, "requests"].sum())
-    return Little(float(row["vus"]), requests / seconds, mean_ms) if requests else None
+    if not requests:
+        return None
+    users, rate_rps = float(row["vus"]), requests / seconds
+    return Little(users, rate_rps, mean_ms, expected_ms=1000 * users / rate_rps)
 
 
 def law_words(case: Case) -> str:

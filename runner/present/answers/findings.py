@@ -11,6 +11,7 @@ import pandas as pd
 
 from runner.limits import Limit
 from runner.present.answers.evidence import TWICE
+from runner.present.answers.summary import NOTHING
 from runner.present.case import choose
 from runner.present.figures import objectives, ratios
 from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
@@ -18,7 +19,6 @@ from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 
-NOTHING = "No trial of this run was sealed: there is nothing to compare."
 RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
 MOST_NAMED = 3  # servers of which each has its smallest and its largest ratio in a sentence
@@ -88,9 +88,14 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     pairs = rates[rates["load"] == row["load"]].to_dict("records")
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
-    times = captions.joined([f"{_times(pair)} {pair['server']}" for pair in pairs])
+    times = []
+    for pair in pairs:
+        is_open, said = 0 < pair["low"] <= 1 <= pair["high"] < math.inf, ratios.words(pair)
+        said = f"no difference is shown ({said}) from" if is_open else f"{said} times as many as"
+        times.append(f"{said} {pair['server']}")
     unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
-    return f"{_place(row)} {captions.joined(parts)}: {times} ({captions.plural(pairs[0]['sessions'], unit)})."
+    trials = captions.plural(pairs[0]["sessions"], unit)
+    return f"{_place(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
 
 
 def _over_loads(known: pd.DataFrame, column: str) -> str:
@@ -160,13 +165,6 @@ def _place(row: Row) -> str:
     else:
         size = f"{row['vus']:,.0f} users of {row['tool']}"
     return f"On {share}, with {size} ({row['workload']}),"
-
-
-def _times(pair: Row) -> str:
-    """Return `2.15 times as many as [2.05–2.26]`, and of a bound what it says."""
-    if 0 < pair["low"] <= 1 <= pair["high"] < math.inf:
-        return f"no difference is shown ({ratios.words(pair)}) from"
-    return f"{ratios.words(pair)} times as many as"
 
 
 def _rounded(value: float) -> str:

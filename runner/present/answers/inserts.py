@@ -150,6 +150,7 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     best = ranking.places[0].name
     if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
-    even = {float(pair.second): pair.detectable for pair in ranking.pairs if pair.first == best and not pair.differ}
+    pairs = ranking.pairs.items()
+    even = {float(other): pair.detectable for (one, other), pair in pairs if one == best and not pair.differ}
     size = min([float(best), *even])
     return SmallestPool(size, even.get(size, 1.0))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import pandas as pd
 
+from runner.present.figures.ratios import noise_floor
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.style import number, ratio_words
-from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
+from runner.present.statistics.inference import Ratio, Sample
 from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
@@ -31,14 +32,23 @@ class Standing:
     noise: str  # where the noise floor comes from and how large it is; empty where there is none
 
     def words(self, quantity: str) -> str:
-        """Return `quantity: ` and the order with ratios; without enough trials for it, each server's values."""
+        """Return the order with ratios; without enough trials for it, each server's values.
+
+        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all.
+        """
         ranking = self.ranking
         values = {name: f"{name} {median_words(sample.values)}" for name, sample in self.samples.items()}
         if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {', '.join(values.values())}"
-        least = max((pair.detectable for pair in ranking.pairs if not pair.differ), default=1.0)
+        letters = {place.name: "" if ranking.transitive else f" {place.letters}" for place in ranking.places}
+        named = {place.name: f"{place.name}{letters[place.name]} {number(place.median)}" for place in ranking.places}
+        order = named[ranking.places[0].name]
+        for before, after in pairwise(named):
+            pair = ranking.pairs[before, after]
+            order += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
+        least = max((pair.detectable for pair in ranking.pairs.values() if not pair.differ), default=1.0)
         parts = {
-            self._order(ranking): True,
+            order: True,
             "servers differ where they share no letter": not ranking.transitive,
             f"differences below {percent(least)} are undetectable": least > NOTHING,
             self.noise: self.noise,
@@ -46,36 +56,18 @@ class Standing:
         }
         return f"{quantity}: {'; '.join(part for part, known in parts.items() if known)}"
 
-    def _order(self, ranking: Ranking) -> str:
-        """Return `axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all."""
-        named = {
-            place.name: f"{place.name}{'' if ranking.transitive else ' ' + place.letters} {number(place.median)}"
-            for place in ranking.places
-        }
-        text = named[ranking.places[0].name]
-        for before, after in pairwise(named):
-            pair = ranking.pair(before, after)
-            text += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
-        return text
-
 
 def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     """Return how the servers in `rows` of the summary, all of one load, stand by a column of their sealed trials.
 
-    Less is better, but of requests/s. Servers that are another one under a second label (A/A) differ from it by noise
-    only, so the farthest that their ratios' intervals reach is the noise floor of this load and column.
+    Less is better, but of requests/s. What a server under two labels (A/A) differs by is noise.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
     samples = {server: Sample.of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
-    copies = tables.copies
-    same = [
-        (noise_floor(between), f"{one} and {other}")
-        for one, other in combinations(samples, 2)
-        if copies.get(one, one) == copies.get(other, other) and (between := ratio(samples[one], samples[other]))
-    ]
-    floor, labels = max(same, default=(1.0, ""))
-    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
+    labels = "; ".join(f"{who} and {label}" for label, who in tables.copies.items() if {label, who} <= set(samples))
+    floor = noise_floor(tables, rows["load"].iloc[0], column) if labels else 1.0
+    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if floor > 1 else ""
     more_is_better = column == "rps"
     ranking = rank(samples, more_is_better=more_is_better, floor=floor)
     return Standing(samples, ranking, ">" if more_is_better else "<", noise)

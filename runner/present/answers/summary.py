@@ -42,16 +42,16 @@ COLUMNS = (
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
 )
 RANK = "rank by requests/s (same letter: a tie)"
+NOTHING = "No trial of this run was sealed: there is nothing to compare."
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row per load and server, in plain values.
+    """Return one row per load and server, in plain values; none for a search, whose steps have a rate each.
 
-    Columns are `COLUMNS`: trials counts sealed ones, left_out those of which no attempt counts; p99_ms is NaN where a
-    trial has fewer than 100 requests beyond it; verdicts is a text that counts them; server_bound says whether every
-    trial was, and the load was a closed one: only then throughput may be ranked. Calibration servers are in the table,
-    and never are. Values are the median of the trials, low and high their minimum and maximum; rank is rank and letters
-    by requests/s, empty for who is not ranked. The steps of a search, each at another rate, are not among them.
+    Values are the median of the trials, low and high their minimum and maximum. trials counts sealed ones, left_out
+    those of which no attempt counts; p99_ms is NaN where a trial has fewer than 100 requests beyond it; server_bound
+    says whether every trial was, and the load was a closed one: only then throughput is ranked, and never that of
+    calibration servers. rank is rank and letters by requests/s, empty for who is not ranked.
     """
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
@@ -87,8 +87,8 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the summary as texts; rates that may not be ranked carry a dagger.
 
-    What only some runs have, a rank, the database's cost, requests that could not be sent in time, has a column there.
-    `more` names further columns by their headings.
+    Without any rank, cost of the database or request not sent in time there is no such column. `more` names further
+    columns by their headings.
     """
     only = {
         RANK: table["rank"].ne("").any(),
@@ -123,14 +123,11 @@ def _rate(row: Mapping[Any, Any]) -> str:
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column per server."""
-    cells = [
-        (row["load"], label(row), _rate(row) if column == "rps" else number(row[column]))
-        for row in table.to_dict("records")
-    ]
-    frame = pd.DataFrame(cells, columns=["load", "server", "text"])
-    wide = frame.pivot(index="load", columns="server", values="text")
-    ordered = wide.reindex(index=frame["load"].unique(), columns=frame["server"].unique())
-    return ordered.fillna("–").rename_axis(columns=None).reset_index()
+    rows: dict[str, dict[str, str]] = {}
+    for row in table.to_dict("records"):
+        text = _rate(row) if column == "rps" else number(row[column])
+        rows.setdefault(row["load"], {"load": row["load"]})[label(row)] = text
+    return pd.DataFrame(list(rows.values())).fillna("–")
 
 
 # --- warnings ---------------------------------------------------------------------------------------------
@@ -229,7 +226,7 @@ def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
     if found.ranking is None or len(found.ranking.places) < 3:
         return text
     first, last = found.ranking.places[0].name, found.ranking.places[-1].name
-    extremes = times(found.ranking.pair(first, last).ratio, inverse=True)
+    extremes = times(found.ranking.pairs[first, last].ratio, inverse=True)
     return f"{text} The cost of {last} is {extremes} that of {first}."
 
 
@@ -237,7 +234,7 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     """Say whether response times may be ranked, only under an offered rate that nobody saturated at, and how."""
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
-        return ["No trial of this run was sealed: there is nothing to compare."]
+        return [NOTHING]
     if kept := [rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()]:
         compared = "; ".join(f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept)
         said = [f"Response times may be compared on: {compared}. Verdict in every trial: offered."]

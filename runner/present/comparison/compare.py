@@ -298,8 +298,9 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     if not found.comparisons:
         return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")
     groups: dict[str, list[forest.ForestRow]] = {}
+    margin = (math.nan if found.fail_above_pct is None else found.fail_above_pct) / 100
     for row in found.comparisons:
-        groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), found.fail_above_pct))
+        groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), margin))
     key = (
         "Line: 95 % interval. Filled: a difference; hollow: a tie. Pale band: differences that these trials would have "
         "missed more than once in five times."
@@ -320,11 +321,11 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     return forest.forest(TITLE, caption, key, groups, "B / A", head)
 
 
-def _row(row: CellComparison, look: Identity, fail_above_pct: float | None) -> forest.ForestRow:
+def _row(row: CellComparison, look: Identity, margin: float) -> forest.ForestRow:
     words, found = f"{row.server}: {row.quantity}", row.ratio
     if found is None or row.detectable is None:
         return forest.ForestRow(words, row.verdict)
-    tie, margin = row.verdict == TIE, (math.nan if fail_above_pct is None else fail_above_pct) / 100
+    tie = row.verdict == TIE
     note = f"{style.ratio_words(found.ratio, found.low, found.high, 3)}\n{row.words}"
     return forest.ForestRow(
         words, note + f" (detectable: {percent(row.detectable)})" * tie,

@@ -85,8 +85,8 @@ def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[st
         binary = (manifest.get("artifacts") or {}).get(server) or (manifest.get("images") or {}).get(server)
         return binary, _variables(manifest, server)
 
-    alike = {server: facts(a, server) for server in servers if facts(a, server) == facts(b, server)}
-    return tuple(server for server, (binary, _) in alike.items() if binary is not None)
+    alike = [server for server in servers if facts(a, server) == facts(b, server)]
+    return tuple(server for server in alike if facts(a, server)[0] is not None)
 
 
 def word(value: Any) -> str:

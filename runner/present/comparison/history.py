@@ -104,9 +104,6 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
 
 
-# --- where a value changed --------------------------------------------------------------------------------
-
-
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
     """Yield the places at which a series changes its mean, in their order, each with the p-value of that change.
 
@@ -142,9 +139,6 @@ def _without_change(n: int) -> Floats:
     rng = np.random.default_rng(SEED)
     parts = [_statistics(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)]
     return np.concatenate(parts)
-
-
-# --- in words and as a figure -----------------------------------------------------------------------------
 
 
 def findings(found: History) -> list[str]:

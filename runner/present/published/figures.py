@@ -28,9 +28,6 @@ LOOKS = {
 """Outcome -> colour, marker, and whether it is hollow."""
 
 
-# --- published ratios beside ours: machines differ, ratios compare ----------------------------------------
-
-
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
     """Return each published ratio of a Go and a Rust server, and ours with its interval, one row each."""
@@ -89,9 +86,6 @@ def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
     mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
     here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
     return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
-
-
-# --- the claims -------------------------------------------------------------------------------------------
 
 
 @chart("published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST))

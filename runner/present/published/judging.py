@@ -307,8 +307,8 @@ def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     assert found is not None
     for border, within_above in ((claim.at_least, True), (claim.at_most, False)):
         if 0 < border < math.inf:
-            above = 1.0 if found.low == 0 else found.p_above(border * floor)
-            below = 1.0 if found.high == math.inf else found.p_below(border / floor)
+            above = 1.0 if found.low == 0 else found.p_beyond(border * floor, above=True)
+            below = 1.0 if found.high == math.inf else found.p_beyond(border / floor, above=False)
             tests.append((above, below) if within_above else (below, above))
     holds, fails = zip(*tests, strict=True)
     return replace(part, p_holds=max(holds), p_fails=len(fails) * min(fails))

@@ -118,9 +118,6 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
     ]
 
 
-# --- words ------------------------------------------------------------------------------------------------
-
-
 def sheets(tables: Tables) -> Iterator[Block]:
     """Yield a table for each source and scenario, and what is to be remarked of every number of ours in it."""
     groups: dict[tuple[str, ...], list[Row]] = {}

@@ -37,8 +37,6 @@ class Obstacle:
 
 Rule = Callable[[Tables, Counterpart], Obstacle | None]  # returns None where a quantity of a cell may be compared
 
-# --- where a quantity may be compared ---------------------------------------------------------------------
-
 
 def anywhere(_tables: Tables, _cell: Counterpart) -> Obstacle | None:
     """Allow every cell: for what is the server's, whatever was the limit."""
@@ -117,9 +115,6 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     if math.isfinite(exhausted):
         said.append(f"the pool was exhausted {number(exhausted)} % of the time")
     return ", ".join(said)
-
-
-# --- quantities -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -150,15 +150,9 @@ class Ratio:
     standard_error: float
     degrees: float
 
-    def p_below(self, border: float) -> float:
-        """Return the p-value of "not below `border`": Student's one-sided test of the logarithm."""
-        return self._tail(math.log(border) - math.log(self.ratio))
-
-    def p_above(self, border: float) -> float:
-        """Return the p-value of "not above `border`"."""
-        return self._tail(math.log(self.ratio) - math.log(border))
-
-    def _tail(self, distance: float) -> float:
+    def p_beyond(self, border: float, *, above: bool) -> float:
+        """Return the p-value of "not above `border`", or "not below" it: Student's one-sided test of the logarithm."""
+        distance = (math.log(self.ratio) - math.log(border)) * (1 if above else -1)
         if self.standard_error > 0:
             return float(stdtr(self.degrees, -distance / self.standard_error))
         return 0.0 if distance > ROUNDING else 1.0

@@ -30,8 +30,6 @@ class ServerPair:
     `detectable` is the ratio (> 1) that these trials would have shown with 80 % power at Holm's strictest step.
     """
 
-    first: str
-    second: str
     ratio: Ratio
     differ: bool
     detectable: float
@@ -49,27 +47,22 @@ class RankedServer:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Servers by geometric mean, the best first, and every pair; `few` are those with too few trials.
+    """Servers by geometric mean, the best first, and every pair by their names, in the same order.
 
-    A pair's first server stands before its second.
+    `few` are those with too few trials.
     """
 
     places: tuple[RankedServer, ...]
-    pairs: tuple[ServerPair, ...]
+    pairs: Mapping[tuple[str, str], ServerPair]
     few: tuple[str, ...]
-
-    def pair(self, first: str, second: str) -> ServerPair:
-        """Return the comparison of two servers, the one that stands before first."""
-        return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
 
     @property
     def transitive(self) -> bool:
         """Whether the order says it all: two differ exactly where some neighbours between them do."""
         names = [place.name for place in self.places]
-        apart = [self.pair(*neighbours).differ for neighbours in pairwise(names)]
-        return all(
-            self.pair(names[i], names[j]).differ == any(apart[i:j]) for i, j in combinations(range(len(names)), 2)
-        )
+        apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
+        spans = combinations(range(len(names)), 2)
+        return all(pair.differ == any(apart[i:j]) for (i, j), pair in zip(spans, self.pairs.values(), strict=True))
 
 
 def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: float = 1.0) -> Ranking | None:
@@ -87,16 +80,16 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     combined = list(combinations(names, 2))
     strictest = ALPHA / len(combined)
     corrected = holm([difference_p(able[first], able[second], strictest) for first, second in combined])
-    pairs = []
+    pairs = {}
     for (first, second), p in zip(combined, corrected, strict=True):
         between = ratio(able[first], able[second])
         assert between is not None, "both sides have enough trials"
         differ = p <= ALPHA and not is_tie(between, floor) and (between.ratio > 1) == more_is_better
-        pairs.append(ServerPair(first, second, between, bool(differ), between.detectable(strictest)))
-    apart = [(pair.first, pair.second) for pair in pairs if pair.differ]
+        pairs[first, second] = ServerPair(between, bool(differ), between.detectable(strictest))
+    apart = [names for names, pair in pairs.items() if pair.differ]
     beaten, letters = Counter(second for _, second in apart), letter_display(names, apart)
     places = tuple(RankedServer(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
-    return Ranking(places, tuple(pairs), few)
+    return Ranking(places, pairs, few)
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
