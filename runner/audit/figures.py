@@ -1,7 +1,5 @@
 """Figures of an audited table: requests under way, rates in their order, and CPU against the rate."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

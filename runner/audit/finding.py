@@ -1,7 +1,5 @@
 """What an audit finds, in three sentences that can be pasted and a table, and which laws could not be held."""
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tables of others, recognised by content: boards' JSON, CSV, what k6, wrk, oha and hey print."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

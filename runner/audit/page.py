@@ -1,7 +1,5 @@
 """What the notebook about audited tables opens, and what the notebooks about a run show of its audit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

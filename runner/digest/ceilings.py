@@ -1,7 +1,5 @@
 """The ceilings of the generators, from the tables of a calibrating run."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median

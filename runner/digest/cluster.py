@@ -4,8 +4,6 @@ Digesting a session depends on its raw files only, and each table appears at onc
 again on another. The folder of the run must be the same one for all of them, as on a shared file system.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging

@@ -4,8 +4,6 @@ Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); everyt
 Histograms of the same scheme merge by adding counts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

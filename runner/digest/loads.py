@@ -1,7 +1,5 @@
 """Read what a generator left of a trial's loads, and put the slices of a trial together."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The invariants: a trial that breaks one is invalid, never a warning. Numbers as in docs/method.md."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rates from cumulative counters: CPU in percent of one core, over the time that really passed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Put the trials' parts together into the run's tables, and rebuild them from raw."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Digest one trial: raw files to tables, metrics, checks and a verdict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

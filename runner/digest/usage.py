@@ -1,7 +1,5 @@
 """What a load cost each subject: CPU, memory, the database's work; and whether the samples can be believed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

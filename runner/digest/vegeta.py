@@ -6,8 +6,6 @@ since the attack began, each has its number in that order (`seq`, from 0); `time
 generator's; requests still to come when the time is over are not sent, so that it is given LATE_S more.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

@@ -1,7 +1,5 @@
 """Read wrk's result and undo its back-fill, exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One trial in full: its row, the probe's samples beside it, and which trial a reader is shown first."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

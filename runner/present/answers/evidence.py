@@ -1,7 +1,5 @@
 """From what a load generator said to what was measured, in words and tables: one trial (`case`), all computed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The answer in at most five sentences: who is ahead, by how much and under which load; and what is not known."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping

@@ -1,7 +1,5 @@
 """The answer about inserts: who inserts most and at what CPU, what the limit was, how large a pool need be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """What the lab itself costs, in words: the rate with all observers beside the rate without each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

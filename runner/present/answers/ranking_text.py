@@ -1,7 +1,5 @@
 """How the servers of one load stand, in words: order, ratios with intervals, ties, undetectable differences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know before any number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

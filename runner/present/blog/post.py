@@ -1,7 +1,5 @@
 """A post about a run, as a story: the answer, what surprised, what was claimed, how it was measured; all computed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The folder appears whole or not at all, and replaces nothing but an untouched one of its kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path

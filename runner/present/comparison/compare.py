@@ -1,7 +1,5 @@
 """Two runs beside each other, cell by cell: values, their ratio with its interval, and what can be said of it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

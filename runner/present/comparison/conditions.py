@@ -1,7 +1,5 @@
 """What differs between two runs' manifests: what changes numbers by itself, and what one wants to compare."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The same cells over many runs in the order of time: medians with intervals, and where a value changed to stay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Figures of one trial: what two clients saw of a server at the same moment, and who used the CPU."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forest plots: ratios with their intervals, a row each or several to a row, on one logarithmic axis around 1."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ bracket is open at the top, as it is where no step broke the objective. The medi
 such brackets lies between the median of their lower ends and the median of their upper ones, which may be infinite.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Rising arrival rates: a quantity over time, a panel for each server; and inserts by the size of the pool."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

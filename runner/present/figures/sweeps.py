@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -263,18 +264,22 @@ def _draw(chart: Chart) -> Figure:
         for rate in rows.loc[rows["series"] == "knee", "x"].dropna():
             ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
         letters = rows[rows["series"] == "outcome"].set_index("x")["letter"]
-        # One that repeats its neighbour's needs room for itself.
-        decade_in, last, written = style.size_in(ax)[0] / math.log10(across[1] / across[0]), 0.0, ""
-        for rate, letter in letters.items():
-            if letter and (letter != written or decade_in * math.log10(rate / last) >= 0.16):
-                last, written = rate, letter
-                at_top = ax.get_xaxis_transform()
-                ax.text(rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT)
+        _write_letters(ax, {float(str(rate)): letter for rate, letter in letters.items()})
         scales.log_axis(ax, "y")
-        scales.ticks_across(ax, [float(str(rate)) for rate in letters.index])
+        scales.ticks_across(ax, letters.index.to_list())
         ax.set_ylabel(chart.y.label)
         style.label_ends(ax, ends)
     return style.figure_of(ax)
+
+
+def _write_letters(ax: Axes, letters: Mapping[float, str]) -> None:
+    """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
+    left, right = ax.get_xlim()
+    decade_in, last, written = style.size_in(ax)[0] / math.log10(right / left), 0.0, ""
+    for rate, letter in letters.items():
+        if letter and (letter != written or decade_in * math.log10(rate / last) >= 0.16):
+            last, written, at_top = rate, letter, ax.get_xaxis_transform()
+            ax.text(rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT)
 
 
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:

@@ -1,7 +1,5 @@
 """The words around figures: what was loaded, how many trials, what limited them, on which machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

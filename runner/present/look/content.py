@@ -1,7 +1,5 @@
 """What pages and posts are made of: a list of blocks that `markup` turns into HTML or Markdown."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

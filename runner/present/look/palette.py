@@ -1,7 +1,5 @@
 """How each server looks in every figure: hue by language; shade, marker and dash by framework."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any

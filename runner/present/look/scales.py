@@ -1,7 +1,5 @@
 """The ticks of an axis: as many as can be read, on values that people count in."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

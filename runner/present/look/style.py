@@ -1,7 +1,5 @@
 """How figures look: sizes, panels, labels, and byte-stable files."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

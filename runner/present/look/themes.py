@@ -1,7 +1,5 @@
 """Figures for dark pages: the same figure in the dark partners of its colours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

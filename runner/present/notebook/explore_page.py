@@ -1,7 +1,5 @@
 """What the notebook for exploring a run calls: tables for a few lines of seaborn in each cell, and how they show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

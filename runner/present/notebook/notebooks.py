@@ -3,8 +3,6 @@
 # mypy: allow-untyped-calls
 # papermill, nbformat and nbconvert ship without type annotations.
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

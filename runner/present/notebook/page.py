@@ -3,8 +3,6 @@
 # mypy: allow-untyped-calls
 # IPython ships without type annotations.
 
-from __future__ import annotations
-
 import inspect
 import io
 from collections.abc import Callable, Iterable, Mapping

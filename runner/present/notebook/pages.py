@@ -1,7 +1,5 @@
 """What the notebooks open: a run, two runs compared, or the same loads over many runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of pages and posts: each is a list of blocks, computed from a run's tables, a trial, or two runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby

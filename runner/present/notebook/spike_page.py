@@ -3,8 +3,6 @@
 # mypy: allow-untyped-calls
 # IPython ships without type annotations.
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """The published claims, read from claims.toml."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The figures of the published page: ratios of Go to Rust beside ours, and the claims that are about a ratio."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import product

@@ -1,7 +1,5 @@
 """How the claims come out in a run: the ratios that an entry asks for, measured and held against what is claimed."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter

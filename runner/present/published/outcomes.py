@@ -1,7 +1,5 @@
 """How a published claim comes out in a run, and the comparisons behind it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every published number beside ours: which load and server of a run repeat it, our value, and their ratio."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What an entry of claims.toml names besides ratios: claims that take a function, and what else was seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ being tied. Holm's correction is over the kinds of one trial that can be tested.
 are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Figure of one trial's CPU spikes: each side's CPU at full resolution, and what else happened at that moment."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

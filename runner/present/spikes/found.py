@@ -25,8 +25,6 @@ length grows by a window, until more are or none is left.
 docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The trials of a run as the page about CPU spikes needs them: one in full, and a row for each with its spikes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

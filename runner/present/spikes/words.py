@@ -1,7 +1,5 @@
 """What is said of a trial's CPU spikes, and of how often each server spikes; all of it is computed."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

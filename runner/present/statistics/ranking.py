@@ -11,8 +11,6 @@ from neither. Hence two things are given:
 - the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

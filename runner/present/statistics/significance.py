@@ -1,7 +1,5 @@
 """Tests of two servers, their correction for many pairs, an effect size, and the drift of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pure statistics of trials and histograms: arrays in, numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
