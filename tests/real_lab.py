@@ -42,7 +42,9 @@ def needs(*programs: str) -> pytest.MarkDecorator:
 
 def needs_docker() -> pytest.MarkDecorator:
     """Skip a test where no Docker engine answers."""
-    from runner.measure.connecting import DockerException, connect  # it takes a while
+    from docker.errors import DockerException  # these take a while
+
+    from runner.measure.docker_engine import connect
 
     reason = ""
     try:
