@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import built
@@ -62,13 +62,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return real_lab.make(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def in_lab(lab: Path) -> Iterator[Path]:
-    """The lab of the module, for its tests from here on and for the notebooks that they execute."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        patch.setenv("PYTHONPATH", str(built.ROOT))
-        yield lab
+@pytest.fixture
+def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lab of the module, for the test and for the notebooks that it executes."""
+    monkeypatch.setenv("BENCH_ROOT", str(lab))
+    monkeypatch.setenv("PYTHONPATH", str(built.ROOT))
+    return lab
 
 
 @pytest.fixture

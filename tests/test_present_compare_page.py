@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from built import bare_lab
+from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
 from test_compare import LOAD, less, varied
 
@@ -100,6 +100,11 @@ def test_no_page_is_written_of_what_is_refused(in_lab: Path, bench: Any, tmp_pat
 def test_a_wrong_parameter_is_one_sentence(given: dict[str, Any], sentence: str, in_lab: Path) -> None:
     with pytest.raises(LabError, match=sentence):
         open_comparison(**{"run_a": "one", "run_b": "two", **given})
+
+
+def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="has no parameter run_a, run_b"):
+        notebooks.execute(ROOT / "notebooks" / "report.ipynb", {"run_a": "one", "run_b": "two"}, tmp_path / "o.ipynb")
 
 
 # --- the figure -------------------------------------------------------------------------------------------

@@ -9,19 +9,21 @@ import pandas as pd
 import pytest
 import synthetic_database as known
 import synthetic_run
-from figure_checks import lines, marks, picture, tables_of, words
+from figure_checks import lines, marks, picture, readable, tables_of, words
+from marking import long_but
 from matplotlib.figure import Figure
 
 from runner.digest.verdict import DatabaseEvidence, Evidence, judge
 from runner.present.answers import inserts, summary
 from runner.present.chart import charts, made
 from runner.present.figures.seconds import kept_rps
-from runner.present.frames import Tables, limit_words
+from runner.present.frames import Tables, limit_words, read_tables
 from runner.present.look import captions
 from runner.present.notebook.pages import open_report
 from runner.present.statistics.stats import window_means
+from runner.store import RunFolder
 
-MINE = charts("postgres")
+FIGURES, MINE = charts("report"), charts("postgres")
 SECONDS = int(known.STEPS * known.STEP_S)
 RAMP_LOAD = "devices-insert-ramp, 500 to 5,000 requests/s offered, pool of 50"
 
@@ -231,6 +233,47 @@ def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
     assert len(calibration) == 2 and calibration["requests/s"].str.endswith("†").all()
     stored = rows[(rows["load"] == RAMP_LOAD) & (rows["server"] == "gin")].iloc[0]
     assert stored["database CPU ms/request"] == "0.120" and stored["dropped"] == "2,200"
+
+
+@pytest.mark.parametrize("name", FIGURES | MINE)
+def test_every_figure_is_readable_and_has_no_calibration_server(name: str, tables: Tables) -> None:
+    figure = picture(name, tables)
+    readable(figure)
+    labels = {line.get_label() for ax in figure.axes for line in ax.lines}
+    assert "reference" not in labels and "reference" not in words(figure)
+
+
+ODD = {
+    "no ramp": ({"ramp": False}, {"inserts-answered", "inserts-database-cpu"}),
+    "no closed loop": ({"closed": False}, {"inserts-by-pool-size", "inserts-latency-by-pool-size"}),
+    "no static": ({"static": False}, {"static-answered", "static-server-cpu"}),
+    "single trial": ({"trials": 1}, set()),
+    "single server": ({"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}, set()),
+    "unknown language": ({"servers": {"my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0)}}, set()),
+    "no database": ({"ramp": False, "closed": False}, {"inserts-rows", "inserts-by-pool-size"}),
+}
+"""What the run lacks -> how it is built, and figures that then say so."""
+
+
+@pytest.mark.parametrize("odd", long_but(["no database"], ODD))
+def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
+    shape, empty = ODD[odd]
+    tables = read_tables(RunFolder(known.build(tmp_path, **{"trials": 2, "servers": known.THREE} | shape)))
+    said = set()
+    for name in MINE:
+        figure = picture(name, tables)
+        readable(figure)
+        if "This run has no" in words(figure):
+            said.add(name)
+    assert said >= empty and (empty or not said)
+    if tables.has_database:
+        assert inserts.findings(tables) and not inserts.printable(tables).empty
+
+
+def test_old_runs_have_nulls_where_columns_are_missing() -> None:
+    old = tables_of("three")
+    assert old.trials["pool_size"].isna().all() and old.resources["pool_in_use"].isna().all()
+    assert not old.has_database and old.ramps(database=False).empty
 
 
 def test_a_run_without_a_database_says_so_and_draws_nothing(bare_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

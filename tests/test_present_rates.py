@@ -245,7 +245,8 @@ def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("name", RATES_FIGURES)
-def test_a_figure_of_one_server_and_one_trial_can_be_read(name: str) -> None:
-    trials = tables_of("nine rates").trials
-    one = trials[(trials["server"] == "gin") & (trials["block"] == 1)]
-    readable(picture(name, replace(tables_of("nine rates"), trials=one)))
+def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables) -> None:
+    nine = tables_of("nine rates")
+    one = replace(nine, trials=nine.trials[(nine.trials["server"] == "gin") & (nine.trials["block"] == 1)])
+    for each in (tables, nine, one):
+        readable(picture(name, each))

@@ -1,5 +1,6 @@
 """The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the run's tables."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-from built import ROOT
+from built import ROOT, bare_lab
 from figure_checks import folder_of, lines, picture, probed_case, readable, tables_of, words
 from synthetic_rates import PROBE_MS, USERS
 
@@ -20,8 +21,11 @@ from runner.present.case import Case, choose, probed
 from runner.present.chart import charts
 from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
-from runner.store import RunFolder
+from runner.present.notebook import notebooks
+from runner.present.notebook.parts import OF_A_TRIAL
+from runner.store import RunFolder, find_run
 
+FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
 NEWER = (
     *("probe_p50_ms", "probe_p95_ms", "probe_p99_ms", "probe_requests", "probe_failed", "probe_cpu_mean_pct"),
     *("iteration_mean_ms", "in_flight_mean", "objective", "bisection", "sustained", "objective_kept"),
@@ -190,7 +194,62 @@ def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(
     readable(figure)
 
 
-@pytest.mark.parametrize("name", charts("verdict"))
-def test_figures_without_times_can_be_read(name: str, case: Case) -> None:
+@pytest.mark.parametrize("name", VERDICT_FIGURES)
+def test_figures_can_be_read(name: str, case: Case) -> None:
+    readable(picture(name, case))
     untimed = replace(case.tables, latency=case.tables.latency.assign(second=np.nan))
     readable(picture(name, replace(case, tables=untimed)))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lab = bare_lab(tmp_path_factory.mktemp("lab"))
+    synthetic_rates.build(lab / "data" / "runs" / "rates", blocks=2)
+    plain = synthetic_rates.build(lab / "data" / "sample", blocks=1, sweep=False, search=False)
+    synthetic_rates.forget(plain, *NEWER)
+    return lab
+
+
+def outputs(executed: Path) -> str:
+    cells = json.loads(executed.read_text())["cells"]
+    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    return "\n".join("".join(data.get("text/plain", "")) for data in found if "image/png" not in data)
+
+
+@pytest.mark.long
+def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
+    report = notebooks.build_report(find_run("rates"))
+    pages = {page.name: page for page in report.pages}
+    every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
+    assert list(pages) == [f"{name}.html" for name in every]
+    named = {path.name for path in report.figures if not path.name.startswith("explore-")}
+    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios")
+    assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
+    sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
+    assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
+    assert verdict.count('alt="') == 2 and 'alt="Of one trial, gin under' in verdict
+    assert "Verdict: generator-bound" in verdict
+
+
+@pytest.mark.long
+def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
+    assert pages == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
+    notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", {"run": "sample"}, out)
+    assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
+    notebooks.execute(ROOT / "notebooks" / "rates.ipynb", {"run": "sample"}, out)
+    assert "no load at a constant arrival rate" in outputs(out) and notebooks.figures_shown(out) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("rates", ['report.show_part("rates")']), ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL])],
+)
+def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert set(calls) <= set(code)
+    prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))
+    assert not [limit for limit in Limit if limit != Limit.NONE and limit.verdict in prose]

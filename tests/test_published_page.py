@@ -155,9 +155,10 @@ def test_the_page_has_every_claim_every_number_and_every_figure(
     assert drawn == {f"{name}.{kind}" for name in PUBLISHED_FIGURES for kind in ("png", "svg")}
 
 
-def test_the_notebook_shows_the_claims_of_every_source() -> None:
+def test_cells_are_one_line_and_show_every_source() -> None:
     cells = nbformat.read(ROOT / "notebooks" / "published.ipynb", as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert all("\n" not in source for source in code[2:])
     named = [re.search(r'"claims", "(.+)"', source) for source in code]
     parts = [found[1].lower() for found in named if found]
     sources = set(read_published()["source"])
