@@ -157,7 +157,7 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert points.points["iterations"] == points.iterations < points.script_runs == 700
     assert points.iteration_max_ms == 500
     assert points.worst_residual_ms < 1e-9
-    assert not points.salvaged
+    assert not points.lines_lost
     # A connection that k6 made and did not hand over counts with what it cost.
     assert any(each.blocked < each.connecting for each in made)
 

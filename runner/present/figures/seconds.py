@@ -72,7 +72,7 @@ def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float,
 def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
     """Return how many requests had been answered well by the end of each fine bin (t_s is that end)."""
     rows = tables.throughput.sort_values(["trial_id", "t_s"])
-    total = (rows["requests"] - rows["failed"]).groupby(rows["trial_id"]).cumsum().astype(float)
+    total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
     return _within(rows.assign(t_s=(rows["t_s"] + FINE_S).round(1), value=total), trials, 0.0)
 
 
@@ -106,7 +106,7 @@ def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0
     middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
     rows = rows.assign(t_s=np.floor(middle) + 0.5, value=rows[column] / unit)[middle >= 0]
     means = rows.dropna(subset="value").groupby(["trial_id", "t_s"])["value"].mean()
-    return _within(means.reset_index(), trials)
+    return _within(means.reset_index().astype({"t_s": float}), trials)
 
 
 def _each(
