@@ -130,8 +130,15 @@ def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, add
 
 def test_what_speaks_another_protocol_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        greet = threading.Thread(target=lambda: listener.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.2\r\n"), daemon=True)
-        greet.start()
+
+        def greet():
+            with contextlib.suppress(OSError):
+                while True:
+                    channel, _ = listener.accept()
+                    channel.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                    channel.close()
+
+        threading.Thread(target=greet, daemon=True).start()
         assert "does not answer HTTP" in refusal(urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",))
 
 

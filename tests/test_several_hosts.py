@@ -88,6 +88,11 @@ def test_a_mistake_in_the_file_is_one_sentence_with_its_line(tmp_path, old, new,
         read_hosts(hosts_file(tmp_path, HOSTS.replace(old, new)))
 
 
+def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
+    code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", hosts_file(tmp_path), command="run")
+    assert code == 2 and "--hosts goes with a campaign" in err
+
+
 def cell(workload, tool, **more):
     return Cell("gin", "Go", "Gin", "framework", workload, tool, "closed", "keepalive", "/", **more)
 

@@ -16,7 +16,6 @@ WRONG = [
     (["run", "fakes.toml", "--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
     (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
     (["run", "fakes.toml", "--until", "0%"], f"{UNTIL}, not '0%'."),
-    (["run", "--url", "http://127.0.0.1:9/", "--hosts", "hosts.toml"], "--hosts goes with a campaign"),
     (["report", "nothing"], "There is no run 'nothing'"),
     (["report"], "There is no run yet"),
     (["check", "nobody"], "There is no server 'nobody'"),
