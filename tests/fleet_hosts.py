@@ -15,13 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 from docker.errors import DockerException
-from fake_lab import wait_for
-from real_lab import HERE, process
+from requests.exceptions import RequestException
 
 NETWORK = "10.77.41"
 NAMES = ("sut", "gen1", "gen2")
@@ -49,13 +47,19 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=30)
 
 
+@dataclass
 class Machine:
-    """One host: its namespace, its address, its cable's end in the switch's namespace, and its engine."""
+    """One host: its namespace, its address, and its engine."""
 
-    def __init__(self, name: str, number: int, folder: Path, label: str) -> None:
-        self.name, self.folder = name, folder / name
-        self.space, self.switch, self.cable = f"{label}-{name}", f"{label}-net", f"to-{name}"
-        self.address = f"{NETWORK}.{number}"
+    name: str
+    space: str
+    address: str
+    folder: Path
+    switch: str
+    cable: str
+    """Its end in the switch's namespace."""
+
+    def __post_init__(self) -> None:
         self.socket = f"unix://{self.folder}/docker.sock"
         self.enter = ["nsenter", f"--net=/var/run/netns/{self.space}"]
         """What begins a command that runs in its network."""
@@ -69,14 +73,24 @@ class Machine:
         with (self.folder / "dockerd.log").open("ab") as log:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
-    def serve_ssh(self, folder: Path) -> contextlib.AbstractContextManager[Any]:
-        """Run an sshd in its network that lets the key in `folder` in, and leads to its engine."""
+    def await_engine(self) -> None:
+        """Return once the engine answers."""
+        for _ in range(300):
+            with contextlib.suppress(DockerException, RequestException), self.client() as client:
+                client.ping()
+                return
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
+
+    def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
+        """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
         options = ["PidFile=none", "StrictModes=no", "PermitRootLogin=yes", f"ListenAddress={self.address}"]
         options += [f"AuthorizedKeysFile={folder}/id_ed25519.pub"]
         options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}"]
         command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
         command += ["-h", f"{folder}/host_key", *(part for option in options for part in ("-o", option))]
-        return process(*command, stderr=subprocess.DEVNULL)
+        with (self.folder / "sshd.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     @contextlib.contextmanager
     def pulled(self) -> Iterator[None]:
@@ -90,18 +104,21 @@ class Machine:
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
         """Have another cable, that delays packets each way and loses a share of them."""
+        program = [sys.executable, str(Path(__file__).with_name("slow_cable.py"))]
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
-        program = [sys.executable, HERE / "slow_cable.py", *ends, delay_s, loss]
-        with process(*program, stdout=subprocess.PIPE, text=True) as relay:
+        relay = subprocess.Popen([*program, *ends, str(delay_s), str(loss)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert relay.stdout is not None
             assert relay.stdout.readline() == "ready\n"
             run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
             shown = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
             run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(shown)[0]["address"])
-            try:
-                self._connect("eth0", "far0")
-                yield
-            finally:
-                self._connect("far0", "eth0")
+            self._connect("eth0", "far0")
+            yield
+        finally:
+            self._connect("far0", "eth0")
+            relay.kill()
+            relay.wait()
 
     def _connect(self, before: str, after: str) -> None:
         """Give the host's address to another of its devices."""
@@ -157,16 +174,20 @@ class Machine:
 def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines and one for the client, valid for a day."""
     names = ",".join(f"IP:{address}" for address in addresses)
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
-    signed = ["-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca-key.pem", "-addext"]
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
     folder.mkdir()
-    run(*new, "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
+    run(*new, "-x509", "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
     for name, file, key, extension in (
         ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
         ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
     ):
-        made = ["-keyout", f"{folder}/{key}", "-out", f"{folder}/{file}"]
-        run(*new, "-subj", f"/CN={name}", *signed, extension, *made)
+        run(*new[:-2], "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{name}.csr")
+        (folder / "extension").write_text(extension)
+        run(
+            *("openssl", "x509", "-req", "-days", "1", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem"),
+            *("-CAkey", f"{folder}/ca-key.pem", "-CAcreateserial", "-out", f"{folder}/{file}"),
+            *("-extfile", f"{folder}/extension"),
+        )
 
 
 @dataclass
@@ -211,14 +232,17 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
     Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host_key", "id_ed25519"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}")
+    servers = [machine.serve_ssh(folder) for machine in fleet.machines.values()]
     key = (folder / "host_key.pub").read_text().split()[:2]
     known = [f"[{machine.address}]:2222 {' '.join(key)}" for machine in fleet.machines.values()]
     (folder / "known_hosts").write_text("\n".join(known) + "\n")
-    with contextlib.ExitStack() as stack:
-        for machine in fleet.machines.values():
-            stack.enter_context(machine.serve_ssh(folder))
+    try:
         time.sleep(0.5)
         yield {"HOME": str(home)}
+    finally:
+        for server in servers:
+            server.terminate()
+            server.wait()
 
 
 def make_space(stack: contextlib.ExitStack, name: str) -> None:
@@ -257,7 +281,7 @@ def hosts() -> Iterator[Fleet]:
         plug_in(switch, label, f"{NETWORK}.1", None)
         machines = {}
         for number, name in enumerate(NAMES, start=2):
-            machine = Machine(name, number, folder, label)
+            machine = Machine(name, f"{label}-{name}", f"{NETWORK}.{number}", folder / name, switch, f"to-{name}")
             machine.folder.mkdir()
             make_space(stack, machine.space)
             plug_in(switch, machine.cable, machine.address, machine.space)
@@ -269,6 +293,5 @@ def hosts() -> Iterator[Fleet]:
             stack.callback(machine.stop)
         for machine in machines.values():
             stack.callback(machine.engine.terminate)  # all at once, before each is waited for
-            with machine.client() as client:
-                wait_for(client.ping, 30, DockerException)
+            machine.await_engine()
         yield Fleet(machines, certificates)
