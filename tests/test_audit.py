@@ -13,9 +13,10 @@ from built import ROOT
 from runner.audit.checks import audit, under_way
 from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
-from runner.audit.formats import NUMBERS, value_of
+from runner.audit.formats import NUMBERS
 from runner.audit.page import HARD, of_published, rows_of
-from runner.audit.reading import MOST_BYTES, Options, parse, read_all
+from runner.audit.reading import MOST_BYTES, parse, read_all
+from runner.audit.values import Options, value_of
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.content import Bullets, TextTable

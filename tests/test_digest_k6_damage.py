@@ -237,12 +237,12 @@ SUMMARY = {
 def test_summary_of_either_shape(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text(json.dumps(SUMMARY))
     trend = TrendStats(12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
-    assert read_summary(tmp_path / "old.json") == K6Summary(10, 2, 12, 3.5, trend, checks=6, checks_failed=1)
+    assert read_summary(tmp_path / "old.json") == K6Summary(10, 2, 12, 3.5, trend, 9.5, checks=6, checks_failed=1)
     few = {"avg": 1, "min": 1, "med": 1, "max": 1, "p90": 1, "p95": 1}
     listed = [{"name": "http_reqs", "values": {"count": 3}}, {"name": "http_req_duration", "values": few}]
     (tmp_path / "new.json").write_text(json.dumps({"results": {"metrics": listed}}))
     trend = TrendStats(None, 1, 1, 1, 1, 1, None, None, 1)
-    assert read_summary(tmp_path / "new.json") == K6Summary(0, 0, 3, None, trend)
+    assert read_summary(tmp_path / "new.json") == K6Summary(0, 0, 3, None, trend, None)
 
 
 METRICS = ("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}')

@@ -14,7 +14,7 @@ import pytest
 from measured import measured
 
 from runner.digest.k6 import K6Points, digest_k6
-from runner.digest.reconcile import request_checks
+from runner.digest.reconcile import EXACT_SUMS, request_checks
 from runner.digest.vegeta import read_report, spool_results
 from runner.measurement import Counters
 from runner.model import LEAD_S, Cell, Check, LabError
@@ -63,7 +63,7 @@ def checks(folder: Path, points: K6Points, latencies_ms: list[float], counted: i
     """The invariants, against a report of these latencies and a server that counted so many requests."""
     said = read_report(report(folder, latencies_ms, **changed))
     measurement = measured(counters_after=Counters(counted, 1, 2))
-    return [*request_checks(cell(), points, said, measurement)]
+    return [*request_checks(cell(), points, said, measurement, EXACT_SUMS)]
 
 
 def test_every_request_comes_back(tmp_path: Path) -> None:

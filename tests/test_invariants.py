@@ -16,7 +16,7 @@ from runner.model import Cell
 REQUEST_METRICS = ["duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving"]
 CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
 TREND = TrendStats(count=1000, mean=10.0, min=1.0, p50=9.0, p90=15.0, p95=20.0, p99=30.0, p999=40.0, max=50.0)
-SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND)
+SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND, 50.5)
 POINTS = K6Points(
     points={"http_reqs": 1000, **{f"http_req_{name}": 1000 for name in REQUEST_METRICS}, "http_req_failed": 1000},
     requests=1000,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.digest import reconcile
 from runner.measure import generators
 from runner.measure.engine import Running
 from runner.model import LabError
@@ -66,7 +67,7 @@ def test_k6_is_told_to_hold_each_rate(campaign):
     assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
     assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
     assert json.loads(env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
-    assert cell.to_begin == 2500
+    assert reconcile.asked(cell, 0) == 2500
 
 
 def test_wrk_sends_the_workloads_body(campaign):

@@ -11,7 +11,8 @@ from runner.audit import figures
 from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS
-from runner.audit.reading import Options, read_all
+from runner.audit.reading import read_all
+from runner.audit.values import Options
 from runner.present.case import given_pct
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
-import math
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS, Row, value_of
+from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS
+from runner.audit.values import Options, Row, value_of
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
 FETCH_S = 60
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a file does not say: `columns` (of a CSV, ours -> theirs), connections and depth."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    connections: float = math.nan
-    depth: float = math.nan
-
-    @classmethod
-    def of(cls, columns: str, connections: float | None = None, depth: float | None = None) -> Options:
-        """Return the options with columns named as `rps=a,connections=b`; LabError for anything else."""
-        pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
-        if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
-            raise LabError(f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}.")
-        named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
-        return cls(named, connections or math.nan, depth or math.nan)
-
-
 DEFAULTS = Options()
 
 

@@ -38,7 +38,8 @@ def audit(
     """Hold a published table against laws that need no new measurement."""
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
-    from runner.audit.reading import SECURE, Options, read_all
+    from runner.audit.reading import SECURE, read_all
+    from runner.audit.values import Options
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):

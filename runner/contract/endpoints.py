@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from runner.contract.client import Target, shorten
+from runner.contract.client import Target, TimedResponse, shorten
 from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
 from runner.contract.messages import HEALTH, Message, request
-from runner.contract.rows import End, Exchange, Result, Rows, check_rows, error, json_body, same_bytes, status
+from runner.contract.rows import End, Exchange, Expected, Result, Rows, check_rows, error, json_body, same_bytes, status
 from runner.model import Check, LabError, Server
 
 NOT_FOUND = {"code": 404, "message": "not found"}
@@ -54,7 +54,7 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: list"] = DEVICES_ROW
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
-        rows["stats: shape"] = Exchange(STATS, IS_STATS)
+        rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
         # A server without counters serves fixed bodies and is excused from refusing methods.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
@@ -71,30 +71,45 @@ def health_row(server: Server, nonce: str) -> Exchange:
     return Exchange(HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce}))
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+def _is_count(answer: TimedResponse) -> bool:
+    body = answer.json()
+    number = body.get("message") if isinstance(body, dict) else None
+    good = {"code": 200, "message": number}
+    return answer.status == 200 and answer.is_json and body == good and type(number) is int and number >= 0
 
 
-def _is_amount(value: object) -> bool:
-    return _is_count(value) or (isinstance(value, float) and value >= 0)
-
-
-IS_COUNT = json_body(200, {"code": 200, "message": _is_count}, '200 {"code":200,"message":N} as application/json')
-COUNT_ROW = Exchange(COUNT, IS_COUNT)
+COUNT_ROW = Exchange(COUNT, Expected('200 {"code":200,"message":N} as application/json', _is_count))
 DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
-COLLECTOR = dict.fromkeys(("cycles", "pause_total_ms", "cpu_s"), _is_amount)
-POOL = dict.fromkeys(("size", "in_use", "idle", "waiting"), _is_count)
-COUNTERS = dict.fromkeys(("requests", "connections"), _is_count)
-IS_STATS = json_body(200, {**COUNTERS, "gc": (None, COLLECTOR), "pool": (None, POOL)}, "the contract's shape")
 
 
 def read_stats(target: Target) -> dict[str, object]:
     """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
     answer = target.fetch(STATS)
     body = answer.json()
-    if not isinstance(body, dict) or not IS_STATS.holds(answer):
+    if not _is_stats(answer) or not isinstance(body, dict):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)
     return body
+
+
+def _is_stats(answer: TimedResponse) -> bool:
+    body = answer.json()
+    return (
+        answer.status == 200
+        and answer.is_json
+        and isinstance(body, dict)
+        and set(body) == {"requests", "connections", "gc", "pool"}
+        and all(type(body[key]) is int for key in ("requests", "connections"))
+        and (body["gc"] is None or _are_numbers(body["gc"], {"cycles", "pause_total_ms", "cpu_s"}))
+        and (body["pool"] is None or _are_numbers(body["pool"], {"size", "in_use", "idle", "waiting"}))
+    )
+
+
+def _are_numbers(value: object, keys: set[str]) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == keys
+        and all(type(number) in (int, float) and number >= 0 for number in value.values())
+    )
 
 
 CLIENTS, REQUESTS_EACH = 8, 40

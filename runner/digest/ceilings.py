@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -31,11 +30,21 @@ def calibrate(run: RunFolder) -> Calibration:
     for (tool, load_model, mode, sockets), load in trials.groupby(["tool", "load_model", "mode", "sockets"]):
         server = load.groupby("server", sort=False)["rate"].median().idxmax()
         fastest = load[load["server"] == server]
-        rates = fastest["rate"]
-        middle, least, most = rates.quantile([0.5, 0.0, 1.0])
-        known: dict[str, Any] = {"rps": middle, "rps_min": least, "rps_max": most, "trials": len(rates)}
-        known |= {"server": server, "verdict": fastest["verdict"].mode()[0]}
-        ceilings.append(Ceiling(tool, load_model, mode, sockets, **known))
+        rates, verdicts = fastest["rate"], fastest["verdict"].tolist()
+        ceilings.append(
+            Ceiling(
+                tool=tool,
+                load_model=load_model,
+                mode=mode,
+                connections=sockets,
+                rps=float(rates.median()),
+                rps_min=float(rates.min()),
+                rps_max=float(rates.max()),
+                trials=len(rates),
+                server=server,
+                verdict=max(sorted(set(verdicts)), key=verdicts.count),
+            )
+        )
     hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
     return Calibration(
         run_id=run.run_id,

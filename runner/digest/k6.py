@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import duckdb
@@ -57,11 +56,6 @@ class TrendStats:
     p999: float | None
     max: float
 
-    @property
-    def columns(self) -> dict[str, float | None]:
-        """The columns of trials.parquet about a load's latency."""
-        return {f"latency_{name}_ms": getattr(self, name) for name in ("mean", *QUANTILES, "max")}
-
 
 @dataclass(frozen=True)
 class Steady:
@@ -99,6 +93,11 @@ class K6Points:
     mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
     late: int = 0  # requests that the generator began later than they were to be
     answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
+
+    @property
+    def salvaged(self) -> bool:
+        """Whether the file's end was cut off and left out."""
+        return self.lines_lost > 0
 
 
 def digest_k6(
@@ -179,15 +178,21 @@ def spool_side_by_side(raw: Path, folder: Path, further: Sequence[tuple[Path, in
 
 def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
     """Return the summaries of several generators as one: counts add up, means by their counts; no percentiles."""
+    trends = [(each.http_req_duration, each.requests) for each in summaries if each.http_req_duration is not None]
+    count = sum(each for _, each in trends)
     whole = None
-    if trends := [each.http_req_duration for each in summaries if each.http_req_duration is not None]:
-        counts = [each.requests for each in summaries if each.http_req_duration is not None]
-        mean = fmean((each.mean for each in trends), counts)
-        least, most = min(each.min for each in trends), max(each.max for each in trends)
-        whole = replace(trends[0], count=sum(counts), mean=mean, min=least, max=most)
+    if trends:
+        mean = sum(trend.mean * each for trend, each in trends) / count
+        least, most = min(trend.min for trend, _ in trends), max(trend.max for trend, _ in trends)
+        whole = replace(trends[0][0], count=count, mean=mean, min=least, max=most)
     names = ("iterations", "dropped", "requests", "checks", "checks_failed")
-    sums = {name: sum(getattr(each, name) for each in summaries) for name in names}
-    return K6Summary(**sums, rps=None, http_req_duration=whole)
+    longest = [each.iteration_max_ms for each in summaries if each.iteration_max_ms is not None]
+    return K6Summary(
+        **{name: sum(getattr(each, name) for each in summaries) for name in names},
+        rps=None,
+        http_req_duration=whole,
+        iteration_max_ms=max(longest, default=None),
+    )
 
 
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
@@ -258,7 +263,7 @@ def _sum_up(
     if last_ns - first_ns > LONGEST_NS:
         raise DamageError(tally.lines, "the requests up to here lie more than 30 days apart: the clock was set")
     mode = mode_of(asked, facts["opened"], connected, held)
-    durations = statistics_of(database, "duration_ms")
+    durations = _statistics(database, "duration_ms")
     until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
     in_time = database.view("requests").filter(f"status <> 0 AND end_ns <= {until_ns}").count("*")
     ((answered,),) = in_time.fetchall()
@@ -270,7 +275,7 @@ def _sum_up(
         dropped_iterations=tally.dropped,
         script_runs=tally.points["data_sent"],
         durations=durations,
-        latency=durations if mode == "keepalive" else statistics_of(database, "occupied_ms"),
+        latency=durations if mode == "keepalive" else _statistics(database, "occupied_ms"),
         iteration_max_ms=longest_ms or 0.0,
         steady=steady_state(database),
         lines_lost=tally.lost,
@@ -281,10 +286,10 @@ def _sum_up(
     )
 
 
-def statistics_of(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
-    """Return exact statistics of a column of `requests`; DuckDB sorts, and spills to disk what exceeds its memory.
+def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
+    """Return exact statistics of one latency; quantiles are linear between order statistics, as k6's (TrendSink.P).
 
-    Quantiles are linear between order statistics, as k6's (TrendSink.P).
+    DuckDB sorts, and spills to disk what exceeds its memory.
     """
     database.view("requests").project(f"{column} AS ms").order("ms").create(f"sorted_{column}")
     ordered = database.table(f"sorted_{column}")
@@ -383,6 +388,7 @@ class K6Summary:
     requests: int
     rps: float | None  # k6's rate over its test run; None where it does not say
     http_req_duration: TrendStats | None  # none where no request was made
+    iteration_max_ms: float | None
     checks: int = 0  # how often the script called check(), and how often that failed (`checks_failed`)
     checks_failed: int = 0
 
@@ -398,24 +404,25 @@ def read_summary(path: Path) -> K6Summary:
         listed = data["results"]["metrics"] if "results" in data else None
         metrics = dict(data["metrics"]) if listed is None else {each["name"]: each["values"] for each in listed}
         # k6 leaves out a metric without samples.
-        named = ("iterations", "dropped_iterations", "http_reqs")
-        iterations, dropped, requests = (
-            int(_number(metrics[name]["count"])) if name in metrics else 0 for name in named
-        )
-        trend = metrics.get("http_req_duration")
+        counts = {name: int(_number(metrics[name]["count"])) if name in metrics else 0 for name in _COUNTED}
+        trend, iteration = metrics.get("http_req_duration"), metrics.get("iteration_duration")
         kept, failed = (int(_number(metrics.get("checks", {}).get(name, 0))) for name in ("passes", "fails"))
         return K6Summary(
-            iterations,
-            dropped,
-            requests,
+            iterations=counts["iterations"],
+            dropped=counts["dropped_iterations"],
+            requests=counts["http_reqs"],
             rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
             http_req_duration=None if trend is None else _trend(trend),
+            iteration_max_ms=None if iteration is None else _number(iteration["max"]),
             checks=kept + failed,
             checks_failed=failed,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"
         raise LabError(f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1) from None
+
+
+_COUNTED = ("iterations", "dropped_iterations", "http_reqs")
 
 
 def _trend(values: Mapping[str, Any]) -> TrendStats:

@@ -8,13 +8,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
-from runner.digest.k6 import K6Points, connect, digest_k6, read_summary, spool_side_by_side, statistics_of, sum_up
+from runner.digest.k6 import K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
 from runner.digest.k6_raw import Tally
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
@@ -36,12 +37,6 @@ Raw = Callable[..., Path]  # where a raw file of a load is, by its plain name an
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
     """Return where a trial's part of a table lies until the parts are put together."""
     return run.tables / "parts" / table / f"{trial_id}.parquet"
-
-
-def write_part(run: RunFolder, table: str, trial_id: str, rows: pa.Table) -> None:
-    """Write a trial's part of a table."""
-    with replacing(part(run, table, trial_id)) as temporary:
-        pq.write_table(rows, temporary, compression="zstd")
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,14 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
                 apart = int(begin_s) if pa.types.is_integer(schema.field(at).type) else begin_s
                 moved = pc.add(table[column], pa.scalar(apart, schema.field(at).type))
                 writer.write_table(table.set_column(at, column, moved))
+
+
+def exact_percentiles(requests: Path) -> dict[str, float]:
+    """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
+    with duckdb.connect() as connection:
+        quantiles = f"quantile_cont(latency_ms, {[*QUANTILES.values(), 1.0]})"
+        ((values,),) = connection.read_parquet(str(requests)).aggregate(quantiles).fetchall()
+    return {f"latency_{name}_ms": value for name, value in zip((*QUANTILES, "max"), values, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def read_load(
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
-        **points.latency.columns,
+        **{f"latency_{name}_ms": getattr(points.latency, name) for name in ("mean", *QUANTILES, "max")},
         "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
         "in_flight_mean": steady.in_flight if steady else None,
     }
@@ -208,7 +211,8 @@ def _reconciled(
         numbers = (1, *(part.number for part in measurement.parts))
         summaries = [read_summary(raw("k6-summary.json", number)) for number in numbers]
     summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
-    checks = [*reconcile.request_checks(cell, points, summary, measurement)]
+    exact = reconcile.EXACT_SUMS if cell.tool == "vegeta" or measurement.parts else reconcile.STATISTICS
+    checks = [*reconcile.request_checks(cell, points, summary, measurement, exact)]
     walls: list[tuple[int, int]] = []
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
     for share in Share.all(len(summaries)) if measurement.parts else ():
@@ -224,7 +228,7 @@ def _reconciled(
     if walls:
         checks.append(reconcile.begun_together(measurement, walls))
     checked = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
-    return checked, tuple(checks)
+    return checked, (*checks, *reconcile.between(measurement))
 
 
 def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
@@ -236,9 +240,8 @@ def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, L
     for table, column in K6_TABLES.items():
         parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
         join_parts(parts, begins_s, column, whole[table])
-    with connect(run.tables / "parts", 400, threads=2) as database:
-        database.read_parquet(str(whole["requests"])).create_view("requests")
-        return statistics_of(database, "latency_ms").columns
+    mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
+    return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"])}
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
@@ -253,6 +256,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
         rates = [(each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections) for each in results]
         checks += reconcile.answered_all_along(cell, rates)
         checks.append(reconcile.begun_together(measurement, walls))
+    checks += reconcile.between(measurement)
     # When wrk stops, each connection may have one request under way.
     refused, at_once = result.errors["status"], result.connections
     sent = reconcile.Sent(ok=result.requests - refused, refused=refused, lost=at_once, at_once=at_once)
@@ -278,5 +282,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
 def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
     result = add_up([load.wrk for _, load in loads if load.wrk is not None])
-    write_part(run, "latency", trial.trial_id, latency_table(trial.trial_id, None, *bucket_counts(*result.raw)))
+    table = latency_table(trial.trial_id, None, *bucket_counts(*result.raw))
+    with replacing(part(run, "latency", trial.trial_id)) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
     return _wrk_metrics(result)

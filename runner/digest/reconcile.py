@@ -69,8 +69,10 @@ def _added(measurement: Measurement, name: str) -> int | None:
 # --- k6 and vegeta ----------------------------------------------------------------------------------------
 
 
-def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> Iterator[Check]:
-    """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta."""
+def request_checks(
+    cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement, statistics: Sequence[str] = STATISTICS
+) -> Iterator[Check]:
+    """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta; of its summary those `statistics` are exact."""
     yield from _iterations(cell, points, summary)
     # http_req_failed may have fewer points: a request whose responseCallback is null has none.
     each = {metric: count for metric, count in points.points.items() if metric.startswith("http_req_")}
@@ -95,8 +97,7 @@ def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement
             f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
         )
     trend = summary.http_req_duration
-    exact = EXACT_SUMS if cell.tool == "vegeta" or measurement.parts else STATISTICS
-    pairs = {name: (getattr(points.durations, name), getattr(trend, name) if trend else None) for name in exact}
+    pairs = {name: (getattr(points.durations, name), getattr(trend, name) if trend else None) for name in statistics}
     apart = [
         f"{name} {raw:.4f} ms raw, {stated} ms said"
         for name, (raw, stated) in pairs.items()
@@ -129,8 +130,7 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
-    late = missed(cell, points)
-    wanted = cell.to_begin if cell.rates_rps else done if cell.iterations is None else cell.iterations
+    late, wanted = missed(cell, points), asked(cell, done)
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
     overrun = math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0  # an open load ends up to LATE_S late
     yield Check(
@@ -140,6 +140,13 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
         f"{interrupted} interrupted, {summary.dropped} dropped" + (f", {late} never begun" if late else ""),
     )
     yield Check("1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline")
+
+
+def asked(cell: Cell, begun: int) -> int:
+    """Return how many iterations a k6 load asks for; of one that lasts a time, as many as were `begun` in it."""
+    if cell.rates_rps:
+        return cell.to_begin
+    return begun if cell.iterations is None else cell.iterations
 
 
 def may_hold(cell: Cell, reopened: float) -> int:
@@ -160,7 +167,7 @@ def slack(cell: Cell) -> int:
 
 def missed(cell: Cell, points: K6Points) -> int:
     """Return how many iterations of an open load were never begun, as k6 was behind its schedule at the end."""
-    short = cell.to_begin - points.script_runs - points.dropped_iterations
+    short = asked(cell, 0) - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
 
@@ -335,13 +342,11 @@ def sample_checks(
     raw: Mapping[str, Counter],
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
-    late_share: float | None = None,
 ) -> Iterator[Check]:
     """Hold invariant 9 by the samples of the sampler, `raw` as they are, `counters` without pauses between slices.
 
     Everybody lived and stayed on its CPUs (a tool, or a manager of control groups, may move one), used no more of them
-    than there is, and rested while other servers of the session were loaded; the sampler was there all the time. Of the
-    probe's requests `late_share` were late by its fault (None: there was no probe).
+    than there is, and rested while other servers of the session were loaded; the sampler was there all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)
@@ -368,5 +373,8 @@ def sample_checks(
     if server is not None and spans_s:
         share = sum(server.between(*span) for span in spans_s) / max(1e-9, sum(end - begin for begin, end in spans_s))
         yield Check(IDLE, share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile")
-    if late_share is not None:
-        yield Check(PROBE_SCHEDULE, late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them")
+
+
+def probe_schedule(late_share: float) -> Check:
+    """Hold invariant 9 against the probe: what it sends late is late for no fault of the server's."""
+    return Check(PROBE_SCHEDULE, late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them")

@@ -1,26 +1,35 @@
 """Digest one trial: raw files to tables, metrics, checks and a verdict."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
-from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together, write_part
+from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, rates, since, stitched
-from runner.digest.usage import evidence, limited, measure_usage, others_pct, others_share, read_usage, used
+from runner.digest.usage import (
+    evidence,
+    limited,
+    measure_usage,
+    others_pct,
+    others_share,
+    read_usage,
+    used,
+)
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import Check, LabError, Trial
+from runner.model import OWN, Check, LabError, Trial
 from runner.planning.search import Objective
-from runner.store import RunFolder, last_line, raw_name
+from runner.store import RunFolder, last_line, raw_name, replacing
 
 T = TypeVar("T")
 
@@ -73,52 +82,45 @@ class _Seen:
     raw: Mapping[str, Counter]  # seconds from the first window's begin
     probe: ProbeSamples | None
 
+    def slice(self, at: int) -> dict[str, Counter]:
+        """Return the counters of one slice, seconds from its begin."""
+        return stitched(since(self.raw, self.windows[0], self.windows[at]), [self.windows[at]])
+
     def others_pct(self, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
-        """Return what programs took that are no part of the trial; None where that is not known."""
+        """Return what programs took that are no part of the trial; None where that is not known.
+
+        A user's server may have helpers that the lab does not know.
+        """
+        if self.trial.cell.workload in OWN:
+            return None
         probe_share = self.probe.cpu_share or 0.0 if self.probe else 0.0
         return others_pct(self.trial.cell, self.measurement, counters, lasted_s, probe_share)
 
-    @cached_property
-    def slices(self) -> list[dict[str, Any]]:
-        """The trial's rows of the table of slices, but for which of them are kept."""
-        rows = []
-        for at, (each, load, window) in enumerate(zip(self.measurement.slices, self.loads, self.windows, strict=False)):
-            counters = stitched(since(self.raw, self.windows[0], window), [window])
-            requests = load.answered + (0 if self.probe is None else len(self.probe.only(at).status))
-            row = {
-                "trial_id": self.trial.trial_id,
-                "session": self.trial.session,
-                "place": each.place,
-                "position": each.position,
-                "duration_s": load.duration_s,
-                **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
-                **used(counters, window.seconds, requests),
-                "others_cpu_mean_pct": self.others_pct(counters, window.seconds),
-            }
-            rows.append({name: _finite(value) for name, value in row.items()})
-        return rows
-
     def takers(self) -> list[str]:
         """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without them."""
-        cpus, others = self.measurement.cpus, partial(others_share, self.measurement)
-        rows = self.slices
-        return [takers((row["host_steal_pct"] or 0.0) / 100 / cpus, others(row["others_cpu_mean_pct"])) for row in rows]
+        taken = []
+        for at, window in enumerate(self.windows if self.measurement.slices else ()):
+            counters = self.slice(at)
+            others = others_share(self.measurement, self.others_pct(counters, window.seconds))
+            stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
+            taken.append(takers(stolen / self.measurement.cpus, others))
+        return taken
 
     def checks(self) -> tuple[Check, ...]:
         """Return the invariants of all loads: each name once, and what each slice that breaks it says."""
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
-            of_load = (*reconcile.between(each), *reconcile.database_checks(load.sent, each), reconcile.clock(each))
-            for check in (*load.checks, *of_load):
+            for check in (*load.checks, *reconcile.database_checks(load.sent, each), reconcile.clock(each)):
                 by_name.setdefault(check.name, []).append(check)
         if not self.measurement.slices:
             return tuple(check for (check,) in by_name.values())
+        whole = reconcile.whole([each.sent for each in self.loads], self.measurement)
         found = []
         for name, checks in by_name.items():
             broken = [f"slice {number}: {each.detail}" for number, each in enumerate(checks, start=1) if not each.ok]
             said = "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}"
             found.append(Check(name, not broken, said))
-        return (*found, *reconcile.whole([each.sent for each in self.loads], self.measurement))
+        return (*found, *whole)
 
 
 def digest_session(
@@ -181,12 +183,11 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
     raw = since(seen.raw, seen.windows[0], windows[0])
     counters = stitched(raw, windows) if measurement.slices else raw
-    write_part(run, "resources", trial.trial_id, rates(trial.trial_id, counters))
+    _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
     usage = measure_usage(counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0))
     metrics = {**load.metrics, **usage, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
     if measurement.slices:
-        rows = [{**row, "kept": at in kept} for at, row in enumerate(seen.slices)]
-        write_part(run, "slices", trial.trial_id, pa.Table.from_pylist(rows, schema=schema_of("slices")))
+        _write(part(run, "slices", trial.trial_id), _slices(seen, kept))
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
     metrics["others_cpu_mean_pct"] = seen.others_pct(counters, lasted_s)
     if cell.rates_rps:
@@ -197,8 +198,9 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         metrics["inserts"] = load.sent.ok
         uses = [use for at in kept if (use := measurement.loads[at].database) is not None]
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
-    late = None if seen.probe is None else late_share(seen.probe, windows)
-    checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows, late))
+    checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows))
+    if seen.probe is not None:
+        checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
     evident = evidence(cell, measurement, metrics, load.mode)
     taker = disturbance(evident)
     taken = f"disturbed: {taker} away" if taker else left_out.taken
@@ -207,6 +209,32 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         part(run, "latency", trial.trial_id).unlink()
     metrics = {name: _finite(value) for name, value in metrics.items()}
     return Digest(metrics, checks, judge(evident), taken, load.mode)
+
+
+def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
+    """Return the trial's rows of the table of slices."""
+    rows = []
+    for at, (each, load) in enumerate(zip(seen.measurement.slices, seen.loads, strict=True)):
+        counters, lasted_s = seen.slice(at), seen.windows[at].seconds
+        requests = load.answered + (0 if seen.probe is None else len(seen.probe.only(at).status))
+        row = {
+            "trial_id": seen.trial.trial_id,
+            "session": seen.trial.session,
+            "place": each.place,
+            "position": each.position,
+            "kept": at in kept,
+            "duration_s": load.duration_s,
+            **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
+            **used(counters, lasted_s, requests),
+            "others_cpu_mean_pct": seen.others_pct(counters, lasted_s),
+        }
+        rows.append({name: _finite(value) for name, value in row.items()})
+    return pa.Table.from_pylist(rows, schema=schema_of("slices"))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def _finite(value: float | int | None) -> float | int | None:

@@ -15,6 +15,10 @@ from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5  # share of the machine's ticks that the time of all programs must be: a quota may double the ticks, no more
+SERVER = (
+    *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
+    *("server_rss_peak_bytes", "server_throttled_pct"),
+)
 
 
 def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]) -> dict[str, Counter]:
@@ -38,10 +42,14 @@ def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
     """Return the columns of trials.parquet about CPU and memory that every load has."""
     server, generator = counters.get("server"), counters["generator"]
+    values: tuple[float | None, ...] = (None,) * len(SERVER)  # where its process was not found
+    if server is not None:
+        peaks = (server.peak_pct(0.0, end_s, window_s) for window_s in (0.1, 1.0))
+        throttled_pct = 100 * server.between(0.0, end_s, "throttled_s") / end_s
+        per_request_ms = _per_request(server, end_s, requests)
+        values = (server.mean_pct(0.0, end_s), *peaks, per_request_ms, _peak_rss(server), throttled_pct)
     return {
-        **_cost("server", server, end_s, requests),
-        "server_cpu_peak_100ms_pct": server and server.peak_pct(0.0, end_s, 0.1),
-        "server_throttled_pct": server and 100 * server.between(0.0, end_s, "throttled_s") / end_s,
+        **dict(zip(SERVER, values, strict=True)),
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
@@ -49,16 +57,13 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     }
 
 
-def _cost(subject: str, counter: Counter | None, end_s: float, requests: int) -> dict[str, float | None]:
-    """Return the columns that server and database share; empty where the server's process was not found."""
-    names = ("cpu_mean_pct", "cpu_peak_1s_pct", "cpu_ms_per_request", "rss_peak_bytes")
-    values: tuple[float | None, ...] = (None,) * len(names)
-    if counter is not None:
-        per_request_ms = 1000 * counter.between(0.0, end_s) / requests if requests else None
-        rss = counter.rss_bytes[~np.isnan(counter.rss_bytes)]
-        most = int(rss.max()) if len(rss) else None
-        values = (counter.mean_pct(0.0, end_s), counter.peak_pct(0.0, end_s, 1.0), per_request_ms, most)
-    return {f"{subject}_{name}": value for name, value in zip(names, values, strict=True)}
+def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
+    return 1000 * counter.between(0.0, end_s) / requests if requests else None
+
+
+def _peak_rss(counter: Counter) -> int | None:
+    known = counter.rss_bytes[~np.isnan(counter.rss_bytes)]
+    return int(known.max()) if len(known) else None
 
 
 def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int) -> Metrics:
@@ -69,7 +74,12 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
     database, server = counters.get("database"), counters.get("server")
     if database is None or server is None:
         return metrics
-    metrics |= _cost("database", database, end_s, requests)
+    metrics |= {
+        "database_cpu_mean_pct": database.mean_pct(0.0, end_s),
+        "database_cpu_peak_1s_pct": database.peak_pct(0.0, end_s, 1.0),
+        "database_cpu_ms_per_request": _per_request(database, end_s, requests),
+        "database_rss_peak_bytes": _peak_rss(database),
+    }
     in_use, size = (server.level(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
     if len(in_use):
         metrics["pool_in_use_max"] = int(in_use.max())
@@ -118,10 +128,8 @@ def others_pct(
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
     which ticks cannot measure, and where a quota limits the server or the database, as its periods may keep step with
     them. Interrupts are left out: some kernels book what the trial's connections cost there, and to no program
-    (CONFIG_IRQ_TIME_ACCOUNTING). A user's server may have helpers that the lab does not know: None.
+    (CONFIG_IRQ_TIME_ACCOUNTING).
     """
-    if cell.workload in OWN:
-        return None
     elsewhere: set[str] = set()  # subjects that were sampled on other machines than the server's, or are such machines
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts

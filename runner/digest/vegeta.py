@@ -77,6 +77,6 @@ def read_report(path: Path) -> K6Summary:
         times = {name: said[name] / 1e6 for name in ("mean", "min", "max")}
         times |= {f"p{q}": said[f"{q}th"] / 1e6 for q in (50, 90, 95, 99)}
         trend = TrendStats(count=count, p999=None, **times)
-        return K6Summary(count, 0, count, float(data["rate"]), trend)
+        return K6Summary(count, 0, count, float(data["rate"]), trend, trend.max)
     except (KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} is not a report of vegeta ({type(error).__name__}: {error}).", exit_code=1) from None
