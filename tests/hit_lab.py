@@ -115,10 +115,10 @@ class Lab:
         """The names of all trials."""
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
-    def resume(self) -> str:
-        """Go on to the end; return what was said."""
+    def resume(self, code: int = 0) -> str:
+        """Go on to the end, with this exit code; return what was said."""
         fake_lab.fault(self.root, "")
-        return real_lab.bench(self.root, "run", "--resume", self.run.name, code=0).stderr
+        return real_lab.bench(self.root, "run", "--resume", self.run.name, code=code).stderr
 
     def assert_it_goes_on_to_its_end(self) -> None:
         before = self.sealed()

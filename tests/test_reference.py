@@ -66,7 +66,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_known_service_times_come_back_from_k6_wrk_and_the_probe_and_from_every_table(run, name):
     known_ms, q = STEPS_MS[name], float(name[1:]) / 100
-    known = pytest.approx(known_ms, rel=0.01)
+    known = pytest.approx(known_ms, rel=0.01, abs=0.2)
     open_loop, closed = run.trials.loc["b01-mixed-rates-r100"], run.trials.loc["b01-mixed-wrk-matrix-c50-keepalive"]
     assert (open_loop[f"latency_{name}_ms"], closed[f"latency_{name}_ms"]) == (known, known)
     if name != "p90":  # the probe's columns are p50, p95 and p99
@@ -76,7 +76,7 @@ def test_known_service_times_come_back_from_k6_wrk_and_the_probe_and_from_every_
     assert (requests["latency_ms"].quantile(q), probe["service_ms"].quantile(q)) == (known, known)
     latency = pd.read_parquet(run.tables / "latency.parquet").query("trial_id == @trial")
     drawn = histogram_quantile(latency["lower_ms"], latency["upper_ms"], latency["count"], q)[0]
-    assert drawn == pytest.approx(known_ms, rel=0.02)  # a bucket is 1 % wide
+    assert drawn == pytest.approx(known_ms, rel=0.01 + max(0.01, 0.2 / known_ms))  # a bucket is 1 % wide
 
 
 def test_an_open_load_that_nobody_limits_is_offered(run):
