@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pandas as pd
 
-from runner.present.figures.ratios import noise_floor
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.style import number, ratio_words
-from runner.present.statistics.inference import Ratio, Sample
+from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
@@ -58,14 +57,19 @@ class Standing:
 def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     """Return how the servers in `rows` of the summary, all of one load, stand by a column of their sealed trials.
 
-    Less is better, but of requests/s. What a server under two labels (A/A) differs by is noise.
+    Less is better, but of requests/s. What a server under two labels (A/A) differs by in these trials is noise.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
     samples = {server: Sample.of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
-    labels = "; ".join(f"{who} and {label}" for label, who in tables.copies.items() if {label, who} <= set(samples))
-    floor = noise_floor(tables, rows["load"].iloc[0], column) if labels else 1.0
-    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if floor > 1 else ""
+    copies = tables.copies
+    same = [
+        (noise_floor(between), f"{one} and {other}")
+        for one, other in combinations(samples, 2)
+        if copies.get(one, one) == copies.get(other, other) and (between := ratio(samples[one], samples[other]))
+    ]
+    floor, labels = max(same, default=(1.0, ""))
+    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
     more_is_better = column == "rps"
     ranking = rank(samples, more_is_better=more_is_better, floor=floor)
     return Standing(samples, ranking, ">" if more_is_better else "<", noise)
