@@ -255,7 +255,7 @@ def test_ramps_say_what_was_kept_and_who_was_the_limit(stored: Tables) -> None:
     assert text_of("inserts-answered", unkept).count("never kept") == 3
     assert "limit: server; up to 450 waited (gin)" in text_of("inserts-pool-in-use", stored)
     assert "in each trial as many as answers with 2xx" in text_of("inserts-rows", stored)
-    assert "what PostgreSQL may use, 100 %" in text_of("inserts-database-cpu", stored)
+    assert "the CPUs that PostgreSQL may use, up to 100 %" in text_of("inserts-database-cpu", stored)
 
 
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:

@@ -73,7 +73,7 @@ def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
     """Return how many requests had been answered well by the end of each fine bin (t_s is that end)."""
     rows = tables.throughput.sort_values(["trial_id", "t_s"])
     total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
-    return _within(rows.assign(t_s=(rows["t_s"] + FINE_S).round(1), value=total), trials, 0.0)
+    return _within(rows.assign(t_s=(rows["t_s"].astype(float) + FINE_S).round(1), value=total), trials, 0.0)
 
 
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> Points:
@@ -106,7 +106,7 @@ def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0
     middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
     rows = rows.assign(t_s=np.floor(middle) + 0.5, value=rows[column] / unit)[middle >= 0]
     means = rows.dropna(subset="value").groupby(["trial_id", "t_s"])["value"].mean()
-    return _within(means.reset_index().astype({"t_s": float}), trials)
+    return _within(means.reset_index(), trials)
 
 
 def _each(
@@ -120,9 +120,9 @@ def _each(
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> Points:
     """Return the points of `trials` whose bins do not reach beyond the trial's load."""
-    ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"])
-    inside = points.loc[points["t_s"] + width_s / 2 <= ends + FINE_S / 2, COLUMNS]
-    return inside.astype({"t_s": float, "value": float}).reset_index(drop=True)
+    points = points[COLUMNS].astype({"t_s": float, "value": float})  # without any row they may have another type
+    ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)
+    return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
 def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
