@@ -29,9 +29,9 @@ def tables(run: RunFolder) -> dict[str, str]:
 
 
 @pytest.fixture
-def copied(finished: tuple[Path, Any], tmp_path: Path) -> RunFolder:
+def copied(finished: Any, tmp_path: Path) -> RunFolder:
     """A copy of a finished run, with tables as one process rebuilds them."""
-    run = RunFolder(Path(shutil.copytree(finished[1]["path"], tmp_path / "copy")))
+    run = RunFolder(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
     rebuild(run)
     return run
 
