@@ -74,7 +74,8 @@ def test_a_disturbed_trial_is_repeated_and_no_other(monkeypatch, trial, outcomes
     assert ended == began[-1:]
     assert sentences == (() if failed is None else (trial.trial_id + failed,))
     assert ["is repeated" in each for each in said] == [True] * (len(outcomes) - 1)
-    assert next_attempt(next_attempt(trial, 3), 1) == trial
+    second = next_attempt(trial, 2)
+    assert next_attempt(second, 3).trial_id == f"{trial.trial_id}.a3" and next_attempt(second, 1) == trial
 
 
 STOLEN = "disturbed: the hypervisor took 30 % of the CPUs' time away"

@@ -15,7 +15,7 @@ from measured import measured
 from real_lab import load
 
 from runner.digest.reconcile import Sent, database_checks
-from runner.measure.database import serving
+from runner.measure.database import scram_verifier, serving
 from runner.measure.leftovers import ledger
 from runner.measure.machine import place
 from runner.measure.process_engine import ProcessEngine
@@ -118,6 +118,17 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
     environment = psutil.Process(database.running.pid).environ()
     assert database.password not in json.dumps(environment)
     assert database.password not in log.read_text()
+
+
+@needs_postgres
+def test_a_verifier_is_what_postgres_itself_makes(served):
+    """PostgreSQL takes a string as a verifier only if it has the right shape; else it would hash it as a password."""
+    database, _ = served
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute(f"ALTER ROLE lab PASSWORD '{scram_verifier('second')}'")
+        with psycopg.connect(database.url.replace(database.password, "second")) as second:
+            assert second.execute("SELECT 1").fetchone() == (1,)
+        connection.execute(f"ALTER ROLE lab PASSWORD '{scram_verifier(database.password)}'")
 
 
 @needs_postgres

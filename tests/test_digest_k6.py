@@ -207,6 +207,17 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
 """By the mode asked for, connections opened, requests that had one, and connections that may be held."""
 
 
+def test_blocked_contains_connecting(tmp_path: Path) -> None:
+    """A close-mode latency counts connecting once; a failed hand-over (blocked 0) still counts what it cost."""
+    first = Request(EPOCH_NS + S, 5 * MS, 4 * MS, MS, 10 * MS, MS)
+    lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)
+    raw = write_lines(tmp_path / "k6.json", announce(request_lines(first) + request_lines(lost)))
+    points = digest(raw, "close")
+    assert read_table(raw, "requests")["latency_ms"] == [17.0, 3.0]
+    assert points.durations.max == 12.0
+    assert points.first_start_ns == EPOCH_NS + S - 17 * MS
+
+
 def test_the_mode_is_what_happened_to_the_connections() -> None:
     assert {given: mode_of(*given) for given in MODES} == MODES
 

@@ -109,7 +109,7 @@ FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
     "wrk.json": (mutants(GOOD), read_wrk),
     "k6-summary.json": (mutants(SUMMARY), read_summary),
     "run.json": (mutants(MANIFEST), lambda path: campaign_from_manifest(RunFolder(path.parent).manifest())),
-    "server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
+    "axum/server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
     "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
 }
 """The texts that a file may have, and what reads it."""
@@ -119,8 +119,9 @@ FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
 @fuzzed
 @given(data=st.data())
 def test_any_file(tmp_path, name, data):
-    texts, read = FILES[name]
-    path = written(tmp_path / name, data.draw(texts))
+    (texts, read), path = FILES[name], tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    written(path, data.draw(texts))
     tolerated(lambda: read(path))
 
 

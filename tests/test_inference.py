@@ -89,6 +89,13 @@ def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_tria
     assert compared(several, sample([5, 6, 5, 6, 5])).blocks == 0
 
 
+def test_blocks_that_both_sides_share_do_not_widen_a_ratio() -> None:
+    machine = np.array([1.0, 0.7, 1.3, 0.9, 1.1, 0.6])
+    a, b = np.array([[100], [90]]) * machine * (1 + RNG.normal(0, 0.01, (2, 6)))
+    blocked, apart = compared(sample(a), sample(b)), compared(sample(a), sample(b, first_block=50))
+    assert blocked.high / blocked.low < 1.06 < 1.5 < apart.high / apart.low
+
+
 def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
     for first_block in (1, 50):
         found = compared(sample([70, 0.3, 3, 4, 5]), sample([70, 0.1 + 0.2, 3, 4, 5], first_block))

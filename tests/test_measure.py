@@ -1,9 +1,11 @@
 """Starting and ending processes: they have the CPUs and the environment that they were given, and outlive no runner."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import psutil
 import pytest
@@ -55,6 +57,57 @@ def test_children_that_ignore_sigterm_are_ended_too(root):
             wait_for(lambda: len(session_members(process.pid, process.started)) >= 3)
             family = list(map(psutil.Process, session_members(process.pid, process.started)))
         assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family)
+
+
+RUNNER = """
+import sys, time
+from pathlib import Path
+from runner.measure.lab import open_lab
+from runner.measure.process_engine import pinned
+with open_lab("process") as opened:
+    folder = Path({folder!r})
+    with pinned("server", ["sh", "-c", "sleep 300 & sleep 300"], cpus=(0,), env={{"PATH": {path!r}}},
+                folder=folder, log=folder / "log", ledger=opened.ledger) as process:
+        process.release()
+        print(process.pid, process.group.folder if process.group else "", flush=True)
+        time.sleep(300)
+"""
+
+
+def start_runner(root):
+    code = RUNNER.format(folder=str(root), path=os.environ["PATH"])
+    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runner.stdout is not None
+    pid, _, group = runner.stdout.readline().strip().partition(" ")
+    return runner, int(pid), Path(group) if group else None
+
+
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner", "no process, group or ledger is left")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_however_the_runner_ends_nothing_is_left(root, number):
+    runner, server, group = start_runner(root)
+    started = start_ticks(server)
+    wait_for(lambda: len(session_members(server, started)) >= 2)
+    runner.send_signal(number)
+    runner.wait(timeout=20)
+    wait_for(lambda: not session_members(server, started))
+    wait_for(lambda: group is None or not group.exists())
+    wait_for(lambda: not list((root / "data" / ".live").iterdir()))
+
+
+@pytest.mark.fault("SIGKILL of runner and watchdog", "the next run removes what they left")
+def test_what_a_dead_runner_and_its_dead_watchdog_left_is_reaped_by_the_next(root):
+    runner, server, _ = start_runner(root)
+    started = start_ticks(server)
+    (watchdog,) = [each for each in psutil.Process(runner.pid).children() if "watchdog" in each.cmdline()]
+    watchdog.kill()
+    runner.kill()
+    runner.wait(timeout=20)
+    assert session_members(server, started)
+    assert len(dead_ledgers()) == 1
+    with open_lab("process") as opened:
+        assert any(str(server) in what for what in opened.reaped)
+    assert not session_members(server, started)
 
 
 @pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")

@@ -27,7 +27,8 @@ from runner.digest.probe import (
 )
 from runner.digest.reconcile import may_hold
 from runner.digest.resources import Window
-from runner.http_response import ResponseReader
+from runner.http_response import ResponseReader, parse_head
+from runner.measure.probe import request_bytes
 from runner.measurement import PROBE_CONNECTIONS, Counters
 from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
 
@@ -183,6 +184,15 @@ def test_the_end_of_input_ends_it():
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_what_goes_over_the_wire():
+    assert request_bytes("GET", "/count", "") == b"GET /count HTTP/1.1\r\nHost: lab\r\n\r\n"
+    assert request_bytes("GET", "/", "", "api.test:81").splitlines()[1] == b"Host: api.test:81"
+    assert parse_head(b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  17").length == 17
+    assert parse_head(b"HTTP/1.1 204 No Content").length == 0
+
+
 WHOLE = {
     "length": (b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  2\r\n\r\nok", (200, True)),
     "no body": (b"HTTP/1.1 204 No Content\r\n\r\n", (204, True)),

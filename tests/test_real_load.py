@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import psutil
@@ -12,6 +14,9 @@ import pytest
 import real_lab
 from fake_lab import wait_for
 from real_lab import campaign, load
+
+from runner.measure.engine import Running, wait_ready
+from runner.model import LabError
 
 pytestmark = [
     pytest.mark.load,
@@ -91,6 +96,23 @@ def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
     done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json", code=0)
     assert len(json.loads(done.stdout)[0]["checks"]) > 5
+
+
+class Stranger(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok", "server": "gin", "nonce": "theirs"}')
+
+
+def test_port_in_use_is_no_proof_of_readiness(tmp_path):
+    """A stranger that answers on every port would have to know the nonce."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
+        with pytest.raises(LabError, match="Another program than gin answers"):
+            wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
+        stranger.shutdown()
 
 
 @pytest.mark.long

@@ -263,12 +263,31 @@ print(time.process_time())
 """
 
 
+def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
+    with running(BUSY) as process:
+        join(group, process)
+        source, times = source_of(process.pid), psutil.Process(process.pid).cpu_times
+        assert source.name == f"cgroup-v{group.version}"
+        begin = source.read()
+        said = [times()]
+        time.sleep(0.5)
+        said.append(times())
+        end = source.read()
+        said = [sum(each[:2]) for each in (*said, times())]
+    used = (end.cpu_ns - begin.cpu_ns) / 1e9
+    assert said[1] - said[0] - 0.03 <= used
+    assert used <= (end.mono_ns - begin.mono_ns) / 1e9 + 0.01
+    assert end.cpu_ns / 1e9 <= said[2] + 0.03
+    cgroups.remove(group.folder)
+    with pytest.raises(OSError, match=r"Errno"):
+        source.read()
+
+
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
     """By the group's counter and by the process's clocks; its account is the independent truth."""
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
-        assert source_of(process.pid).name.startswith("cgroup") is (process.group is not None)
         fallback = ProcessSubject(process.pid)
         before, begin = fallback.read(), time.monotonic_ns()
         process.release()
