@@ -64,7 +64,6 @@ def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: s
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 
-        console.note("Executing the notebook …")
         build_page(notebook, given, page, title)
         console.note(f"Page:    {page}")
 

@@ -1,10 +1,11 @@
-"""Execute notebooks with their parameters, and export them as HTML that needs nothing from the network."""
+"""Execute notebooks with papermill and export them as HTML that needs nothing from the network."""
 
 # mypy: allow-untyped-calls
 # papermill, nbformat and nbconvert ship without type annotations.
 
 import contextlib
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,13 +17,12 @@ import nbformat
 import pandas as pd
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellControlSignal, CellExecutionError
+from nbclient.exceptions import CellControlSignal
 from nbconvert import HTMLExporter
-from papermill.exceptions import PapermillException
+from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
+from papermill.exceptions import PapermillException, PapermillExecutionError
+from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
-from papermill.iorw import load_notebook_node
-from papermill.parameterize import parameterize_notebook
 
 from runner.model import LabError
 from runner.present.answers.summary import summarize
@@ -39,6 +39,22 @@ LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that 
 Given = Mapping[str, Any]  # parameters of a notebook
 
 
+class SavesOnce(NBClientEngine):  # type: ignore[misc]
+    """Writes a notebook once, when it has ended or failed: papermill's engine writes all of it after each cell."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **given: Any) -> None:
+        """Execute the notebook; papermill saves it after this."""
+        path, nb_man.output_path = nb_man.output_path, None
+        try:
+            super().execute_managed_notebook(nb_man, kernel_name, **given)
+        finally:
+            nb_man.output_path = path
+
+
+papermill_engines.register(SavesOnce.__name__, SavesOnce)
+
+
 def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | None = None) -> list[str]:
     """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`; return its figures.
 
@@ -50,33 +66,33 @@ def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | 
     missing = sorted(set(given) - parameters(notebook))
     if missing:
         raise LabError(f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it `parameters`.")
-    node = parameterize_notebook(load_notebook_node(str(notebook)), dict(given))
-    node.metadata.pop("papermill")
-    for number, cell in enumerate(node.cells):
-        cell.metadata.pop("papermill", None)
-        if "injected-parameters" in cell.metadata["tags"]:
-            cell["id"] = f"injected-{number}"
-    client = NotebookClient(
-        node,
-        km=kernel,
-        resources={"metadata": {"path": str(lab_root())}},
-        extra_arguments=QUIET,
-        timeout=LONGEST_CELL_S,
-        raise_on_iopub_timeout=True,
-        record_timing=False,
-    )
+    output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        client.execute()
-    except CellExecutionError as error:
+        executed = execute_notebook(
+            str(notebook),
+            str(output),
+            engine_name=SavesOnce.__name__,
+            parameters=dict(given),
+            progress_bar=sys.stderr.isatty() and kernel is None,
+            resources={"metadata": {"path": str(lab_root())}},  # papermill's `cwd` is that of the whole process
+            extra_arguments=QUIET,
+            execution_timeout=LONGEST_CELL_S,
+            **({} if kernel is None else {"km": kernel}),
+        )
+    except PapermillExecutionError as error:
         known = error.ename == "LabError"
         words = error.evalue if known else f"{notebook.name} failed with {error.ename}: {error.evalue}"
         raise LabError(f"{words.rstrip('.')} (see {output}).", exit_code=1) from None
-    except (CellControlSignal, NoSuchKernel, OSError, RuntimeError) as error:  # of a dead kernel
+    except (PapermillException, CellControlSignal, NoSuchKernel, OSError, RuntimeError) as error:  # of a dead kernel
         raise LabError(f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1) from error
-    finally:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(output) as temporary:
-            temporary.write_text(nbformat.writes(node) + "\n", encoding="utf-8")
+    executed.metadata.pop("papermill", None)
+    for number, cell in enumerate(executed.cells):
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell["id"] = f"injected-{number}"
+    with replacing(output) as temporary:
+        temporary.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
     figures = figures_shown(output)
     if figures is None:
         raise LabError(f"{notebook.name} did not reach its last cell: its kernel died (see {output}).", exit_code=1)

@@ -19,14 +19,16 @@ FULL = 0.9  # share of the CPU that a server was given from which on a spike has
 def why(found: pd.DataFrame, trial_id: str) -> str:
     """Say why a trial of a survey is the one that is shown where none was asked for."""
     row = found[found["trial_id"] == trial_id].iloc[0]
-    looked = plural(int((found["seconds"] > 0).sum()), "trial")
+    short = int((found["seconds"] == 0).sum())
+    looked = plural(len(found), "trial") + (f" ({short} too short to look for spikes)" if short else "")
     if math.isnan(row["deviations"]):
-        peak = f"the highest CPU over 0.1 s, {number(row['peak_pct'])} %"
-        return f"No server spiked in any of the {looked} of this run that are long enough; this one has {peak}."
+        return (
+            f"No server spiked in any of the {looked} of this run; of those that were looked at this one has the "
+            f"highest CPU over 0.1 s, {number(row['peak_pct'])} %."
+        )
     return (
-        f"Of the {looked} of this run that are long enough it has the spike that stands out most: "
-        f"{number(row['height_pct'])} % of a core above its baseline, {number(row['deviations'])} deviations, "
-        f"{row['start_s']:.2f} s into the load."
+        f"Of the {looked} of this run it has the spike that stands out most: {number(row['height_pct'])} % of a "
+        f"core above its baseline, {number(row['deviations'])} deviations, {row['start_s']:.2f} s into the load."
     )
 
 
