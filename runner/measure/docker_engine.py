@@ -339,8 +339,8 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
         host.client.ping()
     except TROUBLE:
         return CannotGoOnError(f"The Docker engine{host.role and f' of the {host.role}'} has gone: start it again.")
-    reason = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
-    return LabError(f"{what}: {reason.rstrip('.')}.", exit_code=1)
+    said = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
+    return LabError(f"{what}: {said.rstrip('.')}.", exit_code=1)
 
 
 def _packed(name: str, data: bytes) -> bytes:

@@ -135,14 +135,14 @@ def empty(title: str, reason: str) -> Chart:
 
 def of_trials(
     tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
-    none: str = "", **more: Any,
+    unsealed: str = "", **more: Any,
 ) -> Chart:  # fmt: skip
-    """Return a chart about `trials` of a run, failed ones too; where none was sealed, `none` says so.
+    """Return a chart about `trials` of a run, failed ones too; where none was sealed, `unsealed` says so.
 
     `words` begin its caption, `more` is what else a `Chart` has.
     """
     if sealed_trials(trials).empty:
-        return empty(title, none)
+        return empty(title, unsealed)
     return Chart(title, frame, x, y, identities(tables.trials), captions.caption(tables, trials, words), **more)
 
 

@@ -13,7 +13,7 @@ from runner.present.answers.ranking_text import percent, times
 from runner.present.chart import Chart, empty
 from runner.present.comparison.conditions import Difference, changes, conditions, same_binary
 from runner.present.figures import forest
-from runner.present.figures.ratios import Quantity, noise_floor
+from runner.present.figures.ratios import Compared, noise_floor
 from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
@@ -29,14 +29,14 @@ GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 
 QUANTITIES = (
-    Quantity("rps", "requests/s", more=True),
-    *(Quantity(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
-    Quantity("server_cpu_ms_per_request", "CPU ms/request"),
-    Quantity("server_rss_peak_bytes", "memory, MiB", unit=2.0**20),
+    Compared("rps", "requests/s", more=True),
+    *(Compared(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
+    Compared("server_cpu_ms_per_request", "CPU ms/request"),
+    Compared("server_rss_peak_bytes", "memory, MiB", unit=2.0**20),
 )
 
 
-def _may_compare(quantity: Quantity, sealed: pd.DataFrame) -> bool:
+def _may_compare(quantity: Compared, sealed: pd.DataFrame) -> bool:
     """Return whether a quantity of a cell is the server's: rates at its limit, times below it, costs anywhere."""
     if quantity.more:
         return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
@@ -171,7 +171,7 @@ class SizedCell:
         return f"{self.server}: {', '.join((self.load, *self.sizes))}"
 
 
-Followed = tuple[SizedCell, Quantity]
+Followed = tuple[SizedCell, Compared]
 
 
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:

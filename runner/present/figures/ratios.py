@@ -29,7 +29,7 @@ YARDSTICKS = ("nginx",)
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Compared:
     """A column of the trials, divided by `unit`, that is compared: `more` says whether more of it is better.
 
     What is `offered` is compared at offered rates that nobody was at the limit of; `quantile` is that of a time.
@@ -46,12 +46,12 @@ class Quantity:
 
 
 REPORTED = (
-    Quantity("rps", "requests/s", "Requests per second", more=True),
-    Quantity("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
-    Quantity("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
-    Quantity("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
-    Quantity("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
-    Quantity("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
+    Compared("rps", "requests/s", "Requests per second", more=True),
+    Compared("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
+    Compared("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
+    Compared("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
+    Compared("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
+    Compared("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
 )
 BY_COLUMN = {quantity.column: quantity for quantity in REPORTED}
 READING = (
@@ -134,7 +134,7 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
-def _comparable(tables: Tables, quantity: Quantity) -> pd.DataFrame:
+def _comparable(tables: Tables, quantity: Compared) -> pd.DataFrame:
     """Return the sealed trials that have the quantity: rates of closed loops, response times of offered ones."""
     trials = tables.trials
     known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -160,7 +160,7 @@ def _order(tables: Tables) -> list[str]:
     return sorted(named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf)))
 
 
-def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Quantity, found: Ratio) -> tuple[Ratio | None, str]:
+def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Compared, found: Ratio) -> tuple[Ratio | None, str]:
     """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not.
 
     A ratio of rates is whole where both servers were the limit, one-sided where one of them could do more.

@@ -35,10 +35,10 @@ def beside_ours(tables: Tables) -> Chart:
         published.setdefault(compared, []).append(row)
     groups: dict[str, list[forest.ForestRow]] = {}
     for rows in published.values():
-        go, rust = ([row for row in rows if row.number.language == language] for language in ("Go", "Rust"))
-        for theirs, ours in product(rust, go):  # of several servers of a language the first
-            if (ours.number, theirs.number) == (go[0].number, rust[0].number) and ours.metric == theirs.metric:
-                load, drawn = _ratio(ours, theirs)
+        of_go, of_rust = ([row for row in rows if row.number.language == language] for language in ("Go", "Rust"))
+        for rust, go in product(of_rust, of_go):  # of several published servers of a language the first
+            if (go.number, rust.number) == (of_go[0].number, of_rust[0].number) and go.metric == rust.metric:
+                load, drawn = _ratio(go, rust)
                 groups.setdefault(load, []).append(drawn)
     marks = [row.marks for drawn_rows in groups.values() for row in drawn_rows]
     known = [mark for each in marks for mark in each]
