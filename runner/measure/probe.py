@@ -19,7 +19,7 @@ import time
 from array import array
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
-from runner.measure.idle import become_instrument
+from runner.measure.idle import answer, become_instrument
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
@@ -176,22 +176,17 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
 
 def main() -> None:
     """Probe on an absolute schedule, one series after the other, until the end of input."""
-
-    def say(line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-
     period_ns = become_instrument()
     while line := sys.stdin.readline():
         given = json.loads(line)
-        say("ok")
+        answer("ok")
         begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
         request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
         schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
         if schedule.run() == END:
             return
         cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
-        say(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
+        answer(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from array import array
 from typing import Any
 
 from runner.http_response import RECEIVE_BYTES, ResponseReader
-from runner.measure.idle import become_instrument
+from runner.measure.idle import answer, become_instrument
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import STATS_COLUMNS
 
@@ -168,8 +168,7 @@ def main() -> None:
                 return
             go_on = watch.command(line)
             watch.sample(tick)
-            sys.stdout.write(("ok" if go_on else watch.rows()) + "\n")
-            sys.stdout.flush()
+            answer("ok" if go_on else watch.rows())
             if not go_on:
                 return
         else:
