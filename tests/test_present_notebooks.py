@@ -281,6 +281,12 @@ def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
     assert all(words for _, words in found.values())
 
 
+@pytest.mark.parametrize("name", ["sample", "all"])
+def test_the_load_that_is_explored_has_response_times_where_any_has(name: str) -> None:
+    page = open_tables(str(ROOT / "data" / name))
+    assert set(page.latency.loc[page.latency["load"] == page.load, "tool"]) == {"k6"}
+
+
 def test_the_tables_of_a_run_are_tidy(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = open_tables(str(in_lab / "data" / "sample"))
     trials = page.trials.set_index("trial_id")

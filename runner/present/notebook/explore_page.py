@@ -48,10 +48,12 @@ class ExplorePage(RunPage):
         placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
         placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
         self.trials = trials = placed.drop(columns="place")
-        most = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
-        # The load by k6 that most trials have, else that of another tool; empty where no trial was sealed.
+        by_k6 = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
+        timed = trials[trials["latency_p50_ms"].notna()]
+        # The load by k6 that most trials with response times have, else that of another tool; empty without any trial.
+        most = next(filter(len, (timed[timed["tool"] == "k6"], timed)), by_k6)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
-        highest = most.sort_values("server_cpu_peak_100ms_pct", ascending=False)
+        highest = by_k6.sort_values("server_cpu_peak_100ms_pct", ascending=False)
         # The trial that the notebook looks at more closely; empty where the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
         # How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk.
