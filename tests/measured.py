@@ -1,4 +1,4 @@
-"""What the measure wing saw of a short trial without a load: for tests of what is concluded from it."""
+"""A short trial without a load, as it is measured and recorded: for tests of what is concluded from it."""
 
 from typing import Any
 
@@ -22,3 +22,10 @@ def measured(**changes: Any) -> Measurement:
         "server_exit": 0,
     }
     return Measurement(**{**fields, **changes})
+
+
+def record_of(trial_id: str, **changes: Any) -> dict[str, Any]:
+    """Return the record of a sealed trial, with some of its values changed."""
+    empty = {"cell": {}, "metrics": {}, "raw": {}}
+    known = {"trial_id": trial_id, "order": 1, "block": 1, "attempt": 1, "status": "sealed", "error": None}
+    return {**known, **empty, "disturbed": False, **changes}

@@ -3,15 +3,15 @@
 import json
 import lzma
 import os
-import shutil
 from functools import partial
 
 import pytest
 import synthetic_run
+from measured import record_of
 
 from runner.model import LabError
 from runner.running.campaign import resume_campaign
-from runner.store import LARGEST_JSON, RunFolder, export_compact, figures_folder, find_run, read_json
+from runner.store import LARGEST_JSON, RunFolder, export_compact, figures_folder, find_run, read_json, write_json
 
 
 @pytest.fixture
@@ -20,11 +20,10 @@ def lab(bare_lab):
     return synthetic_run.build(bare_lab / "data" / "runs" / "theirs")
 
 
-def record(folder, name="t1", **changes):
-    path = folder / "trials" / name / "trial.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {"trial_id": name, "order": 1, "block": 1, "attempt": 1, "cell": {}, "status": "sealed", "error": None}
-    path.write_text(json.dumps({**plain, "disturbed": False, "metrics": {}, "raw": {}, **changes}))
+def record(folder, **changes):
+    path = folder / "trials" / "t1" / "trial.json"
+    path.parent.mkdir(parents=True)
+    write_json(path, record_of("t1") | changes)
     return path
 
 
@@ -62,9 +61,7 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 
 def packed(folder, *records):
     """Write records as an exported run has them, each as text or as what differs from a good one."""
-    good = json.loads(record(folder).read_text())
-    shutil.rmtree(folder / "trials")
-    lines = [each if isinstance(each, bytes) else json.dumps({**good, **each}).encode() for each in records]
+    lines = [each if isinstance(each, bytes) else json.dumps(record_of("t1") | each).encode() for each in records]
     path = folder / "trials.jsonl.xz"
     path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in lines)))
     return path
@@ -163,26 +160,3 @@ def test_a_pipe_is_no_wait_and_a_huge_file_is_not_read(lab):
     os.mkfifo(lab / "run.json")
     with pytest.raises(LabError, match="no file of the lab"):
         read_json(lab / "run.json")
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "\xff", "NaN", "1e999", ""])
-def test_no_text_is_more_than_a_sentence(lab, text):
-    (lab / "run.json").write_text(text, encoding="latin-1")
-    with pytest.raises(LabError):
-        find_run("theirs")
-
-
-@pytest.mark.fault("an export to a folder with raw files", "refused, the files stand")
-def test_an_export_never_replaces_raw_files(lab, tmp_path):
-    mine = tmp_path / "mine"
-    record(lab)
-    RunFolder(lab).append("sealed", "t1")
-    export_compact(RunFolder(lab), mine)
-    export_compact(RunFolder(lab), mine)  # an export is replaced
-    raw = mine / "trials" / "t1" / "k6.json.gz"
-    raw.parent.mkdir(parents=True)
-    raw.write_bytes(b"hours of work")
-    with pytest.raises(LabError, match="something else than an exported run"):
-        export_compact(RunFolder(lab), mine)
-    assert raw.read_bytes() == b"hours of work"
-    assert not list(tmp_path.glob(".*.tmp"))

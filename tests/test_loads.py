@@ -4,54 +4,36 @@ import json
 from pathlib import Path
 
 import pytest
+from real_lab import campaign, load
+from test_catalog import INSERTS
 
 from runner.digest import reconcile
 from runner.measure import generators
 from runner.measure.engine import Running
-from runner.model import LabError
-from runner.planning.catalog import load_campaign, load_server, load_workload
+from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
 from runner.store import OF_GENERATORS
 
+SERVERS = ["gin", "axum", "nginx"]
 SERVER = Running(1, 8080, lambda: None, lambda: None)
-HEAD = """title = "t"
-servers = ["gin", "axum", "nginx"]
-"""
-RAMP = """
-[[load]]
-workload = "devices-insert-ramp"
-from_rps = 100
-to_rps = 400
-steps = 4
-step_s = 2.5
-vus = 30
-pool_sizes = [4, 16]
-"""
-LOAD = '\n[[load]]\nworkload = "{}"\nconnections = 8\nduration_s = 1\n'
 
 
 @pytest.fixture
-def campaign(tmp_path):
-    def write(text):
-        path = tmp_path / "mine.toml"
-        path.write_text(text)
-        return load_campaign(str(path))
-
-    return write
+def ramp(read_campaign):
+    return read_campaign(campaign(SERVERS, INSERTS))
 
 
 def cells(campaign):
-    return [trial.cell for trial in plan_trials(campaign, [load_server(name) for name in campaign.servers])]
+    return [trial.cell for trial in plan_trials(campaign, campaign_servers(campaign))]
 
 
-def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(campaign):
-    found = cells(campaign(HEAD + RAMP))
-    assert {cell.cell_id for cell in found} == {
-        f"{server}-devices-insert-ramp-r100-400-pool{size}" for server in ("gin", "axum") for size in (4, 16)
+def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(ramp):
+    assert {(cell.cell_id, cell.rates_rps) for cell in cells(ramp)} == {
+        (f"{server}-devices-insert-ramp-r100-400-pool{size}", (100.0, 200.0, 300.0, 400.0))
+        for server in ("gin", "axum")
+        for size in (4, 16)
     }
-    assert {cell.rates_rps for cell in found} == {(100.0, 200.0, 300.0, 400.0)}
-    scaled = cells(campaign(HEAD + RAMP).scaled(0.1))
-    assert {(cell.step_s, cell.rates_rps[-1]) for cell in scaled} == {(0.25, 400)}
+    assert {(cell.step_s, cell.rates_rps[-1]) for cell in cells(ramp.scaled(0.1))} == {(0.25, 400)}
 
 
 def command(cell, tool, tag):
@@ -59,8 +41,8 @@ def command(cell, tool, tag):
     return generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
 
 
-def test_k6_is_told_to_hold_each_rate(campaign):
-    (cell, *_) = cells(campaign(HEAD + RAMP))
+def test_k6_is_told_to_hold_each_rate(ramp):
+    (cell, *_) = cells(ramp)
     env = command(cell, "k6", "load").env
     scenario = json.loads(env["SCENARIO"])
     assert (scenario["executor"], scenario["preAllocatedVUs"]) == ("ramping-arrival-rate", 30)
@@ -70,34 +52,15 @@ def test_k6_is_told_to_hold_each_rate(campaign):
     assert reconcile.asked(cell, 0) == 2500
 
 
-def test_wrk_sends_the_workloads_body(campaign):
-    text = HEAD + LOAD.format("devices-insert") + "pool_sizes = 4\n"
-    (cell, *_) = cells(campaign(text))
+def test_wrk_sends_the_workloads_body(read_campaign):
+    inserts = load("devices-insert", connections=8, duration_s=1, pool_sizes=4)
+    (cell, *_) = cells(read_campaign(campaign(SERVERS, inserts)))
     env = command(cell, "wrk", "tagged").env
     assert env["WRK_METHOD"] == "POST" and json.loads(env["WRK_BODY"])["firmware"] == "tagged"
 
 
-def test_a_load_may_be_for_some_servers_only_and_variables_reach_one(campaign):
-    found = campaign(
-        HEAD + '[environment.gin]\nGOGC = "200"\n' + LOAD.format("static") + 'servers = ["axum", "nginx"]\n'
-    )
+def test_a_load_may_be_for_some_servers_only_and_variables_reach_one(read_campaign):
+    some = load("static", connections=8, duration_s=1, servers=["axum", "nginx"])
+    found = read_campaign(campaign(SERVERS, some, environment={"gin": {"GOGC": "200"}}))
     assert {cell.server for cell in cells(found)} == {"axum", "nginx"}
     assert found.environment == (("gin", "GOGC", "200"),)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (HEAD + RAMP.replace("pool_sizes = [4, 16]\n", ""), "needs 'pool_sizes'"),
-        (HEAD + RAMP.replace("steps = 4\n", ""), "needs 'steps'"),
-        (HEAD + RAMP + "iterations = 5\n", "line 12: workload 'devices-insert-ramp' takes no 'iterations'"),
-        (HEAD + RAMP.replace("from_rps = 100", "from_rps = 0"), "greater than 0"),
-        (HEAD + RAMP + 'servers = ["echo"]\n', "'echo' is none of the campaign's servers"),
-        (HEAD + '[environment.gin]\nADDR = "x"\n' + RAMP, "ADDR is set by the lab itself"),
-        (HEAD + '[environment.echo]\nX = "x"\n' + RAMP, "of a server listed here"),
-    ],
-)
-def test_a_mistake_names_its_line(campaign, text, says):
-    with pytest.raises(LabError, match=r"mine\.toml, line") as caught:
-        campaign(text)
-    assert says in str(caught.value)
