@@ -44,7 +44,7 @@ def needs_docker() -> pytest.MarkDecorator:
     """Skip a test where no Docker engine answers."""
     from docker.errors import DockerException  # these take a while
 
-    from runner.measure.docker_engine import connect
+    from runner.measure.connecting import connect
 
     reason = ""
     try:

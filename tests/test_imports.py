@@ -1,6 +1,7 @@
 """The rooms' walls: imports point one way, and each wing stays free of what it must not know."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def test_rooms_look_one_way(room):
 def test_what_stands_below_looks_at_little(name):
     for path in modules(name):
         assert seen(path) <= set(ALLOWED[name]), path
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Nor within a function, where Python would let them."""
+    names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()]
+    named = {name.removesuffix(".__init__"): path for name, path in zip(names, modules(), strict=True)}
+    TopologicalSorter({name: imported(path) & set(named) - {name} for name, path in named.items()}).prepare()
 
 
 def test_measure_alone_looks_at_the_contract_and_responses_are_read_in_one_module():

@@ -10,7 +10,8 @@ import real_lab
 from real_lab import campaign, load
 from scipy.special import stdtrit
 
-from runner.measure.docker_engine import TROUBLE, connect
+from runner.measure.connecting import connect
+from runner.measure.docker_engine import TROUBLE
 from runner.measure.idle import DEVICE
 from runner.measure.tools import find_tool
 from runner.planning.search import bracket

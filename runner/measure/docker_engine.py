@@ -1,4 +1,4 @@
-"""Reach a Docker engine, build images, and start servers as hardened containers, through docker-py."""
+"""Build images, and start servers as hardened containers, through docker-py."""
 
 import contextlib
 import io
@@ -19,56 +19,11 @@ from docker.utils.build import tar
 from requests.exceptions import RequestException
 
 from runner.measure.cgroups import PERIOD_US
+from runner.measure.connecting import last_line
 from runner.measure.engine import BY_FILE, LOOPBACK, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger, identity, lives
 from runner.measure.tools import find_program
 from runner.model import POSTGRES, CannotGoOnError, LabError, Server
-from runner.store import public
-
-_KNOWN = (
-    *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
-    *("certificate verify failed", "known_hosts"),
-)
-
-
-class _Secured(docker.APIClient):
-    """A client that trusts the certificates that it is given, and no others.
-
-    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls through $HTTPS_PROXY.
-    """
-
-    trust_env = property(lambda _: False, lambda _, __: None)
-
-
-def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
-    """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
-
-    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
-    configuration, keys and known hosts, and accepts no host that is not known.
-    """
-    if certificates:
-        pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
-        tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
-        client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
-    elif engine:
-        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
-        client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
-    else:
-        client = docker.from_env(timeout=timeout_s)
-    try:
-        client.ping()
-    except DockerException:
-        client.close()
-        raise
-    return client
-
-
-def reason(error: Exception) -> str:
-    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
-    text = _last_line(str(error) or type(error).__name__)
-    return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])
-
 
 BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
@@ -133,7 +88,7 @@ def build_image(
                 forcerm=True,
             )
     except (BuildError, DockerException) as error:
-        raise LabError(f"The image of {name} could not be built: {_last_line(error)}.", exit_code=1) from None
+        raise LabError(f"The image of {name} could not be built: {last_line(error)}.", exit_code=1) from None
     return str(image.id)
 
 
@@ -143,10 +98,6 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
     lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     return cast(IO[bytes], tar(folder, exclude=[*others, *patterns]))
-
-
-def _last_line(error: Exception | str) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[-1].rstrip(".")
 
 
 def debian_base(client: DockerClient) -> str:
@@ -171,7 +122,7 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except DockerException as error:
         if mmdebstrap is None:
             raise LabError(
-                f"No image can be pulled ({_last_line(error)}) and mmdebstrap is not installed to make a base: "
+                f"No image can be pulled ({last_line(error)}) and mmdebstrap is not installed to make a base: "
                 "install it with `apt-get install mmdebstrap`.",
                 exit_code=1,
             ) from None
@@ -181,7 +132,7 @@ def _pulled(client: DockerClient, official: str) -> bool:
         done = subprocess.run(argv, capture_output=True, timeout=300, check=True)
     except subprocess.SubprocessError as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
-        raise LabError(f"mmdebstrap could not make a Debian base: {_last_line(said or error)}.", exit_code=1) from None
+        raise LabError(f"mmdebstrap could not make a Debian base: {last_line(said or error)}.", exit_code=1) from None
     repository, _, tag = BASE_TAG.partition(":")
     client.api.import_image_from_data(done.stdout, repository=repository, tag=tag)
     return False

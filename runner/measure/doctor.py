@@ -79,7 +79,7 @@ def _programs() -> list[Diagnosis]:
     """Return whether a Docker engine answers, which PostgreSQL there is, and which servers can run as processes."""
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
-    from runner.measure.docker_engine import connect  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
 
     version = None
     with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:

@@ -16,6 +16,7 @@ from typing import Any
 from docker.errors import APIError, DockerException
 from docker.types import Mount
 
+from runner.measure.connecting import connect, reason
 from runner.measure.docker_engine import (
     HARDENED,
     LABEL,
@@ -24,9 +25,7 @@ from runner.measure.docker_engine import (
     DockerEngine,
     DockerHost,
     build_image,
-    connect,
     debian_base,
-    reason,
     sweep,
 )
 from runner.measure.idle import IdleCpus

@@ -136,7 +136,8 @@ def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped:
         return
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.docker_engine import DockerEngine, DockerHost, connect, reason, sweep  # noqa: PLC0415
+    from runner.measure.connecting import connect, reason  # noqa: PLC0415
+    from runner.measure.docker_engine import DockerEngine, DockerHost, sweep  # noqa: PLC0415
 
     try:
         client = connect()
@@ -162,7 +163,8 @@ def clean_up_all(hosts: Hosts | None = None) -> list[str]:
     """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists, on `hosts` too."""
     from docker.errors import DockerException  # noqa: PLC0415
 
-    from runner.measure.docker_engine import connect, sweep  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
+    from runner.measure.docker_engine import sweep  # noqa: PLC0415
 
     removed = clean_up()
     with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:

@@ -197,7 +197,7 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     from docker.errors import DockerException, NotFound  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415
 
-    from runner.measure.docker_engine import connect  # noqa: PLC0415
+    from runner.measure.connecting import connect  # noqa: PLC0415
 
     try:
         with contextlib.closing(connect(*(engine or ("", "")), timeout_s=5 if engine else 20)) as client:

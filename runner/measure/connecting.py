@@ -1,0 +1,58 @@
+"""Reach a Docker engine, this machine's or one at a URL, or say why it cannot be reached."""
+
+from typing import Any
+
+import docker
+from docker import DockerClient
+from docker.errors import DockerException
+
+from runner.store import public
+
+_KNOWN = (
+    *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
+    *("certificate verify failed", "known_hosts"),
+)
+
+
+class _Secured(docker.APIClient):
+    """A client that trusts the certificates that it is given, and no others.
+
+    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls through $HTTPS_PROXY.
+    """
+
+    trust_env = property(lambda _: False, lambda _, __: None)
+
+
+def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
+    """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
+
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
+    configuration, keys and known hosts, and accepts no host that is not known.
+    """
+    if certificates:
+        pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
+        tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
+        client = docker.DockerClient.__new__(docker.DockerClient)
+        client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
+    elif engine:
+        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
+        client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
+    else:
+        client = docker.from_env(timeout=timeout_s)
+    try:
+        client.ping()
+    except DockerException:
+        client.close()
+        raise
+    return client
+
+
+def reason(error: Exception) -> str:
+    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
+    text = last_line(str(error) or type(error).__name__)
+    return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])
+
+
+def last_line(error: Exception | str) -> str:
+    """Return the last line of an error or a text, without its full stop."""
+    return (str(error).strip().splitlines() or ["no reason given"])[-1].rstrip(".")
