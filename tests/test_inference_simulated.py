@@ -15,13 +15,13 @@ from runner.present.statistics.inference import (
     ALPHA,
     LOOK_ALPHA,
     LOOKS,
-    Sample,
+    Ratio,
     band,
-    detectable_ratio,
-    median_interval,
     noise_floor,
     paired,
     ratio,
+    sample_of,
+    sure_spread,
     unpaired,
 )
 from runner.present.statistics.ranking import rank
@@ -78,7 +78,7 @@ def covers(ends: Any, truth: float = 0.0) -> float:
 def test_an_interval_of_the_median_covers_as_often_as_it_says(name: str, n: int) -> None:
     values = np.exp(ALL[name](np.random.default_rng(n), (CAMPAIGNS, n)))
     truth = np.median(np.exp(ALL[name](np.random.default_rng(1), (400_001,))))
-    found = [each for campaign in values if (each := median_interval(campaign))]
+    found = [each for campaign in values if (each := sure_spread(campaign)).confidence]
     says = 100 * found[0].confidence
     assert says >= 95 and len(found) == CAMPAIGNS
     if name != "two modes":  # whose median lies in the gap between the modes, at either end of it
@@ -146,7 +146,7 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
     differ = corrected(logs) <= ALPHA
     assert 0.1 < differ.mean() < 0.9
     for campaign, wanted in enumerate(differ):
-        ranking = rank({str(server): Sample.of(np.exp(logs[server, campaign]), range(n)) for server in range(servers)})
+        ranking = rank({str(server): sample_of(np.exp(logs[server, campaign]), range(n)) for server in range(servers)})
         assert ranking is not None
         found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
@@ -158,11 +158,11 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
 def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_finds_ten_percent() -> None:
     false, false_without, found = 0, 0, 0
     for one, again, other in zip(*np.exp(campaigns("log-normal", 10, 3, 1.0, times=300)), strict=True):
-        label = Sample.of(one, range(10))
-        same = ratio(label, Sample.of(again, range(10)))
+        label = sample_of(one, range(10))
+        same = ratio(label, sample_of(again, range(10)))
         assert same is not None
         for shift, floor in ((1.0, 1.0), (1.0, noise_floor(same)), (1.1, noise_floor(same))):
-            ranking = rank({"one": label, "other": Sample.of(other * shift, range(10))}, floor=floor)
+            ranking = rank({"one": label, "other": sample_of(other * shift, range(10))}, floor=floor)
             assert ranking is not None
             (pair,) = ranking.pairs.values()
             false_without += pair.differ and floor == 1
@@ -189,7 +189,7 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n: int, alpha: fl
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
     for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (unpaired, 2 * n - 2, 0.0, missed)):
         a, b = campaigns("log-normal", n, 2, block)
-        shift = np.log(detectable_ratio(NOISE * np.sqrt(2 / n), degrees, alpha))
+        shift = np.log(Ratio(1, 1, 1, 1, 0, NOISE * np.sqrt(2 / n), degrees).detectable(alpha))
         assert np.mean(test(a + shift, b).p_value() <= alpha) == pytest.approx(0.8, abs=off)
 
 
@@ -240,8 +240,8 @@ def test_latency_bands_cover_in_93_to_97_percent(trials: int, between: float, wi
     rng = np.random.default_rng(9)
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
     # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long curve.
-    found = band(np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)]))
-    inside = (found.low_ms.reshape(-1, 3) <= truth) & (truth <= found.high_ms.reshape(-1, 3))
+    _, low, high = band(np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)]))
+    inside = (low.reshape(-1, 3) <= truth) & (truth <= high.reshape(-1, 3))
     assert all(93 <= share <= 97 for share in 100 * inside.mean(axis=0))
 
 

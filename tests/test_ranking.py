@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.present.statistics.inference import Sample
+from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.ranking import Ranking, letter_display, rank
 
 BLOCKS = range(1, 11)
@@ -15,7 +15,7 @@ LEVELS = {"a": 1.2, "b": 1.1, "c": 1.0}
 
 def noisy(center: float, seed: int, noise: float = 0.01, blocks: range = BLOCKS) -> Sample:
     rng = np.random.default_rng(seed)
-    return Sample.of(center * rng.lognormal(0, noise, len(blocks)), blocks)
+    return sample_of(center * rng.lognormal(0, noise, len(blocks)), blocks)
 
 
 # --- letters ----------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_
 def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_whom() -> None:
     up, down = np.tile([1.02, 0.98], 5), np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}
-    ranking, places = ranked({name: Sample.of(each, BLOCKS) for name, each in values.items()})
+    ranking, places = ranked({name: sample_of(each, BLOCKS) for name, each in values.items()})
     assert places == [("a", 1, "a"), ("b", 1, "ab"), ("c", 2, "b")] and not ranking.transitive
 
 
@@ -103,7 +103,7 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
     rng, machine = np.random.default_rng(1), np.array([1, 0.6, 1.4, 0.8, 1.2, 0.7, 1.1, 0.9, 1.3, 1])
     values = {name: 100 * machine * level * rng.lognormal(0, 0.01, 10) for name, level in LEVELS.items()}
     values["c"][0] = np.nan
-    ranking, places = ranked({name: Sample.of(each, BLOCKS) for name, each in values.items()})
+    ranking, places = ranked({name: sample_of(each, BLOCKS) for name, each in values.items()})
     assert [name for name, _, _ in places] == ["a", "b", "c"]
     assert [pair.ratio.blocks for pair in ranking.pairs.values()] == [10, 9, 9]
 
@@ -111,4 +111,4 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
 def test_an_order_that_missing_blocks_turn_round_is_a_tie() -> None:
     """Over its nine blocks b is slower than a throughout, but it is missing where the machine was slowest."""
     a, b = [1.0, *np.full(9, 100.0)], [np.nan, *np.linspace(94, 96, 9)]
-    assert ranked({"a": Sample.of(a, BLOCKS), "b": Sample.of(b, BLOCKS)})[1] == [("b", 1, "a"), ("a", 1, "a")]
+    assert ranked({"a": sample_of(a, BLOCKS), "b": sample_of(b, BLOCKS)})[1] == [("b", 1, "a"), ("a", 1, "a")]

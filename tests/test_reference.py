@@ -15,7 +15,7 @@ from runner.measure.docker_engine import TROUBLE
 from runner.measure.idle import DEVICE
 from runner.measure.tools import find_tool
 from runner.planning.search import bracket
-from runner.present.statistics.inference import Sample, ratio
+from runner.present.statistics.inference import ratio, sample_of
 from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [
@@ -184,7 +184,7 @@ def trials(request, tmp_path_factory):
 @pytest.mark.parametrize("name", ["same", "dearer", "dearest"])
 @pytest.mark.parametrize("column", ["server_cpu_ms_per_request", "rps"])
 def test_a_known_ratio_comes_back_within_its_interval(trials, name, column):
-    by_server = {server: Sample.of(rows[column], rows["block"]) for server, rows in trials.groupby("server")}
+    by_server = {server: sample_of(rows[column], rows["block"]) for server, rows in trials.groupby("server")}
     found = ratio(by_server[name], by_server["base"])
     truth = COST_MS[name] / COST_MS["base"]
     truth = 1 / truth if column == "rps" else truth

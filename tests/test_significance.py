@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.present.statistics.inference import Sample
+from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.significance import (
     cliffs_delta,
     difference_p,
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(12)
 
 
 def sample(values, first_block: int = 1) -> Sample:
-    return Sample.of(values, range(first_block, first_block + len(values)))
+    return sample_of(values, range(first_block, first_block + len(values)))
 
 
 def mean_difference(a, b, axis):

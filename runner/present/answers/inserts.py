@@ -16,7 +16,7 @@ from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
-from runner.present.statistics.inference import FEWEST, Sample
+from runner.present.statistics.inference import FEWEST, sample_of
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread
 
@@ -142,7 +142,7 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     limit at the fastest size, or could have been: then a larger pool could have been faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
-    ranking = rank({size: Sample.of(of_size["rps"], of_size["block"]) for size, of_size in sizes.items()})
+    ranking = rank({size: sample_of(of_size["rps"], of_size["block"]) for size, of_size in sizes.items()})
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name

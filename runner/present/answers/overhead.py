@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from runner.present.statistics.inference import FEWEST, Ratio, Sample, ratio
+from runner.present.statistics.inference import FEWEST, Ratio, Sample, ratio, sample_of
 
 LAB = "lab"
 
@@ -48,9 +48,9 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
             column: [row[column] for row in rows if row[column] is not None]
             for column in ("rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct")
         }
-        rates = Sample.of(known["rps"], [row["block"] for row in rows])
+        rates = sample_of(known["rps"], [row["block"] for row in rows])
         lab_to_variant = None if lab is None else ratio(lab, rates)
-        lab = lab or rates
+        lab = rates if lab is None else lab
         medians: dict[str, Any] = {column: median(values) if values else None for column, values in known.items()}
         found.append(Cost(variant=name, trials=len(rows), lab_to_variant=lab_to_variant, **medians))
     return found

@@ -8,7 +8,7 @@ import pandas as pd
 
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.style import number, ratio_words
-from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
+from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio, sample_of
 from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
@@ -34,7 +34,7 @@ class Standing:
         `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all.
         """
         ranking = self.ranking
-        values = {name: f"{name} {median_words(sample.values)}" for name, sample in self.samples.items()}
+        values = {name: f"{name} {median_words(sample)}" for name, sample in self.samples.items()}
         if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {', '.join(values.values())}"
         letters = {place.name: "" if ranking.transitive else f" {place.letters}" for place in ranking.places}
@@ -61,7 +61,7 @@ def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     """
     trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
-    samples = {server: Sample.of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
+    samples = {server: sample_of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
     copies = tables.copies
     same = [
         (noise_floor(between), f"{one} and {other}")

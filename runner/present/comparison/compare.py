@@ -18,7 +18,7 @@ from runner.present.frames import Tables, limits_of, read_tables, sealed_trials,
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.palette import Identity
-from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, ratio, sure_spread
+from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, ratio, sample_of, sure_spread
 from runner.present.statistics.significance import cliffs_delta, difference_p, holm, magnitude
 from runner.present.statistics.stats import Spread, carried_quantile
 from runner.store import RunFolder
@@ -198,7 +198,7 @@ def samples_of(runs: Sequence[Mapping[SizedCell, pd.DataFrame]]) -> dict[Followe
             blocks = [f"{number} {block}" for block in sealed["block"]]  # those of different runs are different
             for quantity in QUANTITIES:
                 if len(sealed) and _may_compare(quantity, sealed) and (sealed[quantity.column] > 0).any():
-                    sample = Sample.of(sealed[quantity.column] / quantity.unit, blocks)
+                    sample = sample_of(sealed[quantity.column] / quantity.unit, blocks)
                     found.setdefault((cell, quantity), {})[number] = sample
     return found
 
@@ -221,10 +221,10 @@ def _compared(
             worse = (found.ratio < 1) == quantity.more
             verdict = TIE if is_tie(found, floor) or p > ALPHA else WORSE if worse else BETTER
             beyond = found.high < 1 - margin if quantity.more else found.low > 1 + margin
-        delta = cliffs_delta(b.values, a.values)
+        delta = cliffs_delta(b, a)
         yield CellComparison(
-            cell.load, cell.server, quantity.noun, quantity.more, sure_spread(a.values),
-            sure_spread(b.values), found, detectable, p, delta, magnitude(delta), floor, verdict,
+            cell.load, cell.server, quantity.noun, quantity.more, sure_spread(a),
+            sure_spread(b), found, detectable, p, delta, magnitude(delta), floor, verdict,
             regression=verdict == WORSE and beyond,
         )  # fmt: skip
 

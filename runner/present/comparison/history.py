@@ -17,7 +17,7 @@ from runner.present.comparison.conditions import conditions
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities
-from runner.present.statistics.inference import ALPHA, sure_spread
+from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spread
 from runner.present.statistics.stats import Floats, Spread
 from runner.store import RunFolder
 
@@ -89,14 +89,14 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = []
     for (cell, quantity), samples in followed.items():
-        numbers, logs = list(samples), np.log([sample.geometric_mean for sample in samples.values()])
+        numbers, logs = list(samples), np.log([geometric_mean(sample) for sample in samples.values()])
         places = list(changes(logs, alpha))
         shifts = np.diff([part.mean() for part in np.split(logs, [place for place, _ in places])])
         known = tuple(
             Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more)
             for (place, p), shift in zip(places, shifts, strict=True)
         )
-        sides = {number: sure_spread(sample.values) for number, sample in samples.items()}
+        sides = {number: sure_spread(sample) for number, sample in samples.items()}
         courses.append(Course(cell.load, cell.server, quantity.noun, sides, known))
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)

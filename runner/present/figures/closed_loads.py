@@ -78,10 +78,7 @@ def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
     ms, x = curves[:, carried], 1 / (1 - quantiles[carried])
     if not len(x):
         return points(cell, "middle", [], [])
-    if len(ms) < FEWEST:
-        return points(cell, "middle", x, np.median(ms, axis=0), ms.min(axis=0), ms.max(axis=0))
-    sure = band(ms)
-    return points(cell, "middle", x, sure.ms, sure.low_ms, sure.high_ms)
+    return points(cell, "middle", x, *band(ms))
 
 
 def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:

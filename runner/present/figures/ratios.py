@@ -21,7 +21,7 @@ from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number, ratio_words
 from runner.present.statistics import inference
-from runner.present.statistics.inference import FEWEST, Ratio, Sample, level, ratio
+from runner.present.statistics.inference import FEWEST, Ratio, geometric_mean, level, ratio, sample_of
 from runner.present.statistics.stats import carried_quantile
 
 YARDSTICKS = ("nginx",)
@@ -84,12 +84,12 @@ def frame(tables: Tables) -> pd.DataFrame:
             load, within = str(base["load"].iloc[0]), bool(base["session"].ne("").all())
             noise = noise_floor(tables, load, quantity.column, within=within)
             for other in others:
-                samples = [Sample.of(side[quantity.column], side["block"]) for side in (base, other)]
+                samples = [sample_of(side[quantity.column], side["block"]) for side in (base, other)]
                 found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
                 found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
                 ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
                 pair = [str(side["server"].iloc[0]) for side in (base, other)]
-                means = [sample.geometric_mean for sample in samples]
+                means = [geometric_mean(sample) for sample in samples]
                 sessions = found.blocks if found and found.blocks else min(len(base), len(other))
                 rows.append((quantity.column, load, *pair, *means, *ends, sessions, why))
     names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
@@ -121,7 +121,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
     factors = [1.0]
     for pair in tables.copies.items():
         sides = (trials[trials["server"] == name] for name in pair)
-        same = ratio(*(Sample.of(side[column], side["block"]) for side in sides))
+        same = ratio(*(sample_of(side[column], side["block"]) for side in sides))
         if same is not None and not (within and same.low <= 1 <= same.high):
             factors.append(inference.noise_floor(same))
     return max(factors)
@@ -206,8 +206,8 @@ def linearity(tables: Tables) -> pd.DataFrame:
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
         for share, part in alike[alike["share"] < 1].groupby("share"):
-            per_core = Sample.of(part["rps"] / part["share"], part["block"])
-            found = ratio(per_core, Sample.of(whole["rps"], whole["block"]))
+            per_core = sample_of(part["rps"] / part["share"], part["block"])
+            found = ratio(per_core, sample_of(whole["rps"], whole["block"]))
             if found and server_bound(part) and server_bound(whole):
                 cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
                 medians = [number(trials["rps"].median()) for trials in (part, whole)]

@@ -74,7 +74,7 @@ def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
         users = next((int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
         load = f"{number.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
         label = f"{names}: {quantity}"
-    middle = go.sample.median / rust.sample.median
+    middle = go.sample.median() / rust.sample.median()
     if not math.isfinite(middle):
         return load, forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
     found = ratio(go.sample, rust.sample)

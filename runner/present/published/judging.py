@@ -265,12 +265,12 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     servers = a.server if one_server else f"{a.server}/{b.server}"
     words = words.replace("{servers}", servers).replace("{noun}", quantity.noun).replace("{load}", load)
     samples = quantity.sample(tables, a), QUANTITIES[other].sample(tables, b)
-    counts = [sample.n for sample in samples]
+    counts = [len(sample) for sample in samples]
     if absence := a.absence or b.absence or ("" if min(counts) else "this run did not record it"):
         return ClaimPart(words, cells, why=absence)
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
-    medians = "; ".join(f"{side}: {style.number(sample.median)}" for side, sample in zip(sides, samples, strict=True))
+    medians = "; ".join(f"{side}: {style.number(sample.median())}" for side, sample in zip(sides, samples, strict=True))
     trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
     rules = zip(names, (quantity.rule(tables, each) for each in cells), strict=False)
     obstacles = {key: obstacle for key, obstacle in rules if obstacle}

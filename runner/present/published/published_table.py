@@ -14,7 +14,7 @@ from runner.present.look.content import NOT_RANKED, Block, Paragraph, TextTable
 from runner.present.look.style import number as printed
 from runner.present.published import counterparts
 from runner.present.published.counterparts import METRICS, Counterpart, Number, closed, read_published, sizes
-from runner.present.statistics.inference import Sample, sure_spread
+from runner.present.statistics.inference import Sample, sample_of, sure_spread
 from runner.present.statistics.stats import Spread, carried_quantile
 
 QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
@@ -87,9 +87,9 @@ def rows(tables: Tables) -> list[Row]:
         for server, (words, column) in product(servers, METRICS[number.metric].items()):
             cell = counterparts.counterpart(tables, number, server)
             carried = cell.sealed["requests"].map(carried_quantile) >= QUANTILES.get(number.metric, 0.0)
-            sample = Sample.of(cell.sealed.loc[carried, column], cell.sealed.loc[carried, "block"])
-            remarks = _remarks(tables, number, cell) if sample.n else [cell.absence or ABSENT[number.metric]]
-            found.append(Row(number, words, cell, sample, sure_spread(sample.values), tuple(remarks)))
+            sample = sample_of(cell.sealed.loc[carried, column], cell.sealed.loc[carried, "block"])
+            remarks = _remarks(tables, number, cell) if len(sample) else [cell.absence or ABSENT[number.metric]]
+            found.append(Row(number, words, cell, sample, sure_spread(sample), tuple(remarks)))
     return found
 
 

@@ -17,7 +17,7 @@ from runner.present.frames import Tables, did_at_least, limits_of, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.published.counterparts import WINDOWS, Counterpart, sizes
-from runner.present.statistics.inference import Sample
+from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.stats import carried_quantile, spread
 
 
@@ -135,10 +135,10 @@ class Quantity:
         """Return the values of a cell's sealed trials."""
         trials = cell.sealed
         if self.points is None:
-            return Sample.of(trials[self.name] / self.unit, trials["block"])
+            return sample_of(trials[self.name] / self.unit, trials["block"])
         points = self.points(trials, tables).sort_values("t_s").set_index("t_s")
         by_trial = {str(trial): self.value(rows) for trial, rows in points.groupby("trial_id")["value"]}
-        return Sample.of(trials["trial_id"].map(by_trial).astype(float), trials["block"])
+        return sample_of(trials["trial_id"].map(by_trial).astype(float), trials["block"])
 
 
 def _unsteadiness(values: pd.Series[float]) -> float:

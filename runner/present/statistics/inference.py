@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
 from runner.present.statistics.stats import BEYOND, Floats, Spread, carried_quantile, histogram_quantile, spread
@@ -32,6 +32,8 @@ tests/test_inference_simulated.py has the rate.
 POWER = 0.8
 FEWEST = 5  # trials a side below which no ratio is given: fewer say too little of their spread
 ROUNDING = 1e-12  # differences of logarithms below this are rounding errors of equal values
+Sample: TypeAlias = "pd.Series[float]"
+"""The trials of one cell: positive values; the index has their blocks, of which equal ones are the same block."""
 
 
 def level(manifest: Mapping[str, Any]) -> float:
@@ -39,12 +41,12 @@ def level(manifest: Mapping[str, Any]) -> float:
     return LOOK_ALPHA if manifest.get("until") else ALPHA
 
 
-def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread | None:
+def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
     """Return the sample median with its exact interval by order statistics, whatever the distribution.
 
     The interval runs from the j-th smallest to the j-th largest of n values, with the largest j whose coverage is at
-    least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the result's `confidence`. None where even
-    minimum to maximum covers less: below six values for 95 % (five have 93.75 %). NaN are left out.
+    least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the result's `confidence`. It is None, with
+    minimum and maximum, where even they cover less: below six values for 95 % (five have 93.75 %). NaN are left out.
     Source: David & Nagaraja, Order Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
@@ -53,44 +55,20 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread
     tails = bdtr(np.arange(n // 2), n, 0.5)
     wide_enough = np.flatnonzero(1 - 2 * tails >= confidence - 1e-12)
     if not wide_enough.size:
-        return None
+        return spread(known)
     j = int(wide_enough[-1])
     return Spread(n, float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
 
 
-def sure_spread(values: Floats | pd.Series[float]) -> Spread:
-    """Return the median with its exact 95 % interval; of too few with minimum and maximum, and no confidence."""
-    return median_interval(values) or spread(values)
+def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
+    """Return the values that have a logarithm, by their blocks: numbers or names."""
+    known = pd.Series(list(values), index=list(blocks), dtype=np.float64)
+    return known[np.isfinite(known) & (known > 0)]
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """The trials of one cell: a positive value and a block each. What is unknown or not positive is left out."""
-
-    values: Floats
-    blocks: NDArray[Any]  # numbers or names; equal ones are the same block
-
-    @classmethod
-    def of(cls, values: Iterable[float], blocks: Iterable[Any]) -> Sample:
-        """Take the values that have a logarithm, with their blocks."""
-        known = np.asarray(list(values), dtype=np.float64)
-        kept = np.isfinite(known) & (known > 0)
-        return cls(known[kept], np.asarray(list(blocks))[kept])
-
-    @property
-    def n(self) -> int:
-        """How many trials there are."""
-        return int(self.values.size)
-
-    @property
-    def median(self) -> float:
-        """The median of the values; NaN where there is none."""
-        return float(np.median(self.values)) if self.n else math.nan
-
-    @property
-    def geometric_mean(self) -> float:
-        """The geometric mean of the values; NaN where there is none."""
-        return float(np.exp(np.log(self.values).mean())) if self.n else math.nan
+def geometric_mean(sample: Sample) -> float:
+    """Return the geometric mean of a sample; NaN where it is empty."""
+    return float(np.exp(np.log(sample).mean()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +135,15 @@ class Ratio:
             return float(stdtr(self.degrees, -distance / self.standard_error))
         return 0.0 if distance > ROUNDING else 1.0
 
-    def detectable(self, alpha: float = ALPHA) -> float:
-        """Return the ratio (> 1) that as many trials with this spread distinguish from 1 with 80 % power."""
-        return detectable_ratio(self.standard_error, self.degrees, alpha)
+    def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
+        """Return the smallest ratio (> 1) that as many trials with this spread distinguish from 1 at `alpha`.
+
+        They do so with probability `power`. The t statistic then has a noncentral t distribution (Cohen 1988,
+        Statistical Power Analysis, 2nd ed., chapter 2), whose lower tail, beyond minus the critical value, counts for
+        nothing.
+        """
+        noncentrality = nctdtrinc(self.degrees, 1 - power, -stdtrit(self.degrees, alpha / 2))
+        return math.exp(noncentrality * self.standard_error)
 
 
 def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | None:
@@ -167,10 +151,10 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
 
     Compared within blocks over the blocks that both have, where these are at least `FEWEST`; else as two samples.
     """
-    if min(a.n, b.n) < FEWEST:
+    if min(len(a), len(b)) < FEWEST:
         return None
     logs = matched(a, b)
-    found = paired(*logs) if logs else unpaired(np.log(a.values), np.log(b.values))
+    found = paired(*logs) if logs else unpaired(np.log(a.to_numpy()), np.log(b.to_numpy()))
     middle, low, high = (float(np.exp(end)) for end in (found.estimate, *found.interval(confidence)))
     blocks = logs[0].size if logs else 0
     return Ratio(middle, low, high, float(found.p_value()), blocks, float(found.standard_error), float(found.degrees))
@@ -181,23 +165,10 @@ def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
 
     None where these are fewer than `FEWEST`, or a side has several trials in a block.
     """
-    common, at_a, at_b = np.intersect1d(a.blocks, b.blocks, return_indices=True)
-    once = all(np.unique(side.blocks).size == side.n for side in (a, b))
-    if common.size < FEWEST or not once:
+    common = a.index.intersection(b.index).sort_values()
+    if len(common) < FEWEST or not (a.index.is_unique and b.index.is_unique):
         return None
-    return np.log(a.values[at_a]), np.log(b.values[at_b])
-
-
-def detectable_ratio(standard_error: float, degrees: float, alpha: float = ALPHA, power: float = POWER) -> float:
-    """Return the smallest ratio (> 1) that a two-sided t test at `alpha` finds with probability `power`.
-
-    `standard_error` is that of the log ratio: of n trials a side, s / sqrt(n) with the standard deviation s of
-    the differences within blocks (n - 1 degrees), or s * sqrt(2 / n) with s of a side's logarithms (2n - 2). The
-    t statistic then has a noncentral t distribution (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2), whose
-    lower tail, beyond minus the critical value, counts for nothing.
-    """
-    noncentrality = nctdtrinc(degrees, 1 - power, -stdtrit(degrees, alpha / 2))
-    return math.exp(noncentrality * standard_error)
+    return np.log(a.loc[common].to_numpy()), np.log(b.loc[common].to_numpy())
 
 
 def noise_floor(same: Ratio) -> float:
@@ -216,18 +187,6 @@ def is_tie(found: Ratio, floor: float = 1.0) -> bool:
 # --- latency curves ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Band:
-    """The geometric mean of the trials' latencies at some quantiles, and its pointwise 95 % interval.
-
-    `low_ms` and `high_ms` are NaN where fewer than `FEWEST` trials carry the quantile.
-    """
-
-    ms: Floats
-    low_ms: Floats
-    high_ms: Floats
-
-
 def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
     """Return the quantiles `q` of each trial, one row per trial, in ms; NaN where a trial does not carry one.
 
@@ -244,16 +203,17 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> F
     return np.array(curves).reshape(-1, wanted.size)
 
 
-def band(curves: Floats) -> Band:
-    """Return the geometric mean of curves (ms, one row per trial, NaN where unknown) with Student's interval.
+def band(curves: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the geometric mean of curves (ms, one row per trial), and both ends of Student's pointwise interval.
 
     A trial is the unit: what varies within it (seconds, requests that wait for each other) is in the difference
-    between trials already. docs/decisions.md says why it is no hierarchical bootstrap.
+    between trials already. docs/decisions.md says why it is no hierarchical bootstrap. Of fewer than `FEWEST` trials
+    it is their median, with minimum and maximum.
     """
-    logs = np.log(np.where(curves > 0, curves, np.nan))
-    n = np.isfinite(logs).sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        middle = np.where(n > 0, np.nansum(logs, axis=0) / n, np.nan)
-        error = np.sqrt(np.nansum((logs - middle) ** 2, axis=0) / (n - 1) / n)
-    half = np.where(n >= FEWEST, stdtrit(np.maximum(n - 1, 1), (1 + CONFIDENCE) / 2) * error, np.nan)
-    return Band(np.exp(middle), np.exp(middle - half), np.exp(middle + half))
+    n = len(curves)
+    if n < FEWEST:
+        return np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0)
+    logs = np.log(curves)
+    middle = logs.mean(axis=0)
+    half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(logs.var(axis=0, ddof=1) / n)
+    return np.exp(middle), np.exp(middle - half), np.exp(middle + half)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from string import ascii_lowercase
 
-from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, is_tie, ratio
+from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, geometric_mean, is_tie, ratio
 from runner.present.statistics.significance import difference_p, holm
 
 
@@ -69,12 +69,12 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a tie. So is a pair
     that failed trials turn round.
     """
-    able = {name: sample for name, sample in samples.items() if sample.n >= FEWEST}
+    able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST}
     few = tuple(name for name in samples if name not in able)
     if len(able) < 2:
         return None
     sign = -1 if more_is_better else 1
-    names = sorted(able, key=lambda name: (sign * able[name].geometric_mean, name))
+    names = sorted(able, key=lambda name: (sign * geometric_mean(able[name]), name))
     combined = list(combinations(names, 2))
     strictest = ALPHA / len(combined)
     corrected = holm([difference_p(able[first], able[second], strictest) for first, second in combined])
@@ -86,7 +86,7 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
         pairs[first, second] = ServerPair(between, bool(differ), between.detectable(strictest))
     apart = [names for names, pair in pairs.items() if pair.differ]
     beaten, letters = Counter(second for _, second in apart), letter_display(names, apart)
-    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], able[name].median) for name in names)
+    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], float(able[name].median())) for name in names)
     return Ranking(places, pairs, few)
 
 

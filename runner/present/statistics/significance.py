@@ -38,9 +38,9 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
-    if RESOLUTION * 2 / math.comb(a.n + b.n, a.n) <= alpha:
-        return mann_whitney_p(a.values, b.values)
-    return float(unpaired(np.log(a.values), np.log(b.values)).p_value())
+    if RESOLUTION * 2 / math.comb(len(a) + len(b), len(a)) <= alpha:
+        return mann_whitney_p(a, b)
+    return float(unpaired(np.log(a.to_numpy()), np.log(b.to_numpy())).p_value())
 
 
 def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
@@ -35,11 +36,8 @@ def spread(values: Iterable[float]) -> Spread:
 
     The median of an even number of values is the mean of the middle two, as in `numpy.median`.
     """
-    known = np.asarray(list(values), dtype=np.float64)
-    known = known[~np.isnan(known)]
-    if not known.size:
-        return Spread(0, np.nan, np.nan, np.nan)
-    return Spread(int(known.size), float(np.median(known)), float(known.min()), float(known.max()))
+    known = pd.Series(list(values), dtype=np.float64).dropna()
+    return Spread(len(known), known.median(), known.min(), known.max())
 
 
 def histogram_quantile(lower: ArrayLike, upper: ArrayLike, count: ArrayLike, q: ArrayLike) -> Floats:
