@@ -7,7 +7,7 @@ The readers of sockets feed it: the probe and the poll of /stats without waiting
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 RECEIVE_BYTES = 65_536
@@ -18,25 +18,19 @@ _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
 
 
 @dataclass(frozen=True)
-class Head:
-    """What the head of a response says of itself and of the body behind it."""
+class Response:
+    """One response: what its head says of itself and of the body behind it, and that body."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case; of two lines with one name the last
     kept: bool  # whether the server keeps the connection
     length: int | None  # bytes of the body; None where chunks or the connection's end delimit it
     chunked: bool
-
-
-@dataclass(frozen=True)
-class Response(Head):
-    """One response."""
-
     body: bytes
 
 
 @lru_cache(16)
-def parse_head(text: bytes) -> Head:
+def parse_head(text: bytes) -> Response:
     """Read a head without the blank line that ends it; ValueError where it is not HTTP/1.
 
     The last ones are cached: until its Date changes, every second, the responses of a server have one head.
@@ -56,7 +50,7 @@ def parse_head(text: bytes) -> Head:
     if status < 200 or status in (204, 304):
         chunked, length = False, 0
     kept = "keep-alive" in connection if matched[1] == "0" else "close" not in connection
-    return Head(status, headers, kept and (chunked or length is not None), length, chunked)
+    return Response(status, headers, kept and (chunked or length is not None), length, chunked, body=b"")
 
 
 class ResponseReader:
@@ -65,7 +59,7 @@ class ResponseReader:
     def __init__(self) -> None:
         self.pending = b""  # what has come and is not part of a response that was returned
         self._ended = False
-        self._head: Head | None = None  # of the response whose body is on its way
+        self._head: Response | None = None  # of the response whose body is on its way
         self._chunks: list[bytes] = []
         self._at = 0  # where in the pending bytes the size of the next chunk stands
 
@@ -90,7 +84,7 @@ class ResponseReader:
             if head.status >= 200:
                 self._head = head
             elif interim:
-                return Response(**vars(head), body=b"")
+                return head
         found = self._head
         body = None if found is None else b"" if head_only else self._body(found)
         if found is None or body is None:
@@ -98,9 +92,9 @@ class ResponseReader:
                 raise ConnectionResetError(f"closed after {self.pending[:120]!r}, before the end of a response")
             return None
         self._head = None
-        return Response(**vars(found), body=body)
+        return replace(found, body=body)
 
-    def _body(self, head: Head) -> bytes | None:
+    def _body(self, head: Response) -> bytes | None:
         """Return the body once all of it has come; of chunks also the fields and the blank line behind the last one."""
         if not head.chunked:
             if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):

@@ -175,8 +175,7 @@ def overhead(
 
     console, choice = Console(), engine_name(engine)
     campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
-    found = measure_overhead(campaign, engine=choice, say=console.note)
-    rows = costs([asdict(observation) for observation in found])
+    rows = costs(measure_overhead(campaign, engine=choice, say=console.note))
     if json_:
         emit([asdict(row) for row in rows])
         return

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from runner.measure import cgroups
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
@@ -25,19 +25,6 @@ class Reading(NamedTuple):
     steal_ns: int | None = None
     interrupts_ns: int | None = None  # the machine's CPU time in interrupts, which some kernels book to no program
     ran_ns: int | None = None  # exact CPU time of all programs, where the kernel has it (control groups, version 1)
-
-
-class Source(Protocol):
-    """Where a subject's counters come from; `name` is stored beside each row.
-
-    The CPU counters are read each time; memory and threads anew only where the last look at them is as old as the
-    source's `memory_ns`.
-    """
-
-    name: str
-
-    def read(self) -> Reading:
-        """Return the counters now; OSError where the subject is gone."""
 
 
 class CgroupSubject:
@@ -139,6 +126,12 @@ class HostSubject:
             interrupts_ns=(irq + softirq) * _TICK_NS,
             ran_ns=int(self._ran.read()) if self._ran else None,
         )
+
+
+Source = CgroupSubject | ProcessSubject | HostSubject
+"""Where a subject's counters come from; its `name` is stored beside each row, and `read` raises OSError where the
+subject is gone. The CPU counters are read each time; memory and threads anew only where the last look at them is as old
+as `memory_ns`."""
 
 
 def open_files(pid: int) -> int | None:

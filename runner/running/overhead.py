@@ -3,9 +3,10 @@
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from runner.calibration import fingerprint
 from runner.digest.k6 import K6Summary, read_summary
@@ -39,37 +40,26 @@ WORKLOAD = "experiments"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Observation:
-    """One load under one variant."""
-
-    variant: str
-    block: int
-    rps: float
-    p50_ms: float
-    sampler_cpu_pct: float | None
-    probe_cpu_pct: float | None
-
-
 def overhead_campaign(server: str, *, vus: int, iterations: int, repeats: int, seed: int) -> Campaign:
     """Return the campaign that measures the overhead: one closed load of k6 on one server, once per block."""
     load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
     return Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
 
 
-def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> list[Observation]:
-    """Load the server under every variant, once per block in seeded order; store and return what was observed.
+def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> list[dict[str, Any]]:
+    """Load the server under every variant, once per block in seeded order; store and return a row for each load.
 
-    LabError where a load cannot be measured: a variant that is missing would make the blocks incomplete.
+    A row has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`. LabError where a load
+    cannot be measured: a variant that is missing would make the blocks incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
-    found: list[Observation] = []
+    found: list[dict[str, Any]] = []
     with staged(campaign, engine=engine, say=say) as (bench, ready, trials):
         for trial in trials:
             for variant in order.sample(list(VARIANTS), len(VARIANTS)):
                 seen = _observe(replace(bench, observers=VARIANTS[variant]), ready, trial, variant)
                 place = f"[{trial.block}/{len(trials)}]"
-                say(f"{place} {variant}: {seen.rps:,.0f} requests/s, p50 {number(seen.p50_ms)} ms")
+                say(f"{place} {variant}: {seen['rps']:,.0f} requests/s, p50 {number(seen['p50_ms'])} ms")
                 found.append(seen)
     write_json(
         data_folder() / "overhead.json",
@@ -78,7 +68,7 @@ def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> l
             "fingerprint": fingerprint(machine.facts()),
             "k6": need_tool("k6").version,
             "cell": asdict(trials[0].cell),
-            "observations": [asdict(observation) for observation in found],
+            "observations": found,
         },
     )
     return found
@@ -120,7 +110,7 @@ def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) ->
     return measurement, summary
 
 
-def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> Observation:
+def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str, Any]:
     with scratch(bench.ledger) as folder:
         measurement, summary = observed(bench, ready, trial.cell, folder, variant)
         assert summary.rps is not None and summary.http_req_duration is not None
@@ -130,5 +120,5 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> Observat
             length_s = (measurement.load_ended_mono_ns - begun) / 1e9
             sampler_pct = read_counters(samples, begun)["sampler"].mean_pct(0.0, length_s)
         probe_pct = 100 * probe.cpu_share if probe and probe.cpu_share is not None else None
-        p50_ms = summary.http_req_duration.p50
-        return Observation(variant, trial.block, summary.rps, p50_ms, sampler_pct, probe_pct)
+        seen = {"variant": variant, "block": trial.block, "rps": summary.rps, "p50_ms": summary.http_req_duration.p50}
+        return {**seen, "sampler_cpu_pct": sampler_pct, "probe_cpu_pct": probe_pct}
