@@ -1,7 +1,6 @@
 """A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of sentences."""
 
 import contextlib
-import importlib.util
 import os
 import re
 import shutil
@@ -10,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+from figure_checks import contrast
+
 CHROMIUM = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
-PACKAGES = ("playwright", "axe_playwright_python")
 A4_WIDTH, A4_HEIGHT = 680, 1009
 """CSS pixels of a sheet of A4 within margins of 15 mm."""
 
@@ -38,27 +40,18 @@ IMAGES = """() => [...document.images].flatMap(image => {
   if (!image.complete || !image.naturalWidth || !image.naturalHeight) faults.push(`${name} shows nothing`);
   return faults;
 })"""
-SMALL_TEXT = """() => {
-  const faults = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const e = walker.currentNode.parentElement, box = e.getBoundingClientRect();
-    if (!walker.currentNode.data.trim() || !box.width || e.closest("script, style")) continue;
-    const size = parseFloat(getComputedStyle(e).fontSize);
-    const least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
-    if (size < least)
-      faults.add(`${e.tagName.toLowerCase()} has letters of ${size} px: ${e.textContent.slice(0, 40)}`);
-  }
-  return [...faults];
-}"""
-PRINTED = """([width, height]) => {
-  const faults = [];
-  for (const e of document.querySelectorAll("figure, img, table")) {
-    const box = e.getBoundingClientRect(), name = e.tagName.toLowerCase();
-    if (box.right > width + 1) faults.push(`${name} reaches to ${box.right} on paper ${width} wide`);
-    if (name !== "table" && box.height > height) faults.push(`${name} is ${box.height} high on paper of ${height}`);
-  }
+SMALL_TEXT = """() => [...document.body.querySelectorAll(":not(script, style)")].flatMap(e => {
+  const size = parseFloat(getComputedStyle(e).fontSize), least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
+  const written = [...e.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  if (!written || size >= least || !e.getBoundingClientRect().width) return [];
+  return [`${e.tagName.toLowerCase()} has letters of ${size} px: ${e.textContent.slice(0, 40)}`];
+})"""
+PRINTED = """([width, height]) => [...document.querySelectorAll("figure, img, table")].flatMap(e => {
+  const faults = [], box = e.getBoundingClientRect(), name = e.tagName.toLowerCase();
+  if (box.right > width + 1) faults.push(`${name} reaches to ${box.right} on paper ${width} wide`);
+  if (name !== "table" && box.height > height) faults.push(`${name} is ${box.height} high on paper of ${height}`);
   return faults;
-}"""
+})"""
 COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
   const none = "rgba(0, 0, 0, 0)";
   let up = e, under = none;
@@ -67,21 +60,12 @@ COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
 })"""
 
 
-def missing() -> str:
-    """Return why no browser can be driven here; empty where one can."""
-    absent = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if absent:
-        return f"{' and '.join(absent)} not installed (make setup)"
-    return "" if CHROMIUM else "chromium is not installed (apt-get install chromium)"
-
-
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
     """Start the system's Chromium, which a root user's must do without its sandbox, and yield playwright's Browser."""
-    from playwright.sync_api import sync_playwright
-
+    playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
+    with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
         try:
             yield browser
@@ -117,9 +101,8 @@ def foreign(asked: list[str]) -> list[str]:
 
 def axe_faults(page: Any) -> list[str]:
     """What axe-core finds, all of its rules on, a sentence an element."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)")
+    found = axe.Axe().run(page).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:120]}"
         for rule in found
@@ -155,19 +138,9 @@ def inks(pdf: bytes) -> set[str]:
 
 
 def contrasts(page: Any, selector: str) -> list[float]:
-    """The contrast of each element's text to what is under it, by WCAG 2's formula, computed without axe-core."""
-    return [_contrast(_rgb(ink), _rgb(paper)) for ink, paper in page.evaluate(COLORS, selector)]
-
-
-def _rgb(color: str) -> tuple[float, ...]:
-    return tuple(float(part) / 255 for part in re.findall(r"[\d.]+", color)[:3])
-
-
-def _contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    low, high = sorted(map(_luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(rgb: tuple[float, ...]) -> float:
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    """The contrast of each element's text to what is under it, computed without axe-core."""
+    pairs = [
+        [np.array(re.findall(r"[\d.]+", color), float) / 255 for color in pair]
+        for pair in page.evaluate(COLORS, selector)
+    ]
+    return [float(contrast(*pair)) for pair in pairs]

@@ -19,6 +19,11 @@ def kept() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="lab-built-")
 
 
+def new_folder() -> Path:
+    """A folder that goes with the process."""
+    return Path(tempfile.mkdtemp(dir=kept().name))
+
+
 def once(build: Build[Shape]) -> Build[Shape]:
     """Make a builder of run folders copy what it built before from arguments that read the same."""
 

@@ -1,8 +1,9 @@
 """Fixtures and rules that more than one module of tests takes."""
 
 import gc
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import built
@@ -14,9 +15,11 @@ from runner import cli
 from runner.model import Campaign
 from runner.planning.catalog import load_campaign
 
-pytest_plugins = ["disturbance", "published_runs", "pytester"]
+pytest_plugins = ["disturbance", "pytester"]
 # nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each process of the tests.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+# Notebooks and other processes that tests start run this checkout, whichever is installed.
+os.environ["PYTHONPATH"] = str(built.ROOT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,12 +65,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return real_lab.make(tmp_path)
 
 
-@pytest.fixture
-def in_lab(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The lab of the module, for the test and for the notebooks that it executes."""
-    monkeypatch.setenv("BENCH_ROOT", str(lab))
-    monkeypatch.setenv("PYTHONPATH", str(built.ROOT))
-    return lab
+@pytest.fixture(scope="module")
+def in_lab(lab: Path) -> Iterator[Path]:
+    """The lab of the module, for its tests and for the notebooks that they execute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(lab))
+        yield lab
 
 
 @pytest.fixture

@@ -1,61 +1,79 @@
 """What a drawn figure holds: its lines, its words, and whether every text can be read; and runs to draw."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import synthetic_database
+import synthetic_published
 import synthetic_rates
 import synthetic_run
-from built import kept
+from built import ROOT, new_folder
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from synthetic_run import NINE
 
 from runner.present.case import Case, choose
 from runner.present.chart import describe, draw, made
 from runner.present.frames import Tables, read_tables
 from runner.present.spikes.view import View
-from runner.store import RunFolder, find_run
+from runner.store import RunFolder
 
 RUNS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "three": (synthetic_run.build, {}),
-    "nine": (synthetic_run.build, {"servers": synthetic_run.NINE}),
-    "five": (synthetic_run.build, {"servers": synthetic_run.NINE, "trials": 5, "k6": ()}),
+    "nine": (synthetic_run.build, {"servers": NINE}),
+    "five": (synthetic_run.build, {"servers": NINE, "trials": 5, "k6": ()}),
+    "six of wrk": (synthetic_run.build, {"k6": (), "trials": 6}),
     "one load": (synthetic_run.build, {"k6": ("experiments",), "failed": False}),
     "database": (synthetic_database.build, {}),
     "six of a database": (synthetic_database.build, {"trials": 6}),
     "three of a database": (synthetic_database.build, {"servers": synthetic_database.THREE, "failed": False}),
     "rates": (synthetic_rates.build, {"closed": False}),
-    "nine rates": (synthetic_rates.build, {"servers": synthetic_run.NINE, "blocks": 3, "closed": False}),
-    "probed": (synthetic_rates.build, {"blocks": 2, "sweep": False, "search": False}),
+    "nine rates": (synthetic_rates.build, {"servers": NINE, "blocks": 3, "closed": False}),
+    "gin's rates": (synthetic_rates.build, {"servers": {"gin": NINE["gin"]}, "blocks": 1, "closed": False}),
+    "published": (synthetic_published.build, {}),
+    "probed": (synthetic_rates.build, {"blocks": 2, "rates": False}),
 }
-"""Name -> builder and shape of a run that tests share, beside `sample`; nobody changes its files."""
+"""Name -> builder and shape of a run that tests share, beside those of data/; nobody changes its files."""
 
 
 @cache
 def folder_of(run: str) -> RunFolder:
-    if run == "sample":
-        return find_run(run)
+    if run not in RUNS:
+        return RunFolder(ROOT / "data" / run)
     build, shape = RUNS[run]
-    return RunFolder(build(Path(mkdtemp(dir=kept().name)), **shape))
+    return RunFolder(build(new_folder(), **shape))
+
+
+def read(folder: Path) -> Tables:
+    return read_tables(RunFolder(folder))
 
 
 @cache
 def tables_of(run: str) -> Tables:
-    return read_tables(folder_of(run))
+    return read(folder_of(run).path)
+
+
+def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:
+    """A run with other values in some columns of its trials: in these rows, or in all."""
+    every = tables.trials["trial_id"].notna() if rows is None else rows
+    trials = tables.trials.astype(dict.fromkeys(values, object))
+    for column, value in values.items():
+        trials.loc[every, column] = value
+    return replace(tables, trials=trials.astype(tables.trials.dtypes))
 
 
 @cache
 def probed_case() -> Case:
     """The trial of `probed` in which generator and probe differ most."""
-    found = choose(tables_of("probed"))
-    assert found is not None
-    return found
+    return choose(tables_of("probed"))
 
 
 def picture(name: str, subject: Tables | Case | View) -> Figure:
@@ -89,6 +107,25 @@ def words(figure: Figure) -> str:
     return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
+def rgb(color: Any) -> np.ndarray:
+    """A colour, or pixels as they are, 0 to 1."""
+    return color[..., :3] if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
+
+
+def linear(color: Any) -> np.ndarray:
+    return np.where(rgb(color) <= 0.04045, rgb(color) / 12.92, ((rgb(color) + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(color: Any) -> np.ndarray:
+    return linear(color) @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrast(a: Any, b: Any) -> np.ndarray:
+    """The contrast of two colours by the formula of WCAG 2."""
+    first, second = luminance(a) + 0.05, luminance(b) + 0.05
+    return np.maximum(first, second) / np.minimum(first, second)
+
+
 Drawn = list[tuple[Text, tuple[float, float, float, float]]]
 
 
@@ -108,21 +145,16 @@ def drawn(figure: Figure) -> Drawn:
     return [(text, tuple(float(side) for side in box.extents)) for text, box in boxes]
 
 
-def whole(figure: Figure, shown: Drawn | None = None) -> None:
-    """Assert that every text (those that were drawn, where they are given) is inside the figure."""
+def readable(figure: Figure) -> Drawn:
+    """Assert that every text is inside the figure, large, and apart; return them as they were drawn."""
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 700
-    for text, (left, bottom, right, top) in drawn(figure) if shown is None else shown:
+    found = drawn(figure)
+    for text, (left, bottom, right, top) in found:
         assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text.get_text()!r} is cut"
-
-
-def readable(figure: Figure, shown: Drawn | None = None) -> None:
-    """Assert that every text (those that were drawn, where they are given) is inside the figure, large, and apart."""
-    found = drawn(figure) if shown is None else shown
-    whole(figure, found)
-    for text, _ in found:
         assert text.get_fontsize() * 390 / 72 / 7 >= 9, f"{text.get_text()!r} is too small on a phone 390 pixels wide"
     for (first, a), (second, b) in combinations(found, 2):
         # Two boxes may share a rim of 1.5 pixels.
         shared = min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
         assert not shared, f"{first.get_text()!r} covers {second.get_text()!r}"
+    return found

@@ -1,37 +1,25 @@
-"""Worlds in which it is known which published claims hold, and runs of them as fixtures."""
+"""Worlds in which it is known which published claims hold, and runs of them."""
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
-import pytest
 import synthetic_published
-from built import ROOT
+from built import new_folder
+from figure_checks import read, tables_of
 from synthetic_published import World
 
-from runner.present.frames import Tables, read_tables
-from runner.store import RunFolder
+from runner.present.frames import Tables
 
-Build = Callable[..., Tables]
 RUST = ("axum", "actix")
 
 
-@pytest.fixture
-def build(tmp_path: Path) -> Build:
-    def make(world: World | None = None, **shape: object) -> Tables:
-        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        return read_tables(RunFolder(synthetic_published.build(folder, world, **shape)))  # type: ignore[arg-type]
-
-    return make
+def build(world: World | None = None, **shape: Any) -> Tables:
+    """A run of a world; nobody changes its files."""
+    return read(synthetic_published.build(new_folder(), world, **shape))
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return read_tables(RunFolder(synthetic_published.build(tmp_path_factory.mktemp("plain") / "run")))
-
-
-@pytest.fixture(scope="module")
-def sample() -> Tables:
-    return read_tables(RunFolder(ROOT / "data" / "sample"))
+def plain() -> Tables:
+    """The run of a world in which nothing is special."""
+    return tables_of("published")
 
 
 def both(load: str, column: str, factor: float) -> dict[tuple[str, str, str], float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from synthetic_run import NINE, Maker, cpu, histogram, latencies, manifest, said, times, write
+from synthetic_run import NINE, Maker, Servers, cpu, histogram, latencies, manifest, said, times, write
 
 EIGHT = {name: facts for name, facts in NINE.items() if name != "nginx"}
 THREE = {name: EIGHT[name] for name in ("axum", "gin", "echo")}
@@ -80,26 +80,22 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
         **said(verdict) | (stored if database else {}) | values,
     )  # fmt: skip
     trial_id = row["trial_id"]
-    starts = np.round(np.arange(0, len(counts), 0.1), 1)
-    tenths = np.repeat(np.array(counts) // 10, 10)
-    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": tenths, "failed": 0}))
+    maker.answered(trial_id, np.repeat(np.array(counts) // 10, 10))
     for second, count in enumerate(counts):
         rows = one_second(median_ms(server, second, block), count).assign(trial_id=trial_id, second=second)
         maker.latency.append(rows)
     ends = np.round(np.arange(0, len(counts), 0.05) + 0.05, 2)
     second_of = np.minimum((ends - 0.025).astype(int), len(counts) - 1)
-    levels = {"server": np.array(used)[second_of], "generator": np.full(ends.size, 50.0)}
+    rss = (20 + second_of) * 2**20
+    pool = {}
     if database:
-        levels["database"] = 0.012 * np.array(counts)[second_of]
-    for subject, level in levels.items():
-        frame = pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": subject, "cpu_pct": level,
-                              "rss_bytes": (20 + second_of) * 2**20, "threads": 4, "throttled_ms": None})  # fmt: skip
-        if subject == "server" and database:
-            in_seconds = np.array([in_use(server, second) for second in seconds], dtype=float)[second_of]
-            polled = np.arange(ends.size) % 4 == 0
-            for column, value in (("size", POOL), ("in_use", in_seconds), ("waiting", 0.0)):
-                frame[f"pool_{column}"] = np.where(polled, value, np.nan)
-        maker.resources.append(frame)
+        in_seconds = np.array([in_use(server, second) for second in seconds], dtype=float)[second_of]
+        polled = np.arange(ends.size) % 4 == 0
+        for column, value in (("size", POOL), ("in_use", in_seconds), ("waiting", 0.0)):
+            pool[f"pool_{column}"] = np.where(polled, value, np.nan)
+    maker.sampled(trial_id, ends, {"server": np.array(used)[second_of]}, rss_bytes=rss, **pool)
+    others = {"generator": 50.0} | ({"database": 0.012 * np.array(counts)[second_of]} if database else {})
+    maker.sampled(trial_id, ends, others, rss_bytes=rss)
 
 
 def pool_rate(server: str, pool: int, block: int) -> float:
@@ -136,7 +132,7 @@ def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
 @once
 def build(
     folder: Path,
-    servers: dict[str, tuple[str, str, float, float]] = EIGHT,
+    servers: Servers = EIGHT,
     trials: int = 3,
     ramp: bool = True,
     closed: bool = True,

@@ -6,19 +6,17 @@ not, differ in nothing else.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import synthetic_run
 from built import once
-from scipy.stats import lognorm
+from measured import record_of
 from synthetic_database import database_manifest
-from synthetic_run import NINE, SIGMA, Maker, histogram, write
+from synthetic_run import NINE, Maker, histogram, latencies, write
 
 NOISE = 0.005
 RPS, P50, CPU_MS, CPU_PCT, RSS = 20_000.0, 10.0, 0.05, 40.0, 50e6
@@ -65,22 +63,17 @@ def matches(key: tuple[str, str], server: str, load: str) -> bool:
     return fnmatchcase(server, key[0]) and fnmatchcase(load, key[1])
 
 
-class Noise:
-    """Factors around 1 that are reproducible: a trial's times its block's, which all servers share."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(11)
-        self.blocks = np.exp(0.03 * self.rng.standard_normal(50))
-
-    def at(self, block: int) -> float:
-        return float(self.blocks[block] * np.exp(NOISE * self.rng.standard_normal()))
-
-
 @once
 def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
     """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return it."""
     world = world or World()
-    maker, noise = Maker(NINE, np.random.default_rng(4)), Noise()
+    maker, rng = Maker(NINE, np.random.default_rng(4)), np.random.default_rng(11)
+    shared = np.exp(0.03 * rng.standard_normal(50))
+
+    def noise(block: int) -> float:
+        """A factor around 1: a trial's times its block's, which all servers share."""
+        return float(shared[block] * np.exp(NOISE * rng.standard_normal()))
+
     for block in range(1, trials + 1):
         for load in LOADS:
             for server in (*RAN[load], *(name for name, where in world.besides if matches(("*", where), "", load))):
@@ -92,15 +85,15 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
     return folder
 
 
-def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Noise) -> None:
+def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Callable[[int], float]) -> None:
     known = {
         "rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
         "latency_p95_ms": 2.5 * P50, "latency_p99_ms": 4 * P50, "latency_max_ms": 9 * P50,
         "server_cpu_ms_per_request": CPU_MS, "server_cpu_mean_pct": CPU_PCT, "server_rss_peak_bytes": RSS,
         "server_cpu_peak_1s_pct": 1.2 * CPU_PCT, "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,
     }  # fmt: skip
-    numbers = {name: value * noise.at(block) * factor(world, server, load, name) for name, value in known.items()}
-    rows = round(100_000 * noise.at(block) * factor(world, server, load, "rows_inserted"))
+    numbers = {name: value * noise(block) * factor(world, server, load, name) for name, value in known.items()}
+    rows = round(100_000 * noise(block) * factor(world, server, load, "rows_inserted"))
     stored = {"pool_size": 64, "pool_exhausted_pct": 3.0, "database_cpu_mean_pct": 30.0, "rows_inserted": rows}
     verdict = next((v for name, v in world.verdicts.items() if matches(("*", name), "", load)), VERDICTS[load])
     row = {
@@ -139,15 +132,11 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
     spread = 0.02 + world.unsteady.get(server, 0.0)
     ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
     ms[0] *= world.first_second.get(server, 1.0)
-    law = lognorm(SIGMA).ppf((np.arange(PER_SECOND) + 0.5) / PER_SECOND)
     seconds = np.repeat(np.arange(SECONDS), PER_SECOND)
-    maker.latency.append(histogram(np.outer(ms, law).ravel(), trial_id, seconds))
+    maker.latency.append(histogram(np.outer(ms, latencies(1.0, PER_SECOND)).ravel(), trial_id, seconds))
     ends = np.round(np.arange(0, SECONDS, 0.05) + 0.05, 2)
     cpu = CPU_PCT * np.exp(spread * maker.rng.standard_normal(ends.size))
-    maker.resources.append(
-        pd.DataFrame({"trial_id": trial_id, "t_s": ends, "dt_s": 0.05, "subject": "server", "cpu_pct": cpu,
-                      "rss_bytes": int(RSS), "threads": 4, "throttled_ms": None})
-    )  # fmt: skip
+    maker.sampled(trial_id, ends, {"server": cpu}, rss_bytes=int(RSS))
 
 
 def write_records(folder: Path, maker: Maker, world: World) -> None:
@@ -162,4 +151,4 @@ def write_records(folder: Path, maker: Maker, world: World) -> None:
         }  # fmt: skip
         path = folder / "trials" / row["trial_id"] / "trial.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**synthetic_run.record(row), "checks": [check]}))
+        path.write_text(json.dumps(record_of(row["trial_id"], checks=[check])))

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
-from synthetic_run import NINE, SIGMA, Maker, add_k6, cpu, latencies, manifest, quantiles, write
+from synthetic_database import REFERENCE, THREE
+from synthetic_run import SIGMA, Maker, Servers, add_k6, cpu, latencies, manifest, quantiles, rewrite, write
 
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
-THREE = {name: NINE[name] for name in ("axum", "gin", "echo")}
 CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
 """Of one queue with random arrivals and service times (M/M/1); 20,000 where none is given, beyond all rates."""
 LIMITED_BY_K6 = "echo"
@@ -22,7 +22,6 @@ FACTOR = {"axum": 1.1, "gin": 1.0, "echo": 0.9}
 CPU_MS = {"axum": 0.05, "gin": 0.1, "echo": 0.08}
 USERS = round(9000 * MEDIAN_MS / 1000 * np.exp(SIGMA**2 / 2))
 """Of the closed loads: their rate times the mean of a log-normal response time, whatever the server (Little's law)."""
-CALIBRATION = {"reference": ("Rust", "hyper", 20.0, 200.0)}
 
 
 def capacity(server: str) -> float:
@@ -115,25 +114,18 @@ def probe_ms(server: str) -> float:
 
 
 @once
-def build(
-    folder: Path,
-    servers: dict[str, tuple[str, str, float, float]] = THREE,
-    blocks: int = 6,
-    sweep: bool = True,
-    search: bool = True,
-    closed: bool = True,
-) -> Path:
+def build(folder: Path, servers: Servers = THREE, blocks: int = 6, rates: bool = True, closed: bool = True) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
-    maker = Maker({**servers, **CALIBRATION}, np.random.default_rng(3))
+    maker = Maker({**servers, **REFERENCE}, np.random.default_rng(3))
     for block in range(1, blocks + 1):
         for server in servers:
-            for rate in RATES_RPS if sweep else ():
+            for rate in RATES_RPS if rates else ():
                 add_rate(maker, server, block, rate, f"rates-r{rate:g}")
-            if search:
+            if rates:
                 add_search(maker, server, block, limit(server, block))
             if closed and block <= 2 and server in FACTOR:
                 add_closed(maker, folder, server, block)
-        if sweep:
+        if rates:
             add_rate(maker, "reference", block, 500.0, "rates-r500", tier="calibration")
     campaign = manifest()["campaign"] | {
         "loads": [{"workload": "rates", "objective": OBJECTIVE, "from_rps": LOW_RPS, "to_rps": HIGH_RPS}]
@@ -144,8 +136,6 @@ def build(
 
 def forget(folder: Path, *columns: str) -> Path:
     """Take columns out of a run's table of trials, and its probes' samples, as runs of earlier versions lack them."""
-    path = folder / "tables" / "trials.parquet"
-    pd.read_parquet(path).drop(columns=list(columns), errors="ignore").to_parquet(path)
     for samples in (folder / "tables" / "probe").glob("*.parquet"):
         samples.unlink()
-    return folder
+    return rewrite(folder, "trials", lambda trials: trials.drop(columns=list(columns), errors="ignore"))

@@ -1,7 +1,7 @@
 """A small run folder with every table of schema 1 and statistics that are known beforehand."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from built import once
+from measured import record_of
 from scipy.stats import lognorm
 
 from runner.store import write_json
@@ -22,6 +23,7 @@ SIGMA = 0.55  # shape of the log-normal latencies: q-quantile = median * exp(SIG
 BURST_AT_S, BURST_S = 5.0, 1.0
 GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")
 
+Servers = dict[str, tuple[str, str, float, float]]
 THREE = {
     "axum": ("Rust", "axum", 45.0, 250.0),
     "gin": ("Go", "gin", 82.0, 280.0),
@@ -43,7 +45,7 @@ NINE = {
 class Maker:
     """Collects the rows of the four tables."""
 
-    servers: dict[str, tuple[str, str, float, float]]
+    servers: Servers
     rng: np.random.Generator
     trials: list[dict[str, Any]] = field(default_factory=list)
     latency: list[pd.DataFrame] = field(default_factory=list)
@@ -64,6 +66,20 @@ class Maker:
         }  # fmt: skip
         self.trials.append(row | values)
         return self.trials[-1]
+
+    def sampled(self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any) -> None:
+        """Add the windows of 50 ms that end there: what each subject used."""
+        same = {"trial_id": trial_id, "t_s": ends_s, "dt_s": 0.05, "rss_bytes": 30_000_000, "threads": 4}
+        self.resources += [
+            pd.DataFrame({**same, "subject": subject, "cpu_pct": used, "throttled_ms": None, **columns})
+            for subject, used in cpu_pct.items()
+        ]
+
+    def answered(self, trial_id: str, requests: Any) -> None:
+        """Add how many requests were answered in each tenth of a second."""
+        starts = np.round(np.arange(len(requests)) * 0.1, 1)
+        rows = {"trial_id": trial_id, "t_s": starts, "requests": requests, "failed": 0}
+        self.throughput.append(pd.DataFrame(rows))
 
 
 NAMED = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -124,12 +140,10 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
     maker.rng.shuffle(values)
     second = np.floor(np.arange(requests) / rate).astype(int)
     maker.latency.append(histogram(values, trial_id, second))
-    starts = np.round(np.arange(0, duration, 0.1), 1)
     # A slow wave of 5 % with a whole number of periods: it leaves the mean rate as it is.
-    edges = np.append(starts, duration)
+    edges = np.append(np.round(np.arange(0, duration, 0.1), 1), duration)
     wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * edges / duration))
-    counts = np.diff(np.floor((edges + wave) * rate)).astype(int)
-    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": counts, "failed": 0}))
+    maker.answered(trial_id, np.diff(np.floor((edges + wave) * rate)).astype(int))
     add_resources(maker, trial_id, duration, mean_pct)
 
 
@@ -139,12 +153,8 @@ def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: floa
     middle = ends - 0.025
     burst = (middle >= BURST_AT_S) & (middle < BURST_AT_S + BURST_S)
     server = np.where(middle < 0, 0.0, np.where(burst, 1.3, 1.0) * server_pct)
-    levels = {"server": server, "generator": np.where(middle < 0, 0.0, 99.0) + 0 * ends, "host": server + 99,
-              "sampler": np.full(ends.size, 1.0)}  # fmt: skip
-    several = {"t_s": np.tile(ends, len(levels)), "subject": np.repeat(list(levels), ends.size),
-               "cpu_pct": np.concatenate(list(levels.values()))}  # fmt: skip
-    same = {"trial_id": trial_id, "dt_s": 0.05, "rss_bytes": 30_000_000, "threads": 4, "throttled_ms": None}
-    maker.resources.append(pd.DataFrame({**same, **several}))
+    generator = np.where(middle < 0, 0.0, 99.0)
+    maker.sampled(trial_id, ends, {"server": server, "generator": generator, "host": server + 99, "sampler": 1.0})
 
 
 def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
@@ -185,11 +195,10 @@ def manifest(engine: str = "process") -> dict[str, Any]:
 @once
 def build(
     folder: Path,
-    servers: dict[str, tuple[str, str, float, float]] = THREE,
+    servers: Servers = THREE,
     k6: tuple[str, ...] = ("experiments", "experiments-md5"),
     wrk: bool = True,
     trials: int = 3,
-    engine: str = "process",
     failed: bool = True,
 ) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
@@ -205,15 +214,8 @@ def build(
     if failed and k6:
         maker.trial(next(iter(servers)), f"{k6[0]}-vus3000", trials + 1, workload=k6[0], tool="k6", vus=3000,
                     status="failed", error="k6 ended with exit code 107.", verdict=None)  # fmt: skip
-    write(folder, maker, engine)
+    write(folder, maker, "process")
     return folder
-
-
-EMPTY = {
-    "latency": ["trial_id", "second", "bucket", "lower_ms", "upper_ms", "count"],
-    "throughput": ["trial_id", "t_s", "requests", "failed"],
-    "resources": ["trial_id", "t_s", "dt_s", "subject", "cpu_pct", "rss_bytes", "threads", "throttled_ms"],
-}
 
 
 def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
@@ -226,24 +228,21 @@ def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
     add_wrk(sample, "axum", "close", 1, 1)
     columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})
     pd.DataFrame(maker.trials, columns=columns).to_parquet(tables / "trials.parquet")
-    for name, columns in EMPTY.items():
-        parts = getattr(maker, name)
-        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-        more = [name for name in frame.columns if name not in columns]
-        frame[columns + more].to_parquet(tables / f"{name}.parquet")
+    for name in ("latency", "throughput", "resources"):
+        parts = getattr(maker, name) or [getattr(sample, name)[0].head(0)]
+        pd.concat(parts, ignore_index=True).to_parquet(tables / f"{name}.parquet")
+
+
+def rewrite(folder: Path, table: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
+    """Change a table of a run on disk, and return `folder`."""
+    path = folder / "tables" / f"{table}.parquet"
+    change(pd.read_parquet(path)).to_parquet(path)
+    return folder
 
 
 def write_records(folder: Path) -> Path:
     """Write the record of each trial of a run, and return `folder`."""
     for row in pd.read_parquet(folder / "tables" / "trials.parquet").to_dict("records"):
-        path = folder / "trials" / row["trial_id"] / "trial.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, record(row))
+        name, numbers = row["trial_id"], {"order": int(row["trial_order"]), "block": int(row["block"])}
+        write_json(folder / "trials" / name / "trial.json", record_of(name, status=row["status"], **numbers))
     return folder
-
-
-def record(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what every record has of a trial, whatever became of it."""
-    numbers = {"order": int(row["trial_order"]), "block": int(row["block"]), "attempt": 1}
-    named = {"trial_id": row["trial_id"], "status": row["status"], "error": None, "disturbed": False}
-    return {**named, **numbers, "cell": {}, "metrics": {}, "raw": {}}

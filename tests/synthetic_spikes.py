@@ -1,7 +1,7 @@
 """A small run folder whose servers' CPU spikes at known times, beside known events; 20 windows a second."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import synthetic_database
 from built import once
-from synthetic_run import Maker, histogram, manifest, quantiles, write
+from synthetic_run import Maker, cpu, histogram, manifest, rewrite, said, times, write
 
 from runner.present.spikes.found import Track, track
 
@@ -23,7 +23,6 @@ SERVERS = {
     "reference": ("Rust", "hyper", 20.0, 5.0),
 }
 LOAD_S, WRK_S = 30.0, 3.0
-NOISE_PCT = 1.5
 GIN_SPIKES = ((4.0, 0.3, 45.0), (9.5, 0.2, 40.0), (16.25, 0.4, 30.0), (22.1, 0.25, 50.0), (27.0, 0.15, 35.0))
 """Begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
@@ -43,7 +42,7 @@ class Course:
     seed: int
     spikes: tuple[tuple[float, float, float], ...] = ()
     reports: tuple[str, ...] = ()
-    noise_pct: float = NOISE_PCT
+    noise_pct: float = 1.5
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -83,8 +82,8 @@ def within(end: np.ndarray, begin_s: float, length_s: float) -> np.ndarray:
     return np.clip(shared, 0, None) / WINDOW_S
 
 
-def resources(course: Course) -> pd.DataFrame:
-    """The rows of one trial in the resources table.
+def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
+    """The windows of one trial; return what its server used in those of the load.
 
     /stats answers at every fourth window; the collector runs at each spike, and at no other time.
     """
@@ -101,45 +100,35 @@ def resources(course: Course) -> pd.DataFrame:
     answered = {name: np.where(np.arange(end.size) % 4 == 0, values, np.nan) for name, values in answers.items()}
     stolen = sum((10.0 * (within(end, at, 0.1) > 0.01) for at in STEALS_S), 0 * end)
     switches = 9000 + course.rng.normal(0, 300, end.size)
-    parts = {
-        "server": {"cpu_pct": server, **dict.fromkeys(("gc_cycles", "pool_in_use", "pool_size"), np.nan), **answered},
-        "generator": {"cpu_pct": generator},
-        "host": {"cpu_pct": server + generator, "switches_per_s": switches, "steal_ms": stolen},
-        "sampler": {"cpu_pct": 1.0},
-    }
+    reported = dict.fromkeys(("gc_cycles", "pool_in_use", "pool_size"), np.nan) | answered
+    sampled = partial(maker.sampled, trial_id, end, threads=5, throttled_ms=0.0)
+    sampled({"server": server}, **reported)
+    sampled({"generator": generator})
+    sampled({"host": server + generator}, switches_per_s=switches, steal_ms=stolen)
+    sampled({"sampler": 1.0})
     if "pool" in course.reports:
-        parts["database"] = {"cpu_pct": np.where(loaded, 25 + course.rng.normal(0, 1, end.size), 1.0)}
-    common = {"t_s": end, "dt_s": WINDOW_S, "rss_bytes": 30_000_000, "threads": 5, "throttled_ms": 0.0}
-    frames = [pd.DataFrame({**common, "subject": subject, **columns}) for subject, columns in parts.items()]
-    return pd.concat(frames, ignore_index=True)
+        sampled({"database": np.where(loaded, 25 + course.rng.normal(0, 1, end.size), 1.0)})
+    return pd.Series(server[loaded])
 
 
 def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any) -> str:
     """One trial at a constant rate of 1,000 requests/s, whose response times follow the spikes."""
-    rows = resources(course)
-    inside = rows[(rows["subject"] == "server") & (rows["t_s"] > 0)]["cpu_pct"]
+    trial_id = f"{server}-rates-r1000-b{block}"
+    inside = add_resources(maker, trial_id, course)
     pairs = inside.to_numpy()[: inside.size // 2 * 2].reshape(-1, 2).mean(axis=1)
     count = round(1000 * course.length_s)
-    row = maker.trial(
-        server, "rates-r1000", block,
-        **{
-            "workload": "rates", "tool": "k6", "load_model": "open", "vus": 100, "first_rate_rps": 1000.0,
-            "rate_rps": 1000.0, "steps": 1, "step_s": course.length_s, "requests": count, "dropped": 0,
-            "sustained": True, "duration_s": course.length_s, "rps": 1000.0, "latency_mean_ms": 5.5,
-            **quantiles(5.0), "latency_max_ms": 40.0, "server_cpu_mean_pct": float(inside.mean()),
-            "server_cpu_peak_1s_pct": float(inside.rolling(20).mean().max()),
-            "server_cpu_peak_100ms_pct": float(pairs.max()), "server_cpu_ms_per_request": 0.3, "verdict": "offered",
-            "verdict_reason": "1000 requests/s were sustained", **values,
-        },
+    maker.trial(
+        server, "rates-r1000", block, workload="rates", tool="k6", load_model="open", vus=100, first_rate_rps=1000.0,
+        rate_rps=1000.0, steps=1, step_s=course.length_s, requests=count, dropped=0, sustained=True,
+        duration_s=course.length_s, rps=1000.0, **times(5.0, 5.5, 40.0),
+        **cpu(float(inside.mean()), float(inside.rolling(20).mean().max()), float(pairs.max()), 0.3),
+        **said(("offered", "1000 requests/s were sustained")), **values,
     )  # fmt: skip
-    trial_id = str(row["trial_id"])
-    maker.resources.append(rows.assign(trial_id=trial_id))
     ms = 5.0 * np.exp(0.3 * course.rng.normal(size=count))
     second = np.arange(count) // 1000
     ms[np.isin(second, [int(begin) for begin, _, _ in course.spikes])] *= 3
     maker.latency.append(histogram(ms, trial_id, second))
-    starts = np.round(np.arange(0, course.length_s, 0.1), 1)
-    maker.throughput.append(pd.DataFrame({"trial_id": trial_id, "t_s": starts, "requests": 100, "failed": 0}))
+    maker.answered(trial_id, np.full(round(10 * course.length_s), 100))
     return trial_id
 
 
@@ -147,11 +136,10 @@ def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
     """One short trial with wrk, which keeps no times of requests."""
     row = maker.trial(
         server, "wrk-matrix-c100-keepalive", block, workload="wrk-matrix", tool="wrk", connections=100, threads=1,
-        requests=30_000, duration_s=course.length_s, rps=10_000.0, **quantiles(9.0), latency_mean_ms=10.0,
-        latency_max_ms=30.0, server_cpu_mean_pct=98.0, server_cpu_peak_1s_pct=99.0, server_cpu_peak_100ms_pct=99.5,
-        server_cpu_ms_per_request=0.1, verdict="server-bound", verdict_reason="the server used 98 % of its CPUs",
+        requests=30_000, duration_s=course.length_s, rps=10_000.0, **times(9.0, 10.0, 30.0),
+        **cpu(98.0, 99.0, 99.5, 0.1), **said(("server-bound", "the server used 98 % of its CPUs")),
     )  # fmt: skip
-    maker.resources.append(resources(course).assign(trial_id=row["trial_id"]))
+    add_resources(maker, row["trial_id"], course)
     maker.latency.append(histogram(np.full(1000, 9.0), row["trial_id"], None))
 
 
@@ -188,6 +176,4 @@ def build(folder: Path, *, spikes: bool = True, probe: bool = True, wrk: bool = 
 
 def forget_new_columns(folder: Path) -> Path:
     """Take out of the resources table what tables of earlier versions lack."""
-    path = folder / "tables" / "resources.parquet"
-    pd.read_parquet(path).drop(columns=[*NEW]).to_parquet(path)
-    return folder
+    return rewrite(folder, "resources", lambda table: table.drop(columns=[*NEW]))

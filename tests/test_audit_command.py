@@ -128,10 +128,7 @@ def test_an_address_is_fetched_only_by_https_and_when_asked_to(
     assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
 
 
-def test_the_page_reads_what_the_command_reads(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, bare_lab: Path
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_the_page_reads_what_the_command_reads(tmp_path: Path, run: Run, bare_lab: Path) -> None:
     file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
     file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
     options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
@@ -142,8 +139,7 @@ def test_the_page_reads_what_the_command_reads(
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 
 
-def test_the_notebook_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare_lab: Path) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_the_notebook_runs_as_it_is(tmp_path: Path, bare_lab: Path) -> None:
     assert notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, tmp_path / "out.ipynb") == ["audit-rates"]
 
 

@@ -20,7 +20,8 @@ from runner.store import find_run
 WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
 PAGES = ("bundle", "report")
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(b.missing()), reason=b.missing() or "a browser is there")]
+needs_chromium = pytest.mark.skipif(not b.CHROMIUM, reason="chromium is not installed (apt-get install chromium)")
+pytestmark = [pytest.mark.long, needs_chromium]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
-        patch.setenv("PYTHONPATH", str(ROOT))
         bundle = publish(find_run("sample"), lab / "bundle", print)
         report = build_report(find_run("sample"))
     yield {"bundle": bundle.folder / "index.html"} | {page.stem: page for page in report.pages}

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
+from figure_checks import read
 from scipy import stats
 
 from runner.store import RunFolder
@@ -53,10 +54,9 @@ def varied(
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts
     (folder / "run.json").write_text(json.dumps(manifest))
-    table = pd.read_parquet(folder / "tables" / "trials.parquet")
-    table = known(table[table["block"] <= trials], np.random.default_rng(sum(folder.name.encode())), factors or {})
-    (change(table) if change else table).to_parquet(folder / "tables" / "trials.parquet")
-    return RunFolder(folder)
+    rng = np.random.default_rng(sum(folder.name.encode()))
+    synthetic_run.rewrite(folder, "trials", lambda table: known(table[table["block"] <= trials], rng, factors or {}))
+    return RunFolder(synthetic_run.rewrite(folder, "trials", change) if change else folder)
 
 
 def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd.DataFrame:
@@ -80,12 +80,6 @@ def find(found: dict[str, Any], server: str, quantity: str, load: str = LOAD) ->
     return next(r for r in rows if (r["load"], r["server"], r["quantity"]) == (load, server, quantity))
 
 
-def logs_of(folder: Path, column: str = "rps") -> Any:
-    """Logarithms of a column of axum at 100 kept connections."""
-    table = pd.read_parquet(folder / "tables" / "trials.parquet")
-    return np.log(table.loc[table["trial_id"].str.startswith("axum-wrk-matrix-c100-keepalive"), column])
-
-
 # --- what is compared -------------------------------------------------------------------------------------
 
 
@@ -105,16 +99,15 @@ def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared: Compared,
     assert row["ratio"]["low"] < 1.2 < row["ratio"]["high"] and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
     verdicts = (row["verdict"], cpu["verdict"], find(found, "gin", "requests/s")["verdict"])
     assert verdicts == ("better", "better", "tie") and (row["delta"], row["magnitude"]) == (1, "large")
-    one, two = (logs_of(tmp_path / "data" / "runs" / name) for name in ("one", "two"))
+    trials = [read(tmp_path / "data" / "runs" / name).trials for name in ("one", "two")]
+    one, two = (np.log(each.query("server == 'axum' and load == @LOAD")["rps"]) for each in trials)
     theirs = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 
 
 def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it(compared: Compared) -> None:
     found = compared(change=masked("verdict", "inconclusive", "gin-wrk-matrix-c100-keepalive-b2"))
-    kinds: dict[tuple[str, str], set[str]] = {}
-    for row in found["comparisons"]:
-        kinds.setdefault((row["load"], row["server"]), set()).add(row["quantity"])
+    kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
     assert kinds[LOAD, "axum"] == {"requests/s", *anywhere}
     assert kinds[LOAD, "gin"] == anywhere  # one of its trials in B is inconclusive

@@ -1,6 +1,5 @@
 """The answer in sentences, against runs in which who is ahead, and by how much, is known."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,15 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from built import ROOT
+from figure_checks import changed, read, tables_of
 from scipy import stats
-from test_present_stats import HUNDRED, changed, of
+from test_present_stats import HUNDRED, of
 
 from runner.present.answers import findings
 from runner.present.figures import ratios
-from runner.present.frames import Tables, read_tables
-from runner.store import RunFolder
+from runner.present.frames import Tables
 
 ROBBED = {"verdict": "inconclusive", "verdict_reason": "the hypervisor took CPU time away: server used 70 %"}
-
-
-def read(path: Path) -> Tables:
-    return read_tables(RunFolder(path))
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +27,7 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     noise = np.random.default_rng(5).lognormal(0, 0.004, len(tables.trials))
     gin = tables.trials["server"] == "gin"
     rps, cost = np.where(gin, 20_000.0, 40_000.0) * noise, np.where(gin, 0.05, 0.02) / noise
-    return with_trials(tables, tables.trials.assign(rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound"))
-
-
-def with_trials(tables: Tables, trials: pd.DataFrame, copies: Sequence[Sequence[str]] = ()) -> Tables:
-    """A run with other trials, in which some labels are copies of a server."""
-    campaign = {**(tables.manifest.get("campaign") or {}), "copies": copies}
-    return replace(tables, manifest={**tables.manifest, "campaign": campaign}, trials=trials)
+    return changed(tables, rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound")
 
 
 def said(tables: Tables) -> str:
@@ -112,7 +100,9 @@ def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
     """The run with gin under a second label, gin-b, at its rates times `shift`."""
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
     twin["rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
-    return with_trials(tables, pd.concat([tables.trials, twin], ignore_index=True), [["gin-b", "gin"]])
+    campaign = tables.manifest["campaign"] | {"copies": [["gin-b", "gin"]]}
+    trials = pd.concat([tables.trials, twin], ignore_index=True)
+    return replace(tables, manifest=tables.manifest | {"campaign": campaign}, trials=trials)
 
 
 def test_a_second_label_is_noise_and_no_server(six: Tables) -> None:
@@ -162,7 +152,7 @@ def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_pat
 
 @pytest.mark.parametrize("run", ["sample", "all"])
 def test_the_committed_runs_are_answered_in_five_sentences_at_most(run: str) -> None:
-    tables = read(ROOT / "data" / run)
+    tables = tables_of(run)
     sentences = findings.sentences(tables)
     assert 3 <= len(sentences) <= 5
     assert not any(word in said(tables) for word in ("nobody", "tie", "≈", "nan"))

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import synthetic_run
 from fake_lab import bench
+from shown import soup
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
 TEXTS = ("framework", "language", "error", "verdict_reason")
@@ -27,8 +28,10 @@ def acts(page: bs4.BeautifulSoup) -> list[str]:
     return found
 
 
-def soup(source: str) -> bs4.BeautifulSoup:
-    return bs4.BeautifulSoup(source, "html.parser")
+def hostile(trials: pd.DataFrame) -> pd.DataFrame:
+    known = trials[list(TEXTS)].notna().assign(error=trials["status"].ne("sealed"))
+    texts = dict.fromkeys(TEXTS, HOSTILE) | {"framework": trials["framework"] + HOSTILE[:30]}
+    return trials.assign(**{name: trials[name].mask(known[name], text) for name, text in texts.items()})
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +44,7 @@ def lab(tmp_path_factory):
     manifest["machine"] |= {"cpu_model": HOSTILE, "os": HOSTILE}
     manifest |= {"host_warnings": [HOSTILE], "engine_reason": HOSTILE}
     (folder / "run.json").write_text(json.dumps(manifest))
-    path = folder / "tables" / "trials.parquet"
-    trials = pd.read_parquet(path)
-    for name in TEXTS:
-        known = trials[name].notna() if name != "error" else trials["status"].ne("sealed")
-        trials.loc[known, name] = HOSTILE if name != "framework" else trials["framework"] + HOSTILE[:30]
-    trials.to_parquet(path)
+    synthetic_run.rewrite(folder, "trials", hostile)
     (folder / "journal.jsonl").touch()
     synthetic_run.write_records(folder)
     return root

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import synthetic_run
 from scipy import stats
+from synthetic_run import SIGMA, histogram, latencies
 
 from runner.present.statistics.inference import (
     Ratio,
@@ -30,12 +30,6 @@ RNG = np.random.default_rng(11)
 
 def sample(values, first_block: int = 1) -> Sample:
     return sample_of(values, range(first_block, first_block + len(values)))
-
-
-def compared(a: Sample, b: Sample) -> Ratio:
-    found = ratio(a, b)
-    assert found is not None
-    return found
 
 
 # --- medians ----------------------------------------------------------------------------------------------
@@ -68,7 +62,7 @@ def welch(x, y):
 def test_a_ratio_is_scipys_t_interval_of_the_logarithms(blocks: int, sizes: tuple[int, int], test: Any) -> None:
     a, b = (RNG.lognormal(4, noise, size) for size, noise in zip(sizes, (0.1, 0.3), strict=True))
     shuffled = RNG.permutation(len(b))
-    found = compared(sample(a), sample_of(b[shuffled], shuffled + (1 if blocks else 100)))
+    found = ratio(sample(a), sample_of(b[shuffled], shuffled + (1 if blocks else 100)))
     theirs = test(np.log(a), np.log(b))
     assert found.blocks == blocks
     assert (found.low, found.high) == pytest.approx(np.exp(theirs.confidence_interval()), rel=1e-12)
@@ -84,24 +78,24 @@ def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
 
 def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_trials() -> None:
     a = sample_of([10, 11, 12, 13, 14, 99], [1, 2, 3, 4, 5, 6])
-    found = compared(a, sample_of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
+    found = ratio(a, sample_of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
     assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
     several = sample_of([9, 10, 11, 10, 9, 11], [1, 1, 2, 3, 4, 5])
-    assert compared(several, sample([5, 6, 5, 6, 5])).blocks == 0
+    assert ratio(several, sample([5, 6, 5, 6, 5])).blocks == 0
 
 
 def test_blocks_that_both_sides_share_do_not_widen_a_ratio() -> None:
     machine = np.array([1.0, 0.7, 1.3, 0.9, 1.1, 0.6])
     a, b = np.array([[100], [90]]) * machine * (1 + RNG.normal(0, 0.01, (2, 6)))
-    blocked, apart = compared(sample(a), sample(b)), compared(sample(a), sample(b, first_block=50))
+    blocked, apart = ratio(sample(a), sample(b)), ratio(sample(a), sample(b, first_block=50))
     assert blocked.high / blocked.low < 1.06 < 1.5 < apart.high / apart.low
 
 
 def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
     for first_block in (1, 50):
-        found = compared(sample([70, 0.3, 3, 4, 5]), sample([70, 0.1 + 0.2, 3, 4, 5], first_block))
+        found = ratio(sample([70, 0.3, 3, 4, 5]), sample([70, 0.1 + 0.2, 3, 4, 5], first_block))
         assert (found.ratio, found.p) == (pytest.approx(1), 1)
-    same = compared(sample([2, 2, 2, 2, 2]), sample([1, 1, 1, 1, 1], first_block=50))
+    same = ratio(sample([2, 2, 2, 2, 2]), sample([1, 1, 1, 1, 1], first_block=50))
     assert (same.low, same.ratio, same.high, same.p) == (2, 2, 2, 0)
 
 
@@ -138,18 +132,18 @@ def test_more_trials_less_noise_and_a_looser_level_find_smaller_ratios() -> None
 
 def test_the_noise_floor_is_the_farther_end_of_an_a_a_interval_whichever_label_is_first() -> None:
     a, b = sample([100, 101, 99, 102, 98]), sample([103, 100, 101, 102, 101])
-    one, other = compared(a, b), compared(b, a)
+    one, other = ratio(a, b), ratio(b, a)
     assert noise_floor(one) == pytest.approx(noise_floor(other)) == pytest.approx(1 / one.low)
     assert one.low < 1 < one.high
 
 
 def test_a_tie_is_an_interval_over_one_or_inside_the_noise_floor() -> None:
     fast, slow = sample([103, 104, 103, 104, 103]), sample([100, 101, 100, 101, 100])
-    above, below = compared(fast, slow), compared(slow, fast)
+    above, below = ratio(fast, slow), ratio(slow, fast)
     assert 1.029 < above.low < above.high < 1.031
     assert not is_tie(above)
     assert [[is_tie(found, floor) for floor in (1.02, 1.05)] for found in (above, below)] == [[False, True]] * 2
-    assert is_tie(compared(sample([90, 110, 100, 95, 106]), sample([100] * 5)))
+    assert is_tie(ratio(sample([90, 110, 100, 95, 106]), sample([100] * 5)))
 
 
 # --- how many requests a percentile needs -----------------------------------------------------------------
@@ -178,16 +172,13 @@ Q = np.array([0.5, 0.9, 0.99])
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
     """The latency table of one cell: log-normal latencies whose median differs between trials."""
-    parts = []
-    for number, median in enumerate(medians_ms):
-        values = stats.lognorm(synthetic_run.SIGMA, scale=median).ppf((np.arange(requests) + 0.5) / requests)
-        second = None if seconds is None else np.arange(requests) % seconds
-        parts.append(synthetic_run.histogram(values, f"t{number}", second))
+    second = None if seconds is None else np.arange(requests) % seconds
+    parts = [histogram(latencies(median, requests), f"t{number}", second) for number, median in enumerate(medians_ms)]
     return pd.concat(parts, ignore_index=True)
 
 
 def known(median_ms: float) -> np.ndarray:
-    return stats.lognorm(synthetic_run.SIGMA, scale=median_ms).ppf(Q)
+    return stats.lognorm(SIGMA, scale=median_ms).ppf(Q)
 
 
 @pytest.mark.parametrize("seconds", [10, None])

@@ -147,7 +147,6 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
     assert 0.1 < differ.mean() < 0.9
     for campaign, wanted in enumerate(differ):
         ranking = rank({str(server): sample_of(np.exp(logs[server, campaign]), range(n)) for server in range(servers)})
-        assert ranking is not None
         found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
         # A permutation test may reject where Student's interval still touches 1: then it stays a tie.
@@ -160,10 +159,8 @@ def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_fin
     for one, again, other in zip(*np.exp(campaigns("log-normal", 10, 3, 1.0, times=300)), strict=True):
         label = sample_of(one, range(10))
         same = ratio(label, sample_of(again, range(10)))
-        assert same is not None
         for shift, floor in ((1.0, 1.0), (1.0, noise_floor(same)), (1.1, noise_floor(same))):
             ranking = rank({"one": label, "other": sample_of(other * shift, range(10))}, floor=floor)
-            assert ranking is not None
             (pair,) = ranking.pairs.values()
             false_without += pair.differ and floor == 1
             false += pair.differ and floor > 1 == shift
@@ -203,7 +200,6 @@ def drifts(seed: int, runs: int, cells: int, blocks: int, slope: float, noise: f
         order = np.concatenate([rng.permutation(cells) for _ in range(blocks)])
         logs = rng.normal(0, noise, order.size) - np.linspace(0, slope, order.size)
         found.append(drift(np.arange(order.size), np.exp(logs), order))
-    assert None not in found
     return found
 
 

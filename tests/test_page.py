@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import bs4
 import mistune
 import nbformat
 import pandas as pd
@@ -11,21 +10,17 @@ import pytest
 import synthetic_database
 import synthetic_rates
 import synthetic_run
+from figure_checks import read
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from shown import soup
 
 from runner.present.blog.post import Post, compose
-from runner.present.frames import read_tables
 from runner.present.look.content import Heading, TextTable
 from runner.present.look.markup import html, literal, markdown, page, prose, style_sheet
 from runner.present.look.palette import NIGHT
 from runner.present.notebook.notebooks import export_html
-from runner.store import RunFolder
-
-
-def soup(source: str) -> bs4.BeautifulSoup:
-    return bs4.BeautifulSoup(source, "html.parser")
 
 
 def test_a_table_says_what_its_rows_and_columns_are() -> None:
@@ -156,7 +151,7 @@ def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(tmp_path:
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
     """The post about a run, and by heading of the second rank all words of the blocks under it."""
-    post, found, title = compose(read_tables(RunFolder(folder)), ()), dict[str, str](), ""
+    post, found, title = compose(read(folder), ()), dict[str, str](), ""
     for block in post.blocks:
         if isinstance(block, Heading) and block.rank == 2:
             title = block.text

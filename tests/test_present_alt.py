@@ -1,25 +1,30 @@
-"""Alt texts say what the figures show: kind and axes, then the drawn numbers in their order, and what is left out."""
+"""Alt texts say, on pages too, what the figures show: kind, axes, drawn numbers in their order, what is left out."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_rates
 import synthetic_run
-from figure_checks import lines, marks, picture, probed_case, tables_of, text_of, words
+from built import ROOT
+from figure_checks import lines, marks, picture, probed_case, read, tables_of, text_of, words
+from IPython.display import Image
 from marking import long_but
 from matplotlib.figure import Figure
+from shown import alts, cells
 
 from runner.model import LabError
-from runner.present.case import Case
 from runner.present.chart import Axis, Chart, Fact, charts, describe, extreme
 from runner.present.chart.sentences import LIMIT, fit, pale, said
 from runner.present.frames import Tables
 from runner.present.look.style import number
+from runner.present.notebook import notebooks, page, pages
 
 STORED_FIGURES, RATES_FIGURES = charts("postgres"), charts("rates")
 OF_A_RUN = charts("report") | STORED_FIGURES | RATES_FIGURES
@@ -32,17 +37,6 @@ def tables() -> Tables:
     whole = tables_of("one load")
     scale = whole.throughput["trial_id"].str.partition("-")[0].map(SCALES)
     return replace(whole, throughput=whole.throughput.assign(requests=whole.throughput["requests"] * scale))
-
-
-@pytest.fixture(scope="module")
-def stored() -> Tables:
-    """Three servers with a database behind them: ramps, pools and closed loops."""
-    return tables_of("three of a database")
-
-
-@pytest.fixture(scope="module")
-def case() -> Case:
-    return probed_case()
 
 
 def after(text: str, name: str) -> list[str]:
@@ -125,15 +119,15 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(run: str) -> None:
         assert "reference" not in text
 
 
-def test_an_unknown_figure_is_one_sentence(tables: Tables, case: Case) -> None:
-    for name, subject in (("nope", tables), ("verdict-cpu", tables), ("cpu-peaks", case)):
+def test_an_unknown_figure_is_one_sentence(tables: Tables) -> None:
+    for name, subject in (("nope", tables), ("verdict-cpu", tables), ("cpu-peaks", probed_case())):
         with pytest.raises(LabError, match=rf"^There is no figure '{name}' of .*\.$"):
             text_of(name, subject)
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str, stored: Tables) -> None:
-    run = tables_of("rates") if name in RATES_FIGURES else stored
+def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str) -> None:
+    run = tables_of("rates" if name in RATES_FIGURES else "three of a database")
     failed = replace(run, trials=run.trials.assign(status="failed"))
     said, _, reason = text_of(name, failed).partition(". ")
     assert said.startswith("Nothing is drawn of ")
@@ -230,8 +224,8 @@ def test_points_have_each_servers_best_and_what_is_pale(name: str, best: "type[m
 
 
 @pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])
-def test_ramps_have_the_highest_point_of_each_line(stored: Tables, name: str) -> None:
-    text, figure = text_of(name, stored), picture(name, stored)
+def test_ramps_have_the_highest_point_of_each_line(name: str) -> None:
+    text, figure = (show(name, tables_of("three of a database")) for show in (text_of, picture))
     highest = {}
     for server in synthetic_database.THREE:
         ((t_s, value),) = drawn(figure, server)
@@ -246,7 +240,8 @@ def test_ramps_have_the_highest_point_of_each_line(stored: Tables, name: str) ->
         assert ("lowest first" if rising else "highest first") in text
 
 
-def test_ramps_say_what_was_kept_and_who_was_the_limit(stored: Tables) -> None:
+def test_ramps_say_what_was_kept_and_who_was_the_limit() -> None:
+    stored = tables_of("three of a database")
     text = text_of("inserts-answered", stored)
     assert "limit: none; kept to 5,000/s (axum)" in text and "limit: generator; kept to 3,500/s (echo)" in text
     assert "limit: server; kept to 4,000/s (gin)" in text
@@ -259,7 +254,7 @@ def test_ramps_say_what_was_kept_and_who_was_the_limit(stored: Tables) -> None:
 
 
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:
-    text, figure = (read("rates-latency", tables_of("rates")) for read in (text_of, picture))
+    text, figure = (show("rates-latency", tables_of("rates")) for show in (text_of, picture))
     assert len(drawn(figure, "knee")) == 3
     for server, p90, knee in zip(("axum", "echo", "gin"), points(figure, "p90"), drawn(figure, "knee"), strict=True):
         at = float(knee[0][0])
@@ -271,7 +266,7 @@ def test_sweeps_have_knee_and_ends_as_drawn() -> None:
 
 
 def test_objectives_have_the_marks_highest_first() -> None:
-    text, figure = (read("rates-objective", tables_of("rates")) for read in (text_of, picture))
+    text, figure = (show("rates-objective", tables_of("rates")) for show in (text_of, picture))
     found = {server: float(drawn(figure, server)[0][0][0]) for server in synthetic_rates.THREE}
     assert sorted(found, key=lambda server: -found[server]) == ["axum", "gin", "echo"]
     assert order(text.replace("at least ", ""), list(found)) == ["axum", "gin", "echo"]
@@ -281,18 +276,18 @@ def test_objectives_have_the_marks_highest_first() -> None:
     assert "(7 more between)" in text_of("rates-objective", tables_of("nine rates"))
 
 
-def test_two_clients_have_the_drawn_medians_and_their_ratio(case: Case) -> None:
-    text, figure = text_of("verdict-two-clients", case), picture("verdict-two-clients", case)
+def test_two_clients_have_the_drawn_medians_and_their_ratio() -> None:
+    text, figure = (show("verdict-two-clients", probed_case()) for show in (text_of, picture))
     ours, probes = (float(drawn(figure, f"median of {name}")[0][0][0]) for name in ("k6", "probe"))
     assert f"k6's median is {number(ours)} ms, the probe's {number(probes)} ms" in text
     assert f"{number(ours / probes)} times as long" in text and "gin under “experiments, N = 2931”" in text
     dots = max((y for _, y in drawn(figure, "probe")), key=len)
     assert f"{len(dots):,} requests of the probe took {number(dots.min())} to {number(dots.max())} ms" in text
-    assert "There was no probe." in text_of("verdict-two-clients", replace(case, probe=None))
+    assert "There was no probe." in text_of("verdict-two-clients", replace(probed_case(), probe=None))
 
 
-def test_sides_are_said_with_what_they_were_given(case: Case) -> None:
-    text, figure = text_of("verdict-cpu", case), picture("verdict-cpu", case)
+def test_sides_are_said_with_what_they_were_given() -> None:
+    text, figure = (show("verdict-cpu", probed_case()) for show in (text_of, picture))
     ((_, used),) = drawn(figure, "server")
     over_time = f"({number(used.min())} to {number(used.max())} over time)"
     assert f"Server: gin: 90.0 % on the average, of 100 % given {over_time}; Generator: k6: 99.0 %" in text
@@ -319,3 +314,51 @@ def test_loads_that_do_not_fit_are_counted() -> None:
     left = re.search(r"(\d+) more loads are not described here", text)
     assert left and len(text) <= LIMIT
     assert len(re.findall(r"In “experiments, N = \d+”", text)) + int(left[1]) == 12
+
+
+# --- on the page -----------------------------------------------------------------------------------------
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_a_text_with_special_characters_reaches_the_page_as_it_is(tmp_path: Path) -> None:
+    text = 'Dot plot of “p99 <= 10 ms”, a "quoted" name & an <img src=x onerror=alert(1)>.'
+    output = nbformat.v4.new_output("display_data", {"image/png": PNG}, metadata={"image/png": {"alt": text}})
+    cell = nbformat.v4.new_code_cell("report.show_figure()", outputs=[output])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "executed.ipynb")
+    notebooks.export_html(tmp_path / "executed.ipynb", tmp_path / "page.html")
+    assert alts(tmp_path / "page.html") == [text]
+
+
+def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        lines = "\n".join(cells(path.stem, "markdown")).splitlines()
+        heads = {line.lstrip("# ") for line in lines if line.startswith("#")}
+        shown = re.findall(r'report\.show_figure\("([a-z0-9-]+)"\)', " ".join(cells(path.stem)))
+        assert {charts()[name].table for name in shown} - {""} <= heads, path.name
+
+
+@pytest.mark.long
+def test_the_page_of_a_run_carries_the_texts(bare_lab: Path, tmp_path: Path) -> None:
+    synthetic_rates.build(bare_lab / "data" / "sample", blocks=2, closed=False)
+    executed, page = tmp_path / "executed.ipynb", tmp_path / "rates.html"
+    notebooks.execute(ROOT / "notebooks" / "rates.ipynb", {"run": "sample"}, executed)
+    notebooks.export_html(executed, page)
+    tables, shown = read(bare_lab / "data" / "sample"), notebooks.figures_shown(executed) or []
+    assert sorted(shown) == sorted(charts("rates"))
+    assert alts(page) == [text_of(name, tables) + " For a table see “The answer”." for name in shown]
+    assert "p99 <= 10 ms" in " ".join(alts(page)) and "p99 <= 10 ms" not in page.read_text()
+
+
+def test_a_figure_of_one_trial_is_described_by_that_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Image] = []
+    case = probed_case()
+    monkeypatch.setattr(page, "display", shown.append)
+    report = pages.open_report(str(case.tables.folder.path), case.trial_id)
+    report.figures = tmp_path
+    subjects = {"verdict-cpu": case, "cpu-peaks": case.tables}
+    for name in subjects:
+        report.show_figure(name)
+    assert [image._repr_png_()[1]["alt"] for image in shown] == [
+        text_of(name, subject) + charts()[name].place for name, subject in subjects.items()
+    ]

@@ -1,27 +1,24 @@
 """What coincides with CPU spikes: chance keeps its level; words, tables and figure say what was put in."""
 
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
 import synthetic_spikes
-from built import kept
-from figure_checks import readable, words
+from built import new_folder
+from figure_checks import read, readable, words
 from synthetic_spikes import GIN_SPIKES, LOAD_S, SETTLING, STEALS_S, WINDOW_S, WINDOWS, ends, found_in, within
 
 from runner.model import LabError
 from runner.present.chart import draw
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of
 from runner.present.spikes.figures import spikes
 from runner.present.spikes.found import LIMIT
 from runner.present.spikes.view import View, most_pronounced, survey, view
-from runner.store import RunFolder
 
 GIN, AXUM, WRK = "gin-rates-r1000-b1", "axum-rates-r1000-b1", "gin-wrk-matrix-c100-keepalive-b1"
 CYCLE = "GC cycle"
@@ -105,8 +102,8 @@ def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes
 @cache
 def run(old: bool = False, **shape: bool) -> Tables:
     """A synthetic run, as an earlier version left it where it is `old`."""
-    folder = synthetic_spikes.build(Path(mkdtemp(dir=kept().name)), **shape)
-    return read_tables(RunFolder(synthetic_spikes.forget_new_columns(folder) if old else folder))
+    folder = synthetic_spikes.build(new_folder(), **shape)
+    return read(synthetic_spikes.forget_new_columns(folder) if old else folder)
 
 
 def of(trial, *part, **shape) -> View:
@@ -266,7 +263,7 @@ def test_the_figure_of_any_trial_can_be_read():
 
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     """Its tables have neither columns of /stats nor of the host, and one burst of a second."""
-    other = read_tables(RunFolder(synthetic_run.build(tmp_path / "run", trials=1)))
+    other = read(synthetic_run.build(tmp_path, trials=1))
     shown = view(other, most_pronounced(survey(other)), "")
     (spike,) = shown.server.spikes
     assert spike.start_s == pytest.approx(synthetic_run.BURST_AT_S, abs=0.051)

@@ -1,7 +1,6 @@
 """The page that compares two runs: what it says and draws is what `bench compare` finds."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import synthetic_run
 from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
+from shown import plain
 from test_compare import LOAD, less, varied
 
 from runner.model import LabError
@@ -52,7 +52,7 @@ def test_the_page_says_what_the_terminal_says(in_lab: Path, found: RunComparison
     code, out, err = bench("one", "two", "--fail-above", "10", "--json", "--html", str(page))
     assert code == 1 and f"Page:    {page}" in err and json.loads(out)["run_b"] == "two"
     raw = page.read_text()
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", raw))
+    text = plain(raw)
     assert "<title>Two runs compared: one and two</title>" in raw and "<script" not in raw
     for row in found.comparisons:
         assert row.ratio is None or compare.times(row.ratio) in text, row
@@ -73,7 +73,7 @@ def test_other_conditions_are_shown_where_they_were_forced(in_lab: Path, capsys:
     page = open_comparison("one", "elsewhere", force=True)
     for part in ("conditions", "left out"):
         page.show_part(part)
-    said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", capsys.readouterr().out))
+    said = plain(capsys.readouterr().out)
     assert "Compared by force" in said and "cpus 2 4" in said
     assert "Every cell of either run is in the other one" in said
 

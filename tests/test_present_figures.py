@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,21 +15,19 @@ import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_run
-from built import ROOT
-from figure_checks import lines, marks, picture, readable, tables_of, whole, words
+from figure_checks import lines, marks, picture, read, readable, tables_of, words
 from marking import long_but
 from scipy.stats import lognorm
 
 from runner.model import LabError
-from runner.present.chart import charts, made
+from runner.present.answers import inserts
+from runner.present.chart import charts, describe, draw, made
 from runner.present.figures import closed_loads, seconds
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
 from runner.store import RunFolder
 
-FIGURES = charts("report")
-K6_FIGURES = ("latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks")
-WRK_FIGURES = ("wrk-requests", "wrk-cpu-per-request")
+FIGURES, STORED = charts("report"), charts("postgres")
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +138,20 @@ def test_captions_count_trials_verdicts_and_failures_and_headings_say_how_a_load
     assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_text_is_inside_large_enough_and_apart(name: str, tables: Tables) -> None:
-    """Of nine servers and of the sample in test_present_themes.py."""
-    readable(picture(name, tables))
+READ = {"three": FIGURES, "database": FIGURES | STORED}
+READ |= dict.fromkeys(("rates", "nine rates", "gin's rates"), charts("rates"))
+READ |= dict.fromkeys(("published", "sample"), charts("published"))
+"""Run -> its figures; test_present_themes.py has nine servers and the sample."""
+
+
+@pytest.mark.parametrize(("run", "name"), [(run, name) for run, names in READ.items() for name in names])
+def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_drawn(run: str, name: str) -> None:
+    chart = made(name, tables_of(run))
+    figure = draw(chart)
+    readable(figure)
+    assert len(describe(chart)) <= 700
+    labels = {line.get_label() for ax in figure.axes for line in ax.lines}
+    assert "reference" not in labels and "reference" not in words(figure)
 
 
 def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others() -> None:
@@ -166,31 +175,42 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
     assert style.spread_out([0.1, 0.9], 0.1) == [0.1, 0.9]
 
 
+K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks"}
+WRK, RATIOS = {"wrk-requests", "wrk-cpu-per-request"}, {"ratios"}
+POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
+RAMPS = STORED.keys() - POOLS - STATIC
+ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}
+LONG = {"my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0)}
+UNKNOWN = LONG | {"elixir": ("Elixir", "phoenix", 90.0, 400.0)}
+closed, stored = synthetic_run.build, partial(synthetic_database.build, servers=synthetic_database.THREE, trials=2)
 ODD = {
-    "my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0),
-    "elixir": ("Elixir", "phoenix", 90.0, 400.0),
+    "nothing": (closed, {"k6": (), "wrk": False}, K6 | WRK | RATIOS),
+    "no k6": (closed, {"k6": ()}, K6 | RATIOS),
+    "no wrk": (closed, {"wrk": False}, WRK | RATIOS),
+    "single trial": (closed, {"trials": 1}, RATIOS),
+    "unknown language": (closed, {"servers": UNKNOWN}, RATIOS),
+    "single server": (closed, ALONE, RATIOS),
+    "no ramp": (stored, {"ramp": False}, RAMPS),
+    "no closed loop": (stored, {"closed": False}, POOLS),
+    "no static": (stored, {"static": False}, STATIC),
+    "no database": (stored, {"ramp": False, "closed": False}, RAMPS | POOLS),
+    "single trial of a database": (stored, {"trials": 1}, set()),
+    "single server with a database": (stored, ALONE, set()),
+    "unknown language with a database": (stored, {"servers": LONG}, set()),
 }
-SHAPES: dict[str, dict[str, object]] = {
-    "nothing": {"k6": (), "wrk": False},
-    "no k6": {"k6": ()},
-    "no wrk": {"wrk": False},
-    "single trial": {"trials": 1},
-    "unknown language": {"servers": ODD},
-    "single server": {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False},
-}
+"""What is odd about a run -> how it is built, and the figures that then say that it has nothing for them."""
 
 
-@pytest.mark.parametrize("odd", long_but(["nothing", "no k6"], SHAPES))
+@pytest.mark.parametrize("odd", long_but(["nothing", "no k6", "no database"], ODD))
 def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
-    shape = SHAPES[odd]
-    tables = read_tables(RunFolder(synthetic_run.build(tmp_path, **shape)))
-    for name in FIGURES:
+    build, shape, empty = ODD[odd]
+    tables = read(build(tmp_path, **shape))
+    for name in FIGURES if build is closed else STORED:
         figure = picture(name, tables)
-        whole(figure)
-        said = "This run has no" in words(figure)
-        assert said == made(name, tables).frame.empty
-        if name in (*K6_FIGURES, *WRK_FIGURES):
-            assert said == (shape.get("k6") == () if name in K6_FIGURES else shape.get("wrk") is False)
+        readable(figure)
+        assert ("This run has no" in words(figure)) == made(name, tables).frame.empty == (name in empty), name
+    if tables.has_database:
+        assert inserts.findings(tables) and not inserts.printable(tables).empty
 
 
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:
@@ -237,7 +257,7 @@ def test_files_are_byte_stable_across_processes(notebook: str, build: Callable[[
     run, sums = build(tmp_path / "run"), []
     for seed in ("1", "2"):
         folder = tmp_path / seed
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", DRAW, str(run), str(folder), notebook], check=True, env=environment)
         sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
     assert len(sums[0]) == 2 * len(charts(notebook))

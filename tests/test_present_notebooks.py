@@ -1,5 +1,6 @@
 """Notebooks run for real through papermill, fail with one sentence, and export as pages that load nothing."""
 
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import synthetic_run
 from built import ROOT, bare_lab
 from jupyter_client.manager import KernelManager
 from marking import long_but
+from shown import cells, outputs
 
 from runner.model import LabError
 from runner.present.chart import charts
@@ -45,34 +47,22 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kernels(lab: Path) -> Iterator[Kernels]:
+def kernels(in_lab: Path) -> Iterator[Kernels]:
     """A kernel in that lab, for one notebook after the other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        patch.setenv("PYTHONPATH", str(ROOT))
-        with Kernels(1) as ready:
-            yield ready
+    with Kernels(1) as ready:
+        yield ready
 
 
 @pytest.fixture
-def kernel(in_lab: Path, kernels: Kernels) -> Iterator[KernelManager]:
+def kernel(kernels: Kernels) -> Iterator[KernelManager]:
     with kernels.one() as one:
         yield one
 
 
 def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("BENCH_ROOT", None)
+    env = {name: value for name, value in os.environ.items() if name != "BENCH_ROOT"}
     command = [sys.executable, "-m", "papermill", "--no-progress-bar", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-
-
-def outputs(notebook: nbformat.NotebookNode, kind: str = "") -> list[Any]:
-    """What the cells of a notebook show; of a kind of data, such as image/png, where one is named."""
-    every = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    return [output for output in every if not kind or kind in output.get("data", {})]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200, check=False)
 
 
 # --- as stored --------------------------------------------------------------------------------------------
@@ -92,8 +82,7 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted({found.notebook for found in charts().values()}))
 def test_every_figure_stands_in_its_notebook_one_line_a_cell(name: str) -> None:
-    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
-    shown = [cell.source for cell in cells if cell.cell_type == "code" and ".show_figure(" in cell.source]
+    shown = [source for source in cells(name) if ".show_figure(" in source]
     page = "page" if name in {"cpu_spikes", "published"} else "report"
     assert sorted(shown) == sorted(f'{page}.show_figure("{figure}")' for figure in charts(name))
 
@@ -104,12 +93,11 @@ def test_every_figure_stands_in_its_notebook_one_line_a_cell(name: str) -> None:
 def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
     done = papermill(lab, "notebooks/report.ipynb")
     assert done.returncode == 0, done.stderr
-    executed = nbformat.reads(done.stdout, as_version=4)
-    images = [output.data["image/png"] for output in outputs(executed, "image/png")]
+    images = [output.data["image/png"] for output in outputs(io.StringIO(done.stdout), "image/png")]
     assert len(set(images)) == len(images) == len(FIGURES)
     names = {path.name for path in (lab / "figures" / "sample").iterdir()}
     assert names >= {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
-    text = " ".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs(executed))
+    text = str(outputs(io.StringIO(done.stdout), "text/html"))
     assert "Not in containers" in text and "k6 ended with exit code 107." in text
 
 
@@ -136,20 +124,16 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(
     done = papermill(lab, "notebooks/report.ipynb", str(out), *parameters)
     assert done.returncode != 0
     assert sentence in done.stderr
-    found = outputs(nbformat.read(out, as_version=4))
-    assert [len(output.traceback) for output in found if output.output_type == "error"] == [1]
+    assert [len(output.traceback) for output in outputs(out) if output.output_type == "error"] == [1]
 
 
 # --- through the lab --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def report(lab: Path) -> notebooks.BuiltReport:
+def report(in_lab: Path) -> notebooks.BuiltReport:
     """The report of the sample."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        patch.setenv("PYTHONPATH", str(ROOT))
-        return notebooks.build_report(find_run("sample"))
+    return notebooks.build_report(find_run("sample"))
 
 
 @pytest.mark.long
@@ -247,7 +231,7 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report: not
     assert notebooks.figures_shown(out) == list(EXPLORED)
     found = explored(out)
     assert list(found) == list(CELLS) and all(picture for picture, _ in found.values())
-    images = outputs(nbformat.read(out, as_version=4), "image/png")
+    images = outputs(out, "image/png")
     texts = [image.metadata["image/png"]["alt"] for image in images]
     assert len(set(texts)) == len(CELLS)
     for text, (_, words) in zip(texts, found.values(), strict=True):
@@ -327,10 +311,9 @@ def test_single_requests_are_there_where_a_run_has_kept_them(in_lab: Path, tmp_p
 def make(folder: Path, *sources: str, parameters: str = 'run = "sample"') -> Path:
     cells = [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
     cells += [nbformat.v4.new_code_cell(source) for source in sources]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     path = folder / "broken.ipynb"
-    nbformat.write(notebook, path)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     return path
 
 

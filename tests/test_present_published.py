@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from published_runs import CPU, NOT_FULL, PEAKS, RATE, RUST, WORLDS, Build, both
+from figure_checks import read
+from published_runs import CPU, NOT_FULL, PEAKS, RATE, RUST, WORLDS, both, build, plain
 from scipy import stats
 from synthetic_published import MATRIX, RAN, World
 
 from runner.model import CLAIMS as FILE
 from runner.model import LabError
 from runner.present.chart import charts
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables
 from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
@@ -26,7 +27,6 @@ from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, Claim
 from runner.present.published.quantities import QUANTITIES, anywhere
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import Ratio
-from runner.store import RunFolder
 
 CLAIMS = {claim.name: claim for claim in read_claims()}
 
@@ -67,7 +67,7 @@ at_least = 1.0
 """  # noqa: E501
 
 
-def test_a_claim_needs_no_source(tmp_path: Path, build: Build) -> None:
+def test_a_claim_needs_no_source(tmp_path: Path) -> None:
     path = tmp_path / "claims.toml"
     path.write_text(FILE.read_text() + OWN)
     *others, mine = read_claims(path)
@@ -111,20 +111,20 @@ def test_every_function_that_an_entry_names_is_there_and_is_named() -> None:
 
 @pytest.mark.parametrize(("place", "outcome"), [(0, HOLDS), (1, FAILS)])
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_claim_comes_out_as_it_was_made_to(name: str, place: int, outcome: str, build: Build) -> None:
+def test_a_claim_comes_out_as_it_was_made_to(name: str, place: int, outcome: str) -> None:
     found = judge(name, build(WORLDS[name][place]))
     assert found.outcome == outcome, found
 
 
 @pytest.mark.parametrize("name", [claim.name for claim in CLAIMS.values() if claim.range_words])
-def test_a_claim_cannot_be_judged_with_four_trials(name: str, build: Build) -> None:
+def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
     found = judge(name, build(WORLDS[name][0], trials=4))
     assert found.outcome == ABSENT and TOO_FEW in found.why
     assert all(part.ratio is None and "4 trials" in part.values for part in found.parts)
 
 
 @pytest.mark.parametrize("name", [name for name in WORLDS if name not in {"rust-no-spikes", "counters-race"}])
-def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(name: str, build: Build) -> None:
+def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(name: str) -> None:
     found = judge(name, build(replace(WORLDS[name][0], verdicts={"*": "generator-bound"})))
     if name not in ABOUT_LIMITS:
         assert found.outcome == HOLDS
@@ -135,7 +135,7 @@ def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(na
     assert numbers and all(words in each for each in numbers for words in said)
 
 
-def test_the_numbers_of_a_generators_limit_are_the_probe_and_littles_law(build: Build) -> None:
+def test_the_numbers_of_a_generators_limit_are_the_probe_and_littles_law() -> None:
     tables = build(World(verdicts={"experiments*": "generator-bound"}))
     (part,) = [p for p in judge("rust-slightly-more-requests", tables).parts if p.words.startswith("axum")]
     trials = tables.trials.query("server == 'axum' and workload == 'experiments'")
@@ -144,7 +144,7 @@ def test_the_numbers_of_a_generators_limit_are_the_probe_and_littles_law(build: 
     assert f"3,000 under way / {rate:,.0f} a second = {3000 / rate * 1000:.0f} ms by Little's law" in part.numbers
 
 
-def test_a_server_that_did_not_run_is_named_with_those_that_did(build: Build) -> None:
+def test_a_server_that_did_not_run_is_named_with_those_that_did() -> None:
     found = judge("rust-slightly-more-requests", build(World(without=(("echo", "*"),))))
     assert found.outcome == ABSENT
     assert found.why == "echo did not run under this load (actix, axum did)"
@@ -152,7 +152,7 @@ def test_a_server_that_did_not_run_is_named_with_those_that_did(build: Build) ->
     assert judge("rust-slightly-more-requests", alone).why == "this run has no load like a closed loop of experiments"
 
 
-def test_what_is_said_of_rust_needs_each_framework_that_stands_for_it(build: Build) -> None:
+def test_what_is_said_of_rust_needs_each_framework_that_stands_for_it() -> None:
     one = World({("axum", "experiments", RATE): 1.03, ("actix", "experiments", RATE): 0.9})
     found = judge("rust-slightly-more-requests", build(one))
     assert found.outcome == FAILS and "which framework" in found.why
@@ -161,7 +161,7 @@ def test_what_is_said_of_rust_needs_each_framework_that_stands_for_it(build: Bui
     assert judge("rust-slightly-more-requests", build(only)).outcome == HOLDS
 
 
-def test_spikes_depend_on_the_window(build: Build) -> None:
+def test_spikes_depend_on_the_window() -> None:
     found = judge("rust-no-spikes", build(World({(s, "*", PEAKS[1]): 2.0 for s in RUST}, verdicts=NOT_FULL)))
     assert found.outcome == FAILS and "it depends on the window" in found.why
     assert "over 1 s: holds" in found.why and "over 100 ms: does not hold" in found.why
@@ -169,7 +169,7 @@ def test_spikes_depend_on_the_window(build: Build) -> None:
     assert full.outcome == ABSENT and "nothing could rise above" in full.why
 
 
-def test_an_interval_across_the_border_is_too_close(build: Build) -> None:
+def test_an_interval_across_the_border_is_too_close() -> None:
     found = judge("rust-slightly-more-requests", build(World(both("experiments", RATE, 1.05))))
     assert found.outcome == CLOSE and "lies about the border" in found.why
     reach = max(max(p.ratio.high / 1.05, 1.05 / p.ratio.low) for p in found.parts if p.ratio) - 1
@@ -178,15 +178,13 @@ def test_an_interval_across_the_border_is_too_close(build: Build) -> None:
     assert max(percents) == pytest.approx(100 * reach, rel=0.01)
 
 
-def test_rows_of_a_ramp_that_was_kept_are_those_that_were_asked_for(build: Build) -> None:
+def test_rows_of_a_ramp_that_was_kept_are_those_that_were_asked_for() -> None:
     found = judge("gnet-more-rows", build(World({("gnet", "insert-ramp", "rows_inserted"): 1.2})))
     assert found.outcome == ABSENT and "those that were asked for" in found.why
 
 
 @pytest.mark.parametrize(("axums", "factor", "outcome"), [("server", 1.2, HOLDS), ("database", 0.8, FAILS)])
-def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
-    axums: str, factor: float, outcome: str, build: Build
-) -> None:
+def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(axums: str, factor: float, outcome: str) -> None:
     """One was kept, the other went beyond what a server can do; where the pool held axum back it did at least that."""
     kept = build(World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0}))
     ramps = kept.trials[kept.trials["workload"].eq("devices-insert-ramp")]
@@ -221,7 +219,7 @@ def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: floa
         (World(both("experiments", RATE, 0.9)), ""),
     ],
 )
-def test_what_is_not_decided_says_what_would_decide_it(world: World, remedy: str, build: Build) -> None:
+def test_what_is_not_decided_says_what_would_decide_it(world: World, remedy: str) -> None:
     entry = CLAIMS["rust-slightly-more-requests"]
     found = judging.Judged(entry, judging.judge(build(world), entry))
     assert re.fullmatch(remedy, found.remedy) and found.plain["remedy"] == found.remedy
@@ -236,11 +234,11 @@ def test_what_is_not_decided_says_what_would_decide_it(world: World, remedy: str
         (World(values={("gnet", "insert", "database_cpu_mean_pct"): 95.0}), ABSENT),
     ],
 )
-def test_what_is_not_known_of_a_database(world: World, outcome: str, build: Build) -> None:
+def test_what_is_not_known_of_a_database(world: World, outcome: str) -> None:
     assert judge("postgres-not-the-limit", build(world)).outcome == outcome
 
 
-def test_counters_need_the_records_of_the_trials(build: Build) -> None:
+def test_counters_need_the_records_of_the_trials() -> None:
     found = judge("counters-race", build(records=False))
     assert found.outcome == ABSENT and "no record" in found.why
     raced = judge("counters-race", build(World(miscounted=("gin",))))
@@ -248,7 +246,7 @@ def test_counters_need_the_records_of_the_trials(build: Build) -> None:
 
 
 def test_no_load_of_a_source_is_no_error(tmp_path: Path) -> None:
-    empty = read_tables(RunFolder(synthetic_run.build(tmp_path, k6=(), wrk=False)))
+    empty = read(synthetic_run.build(tmp_path, k6=(), wrk=False))
     for each in judge_all(empty):
         assert each.found.outcome == ABSENT and "this run has no" in each.found.why
     for row in published_table.rows(empty):
@@ -265,8 +263,8 @@ def test_wrk_opens_whole_shares_of_its_threads() -> None:
     assert {command: opened(*command) for command in known} == known
 
 
-def test_the_published_commands_open_less_than_they_ask_for(plain: Tables, build: Build) -> None:
-    found = judge("wrk-opens-what-it-is-asked", plain)
+def test_the_published_commands_open_less_than_they_ask_for() -> None:
+    found = judge("wrk-opens-what-it-is-asked", plain())
     assert found.outcome == FAILS and found.why.startswith("1, 10, 100 do not divide")
     assert "-t8 -c1 does not start; -t8 -c10 opens 8; -t8 -c100 opens 96; -t8 -c1000 opens 1000" in found.seen[0]
     assert "10 by 5 threads, so that 10 open" in found.seen[1]
@@ -274,12 +272,12 @@ def test_the_published_commands_open_less_than_they_ask_for(plain: Tables, build
     assert judge("wrk-opens-what-it-is-asked", build(none)).outcome == ABSENT
 
 
-def test_commands_whose_connections_divide_open_what_they_ask_for(plain: Tables, bare_lab: Path) -> None:
+def test_commands_whose_connections_divide_open_what_they_ask_for(bare_lab: Path) -> None:
     path = bare_lab / "data" / "published.csv"
     table = pd.read_csv(path)
     wrk = table["load"].map(threads_of).gt(0)
     table.assign(connections=table["connections"].mask(wrk, table["connections"] * 8)).to_csv(path, index=False)
-    assert judge("wrk-opens-what-it-is-asked", plain).outcome == HOLDS
+    assert judge("wrk-opens-what-it-is-asked", plain()).outcome == HOLDS
 
 
 def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
@@ -295,7 +293,7 @@ def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
 # --- a rate that is only a bound, and a share of a core ---------------------------------------------------
 
 
-def test_a_rate_that_the_generator_limited_bounds_the_ratio(build: Build) -> None:
+def test_a_rate_that_the_generator_limited_bounds_the_ratio() -> None:
     """Gin filled its CPU, axum could have done more: gin / axum is at most what was seen, and axum / gin at least."""
     one = {("axum", where, "verdict"): "generator-bound" for where in ("close-1*", "keepalive-1000")}
     below = judge("gin-ahead-close", build(World({("gin", "close-1*", RATE): 0.8}, values=one)))
@@ -309,13 +307,13 @@ def test_a_rate_that_the_generator_limited_bounds_the_ratio(build: Build) -> Non
     assert all(part.ratio and part.ratio.high == math.inf and part.ratio.low > 1.6 for part in ahead.parts)
 
 
-def test_a_bound_on_one_side_never_decides_by_the_other(build: Build) -> None:
+def test_a_bound_on_one_side_never_decides_by_the_other() -> None:
     one = {("axum", "keepalive-100", "verdict"): "generator-bound"}
     assert judge("even-at-100", build(World(values=one))).outcome == CLOSE, "axum could do more than gin"
     assert judge("even-at-100", build(World({("axum", "keepalive-100", RATE): 1.2}, values=one))).outcome == FAILS
 
 
-def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limit(build: Build) -> None:
+def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limit() -> None:
     whole = build(World({("axum", "keepalive-1000", RATE): 1.2}, verdicts={"keepalive-1000": "generator-bound"}))
     parts = [whole.trials]
     for share, factor in ((0.5, 1.7 / 1.2), (0.25, 3.0)):
@@ -333,14 +331,13 @@ def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limi
 # --- statistics -------------------------------------------------------------------------------------------
 
 
-def test_the_intervals_and_tests_of_a_claim_are_students_within_blocks(plain: Tables) -> None:
-    parts = judge("axum-less-cpu", plain).parts
+def test_the_intervals_and_tests_of_a_claim_are_students_within_blocks() -> None:
+    parts = judge("axum-less-cpu", plain()).parts
     assert len(parts) == 8
-    trials = plain.trials.query("workload == 'wrk-matrix' and mode == 'close'")
+    trials = plain().trials.query("workload == 'wrk-matrix' and mode == 'close'")
     for part, connections in zip(parts[4:], (1, 10, 100, 1000), strict=True):
         logs = np.log(trials[trials["connections"] == connections].pivot_table(CPU, "block", "server"))
         theirs = stats.ttest_rel(logs["axum"], logs["gin"]).confidence_interval(0.95)
-        assert part.ratio is not None
         assert (part.ratio.low, part.ratio.high) == pytest.approx((math.exp(theirs.low), math.exp(theirs.high)))
         differences = logs["axum"] - logs["gin"] - math.log(0.75)
         assert part.p_holds == pytest.approx(stats.ttest_1samp(differences, 0, alternative="less").pvalue)

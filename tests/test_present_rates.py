@@ -1,13 +1,12 @@
 """Sweeps and searches: the knee where it was put, brackets and their medians, and who was the limit."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-from figure_checks import lines, marks, picture, readable, tables_of, words
+from figure_checks import changed, lines, marks, picture, tables_of, words
 
 from runner.present.chart import charts
 from runner.present.figures import objectives, sweeps
@@ -25,15 +24,8 @@ def tables() -> Tables:
     return tables_of("rates")
 
 
-def changed(tables: Tables, rows: "pd.Series[bool]", **columns: object) -> Tables:
-    trials = tables.trials.copy()
-    trials.loc[rows, list(columns)] = list(columns.values())
-    return replace(tables, trials=trials)
-
-
-def of_server(tables: Tables, server: str) -> pd.DataFrame:
-    trials = sweeps.swept(tables)
-    return trials[(trials["server"] == server) & (trials["status"] == "sealed")]
+def swept_axum(tables: Tables) -> pd.DataFrame:
+    return sweeps.swept(tables).query("server == 'axum' and status == 'sealed'")
 
 
 @pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
@@ -105,7 +97,7 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 
 def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables: Tables) -> None:
     """Though the next rate, or the next two, were kept with nobody busy."""
-    axum = of_server(tables, "axum").copy()
+    axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
     assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = "offered"  # two of six met a limit
@@ -117,7 +109,7 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
 
 
 def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables: Tables) -> None:
-    axum = of_server(tables, "axum")
+    axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         assert curve.loc[(series, 3000.0), "median"] == pytest.approx(1000 * -np.log(1 - quantile) / 4500)
@@ -131,7 +123,7 @@ def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables:
 
 
 def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
-    axum = of_server(tables, "axum")
+    axum = swept_axum(tables)
     for unsustained, kept in ((2, True), (3, False)):
         trials = axum.copy()
         rows = trials[axum["rate_rps"] == 2000].index[:unsustained]
@@ -242,11 +234,3 @@ def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables) -> None:
     for name, found in RATES_FIGURES.items():
         assert found.needs(tables) and not found.needs(plain)
         assert "This run has no" in words(picture(name, plain))
-
-
-@pytest.mark.parametrize("name", RATES_FIGURES)
-def test_figures_can_be_read_with_any_number_of_servers_and_trials(name: str, tables: Tables) -> None:
-    nine = tables_of("nine rates")
-    one = replace(nine, trials=nine.trials[(nine.trials["server"] == "gin") & (nine.trials["block"] == 1)])
-    for each in (tables, nine, one):
-        readable(picture(name, each))

@@ -1,10 +1,9 @@
 """CPU spikes: injected ones come back, and steady servers have none."""
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import lfilter
 from synthetic_spikes import WINDOW_S, WINDOWS, ends, found_in, samples, within
 
 from runner.present.spikes.found import robust_deviation, stretches, track
@@ -102,14 +101,6 @@ def test_the_deviation_of_normal_noise_is_its_standard_deviation():
 # --- what is steady has none ------------------------------------------------------------------------------
 
 
-def correlated(rng):
-    """Each window much like the one before."""
-    noise, steps = np.zeros(WINDOWS), rng.normal(0, 2, WINDOWS)
-    for place, (_, step) in enumerate(pairwise(steps), start=1):
-        noise[place] = 0.8 * noise[place - 1] + step
-    return 40 + noise
-
-
 def duty(rng):
     """30 ms of every 100 ms, seen in windows that drift against it."""
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
@@ -126,7 +117,7 @@ def seldom(rng):
 TRIALS = 1000
 STEADY = {
     "normal": (lambda rng: rng.normal(40, 3, WINDOWS), 0),
-    "each like the one before": (correlated, 0),
+    "each like the one before": (lambda rng: 40 + lfilter([1], [1, -0.8], rng.normal(0, 2, WINDOWS)), 0),
     "duty cycle": (duty, 0),
     "all of a CPU, and now and then less": (
         lambda rng: np.minimum(100, rng.normal(99.5, 0.5, WINDOWS)) - 40 * (rng.random(WINDOWS) < 0.02), 0

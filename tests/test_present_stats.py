@@ -1,27 +1,28 @@
 """Statistics against numpy and known values; sentences and tables against hand-made cells."""
 
+import shutil
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
+from figure_checks import changed, folder_of, read, tables_of
 from matplotlib import pyplot as plt
 from scipy import stats
+from synthetic_run import rewrite
 
 from runner.columns import columns
 from runner.digest.tables import trial_row
 from runner.present.answers import summary
 from runner.present.chart import charts, describe, draw, made
 from runner.present.figures import sweeps
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables
 from runner.present.look.content import TextTable
 from runner.present.look.markup import html, to_markdown
 from runner.present.look.style import number
 from runner.present.statistics.stats import Spread, carried_quantile, histogram_quantile, sliding_mean, spread
-from runner.store import RunFolder
 
 QUANTILES = np.array([0.25, 0.5, 0.9, 0.99, 0.999])
 HUNDRED = "wrk-matrix, keep-alive, 100 connections"
@@ -82,23 +83,14 @@ def test_numbers_print_three_digits(value: float, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("run"))))
+def tables() -> Tables:
+    return tables_of("three")
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def six() -> Tables:
     """Six trials a cell of wrk: block b of a server has 0.96 + 0.02 b of its known rate."""
-    return read_tables(RunFolder(synthetic_run.build(tmp_path_factory.mktemp("six"), k6=(), trials=6)))
-
-
-def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:
-    """A run with other values in some columns of its trials: in these rows, or in all."""
-    every = tables.trials["trial_id"].notna() if rows is None else rows
-    trials = tables.trials.astype(dict.fromkeys(values, object))
-    for column, value in values.items():
-        trials.loc[every, column] = value
-    return replace(tables, trials=trials.astype(tables.trials.dtypes))
+    return tables_of("six of wrk")
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
@@ -263,16 +255,16 @@ def test_markup_escapes() -> None:
 # --- connections of which some were kept ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["closed", "open"])
+def half_mixed(trials):
+    half = trials["tool"].eq("k6") & (trials["block"] % 2 == 0)
+    return trials.assign(mode=trials["mode"].mask(half, "mixed"))
+
+
+@pytest.fixture(scope="module", params=["three", "rates"])
 def mixed(request, tmp_path_factory):
     """A run whose k6 trials, half of them, found some connections closed."""
-    folder = tmp_path_factory.mktemp(request.param)
-    synthetic_run.build(folder) if request.param == "closed" else synthetic_rates.build(folder, closed=False)
-    path = folder / "tables" / "trials.parquet"
-    trials = pd.read_parquet(path)
-    trials.loc[trials["tool"].eq("k6") & (trials["block"] % 2 == 0), "mode"] = "mixed"
-    trials.to_parquet(path)
-    return read_tables(RunFolder(folder))
+    folder = shutil.copytree(folder_of(request.param).path, tmp_path_factory.mktemp("mixed") / "run")
+    return read(rewrite(folder, "trials", half_mixed))
 
 
 @pytest.mark.parametrize("name", [name for name, found in charts().items() if found.subject is Tables])
@@ -303,5 +295,4 @@ def test_runs_without_the_new_columns_open(tmp_path):
     new = {"opened_pct", "ended_late_s", "probe_reopened_pct"}
     assert new <= {column.name for column in columns("trials") if column.optional}
     folder = synthetic_rates.forget(synthetic_rates.build(tmp_path, closed=False), *new)
-    trials = read_tables(RunFolder(folder)).trials
-    assert trials[list(new)].isna().all(axis=None)
+    assert read(folder).trials[list(new)].isna().all(axis=None)

@@ -1,6 +1,5 @@
 """The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the run's tables."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,8 @@ import pandas as pd
 import pytest
 import synthetic_rates
 from built import ROOT, bare_lab
-from figure_checks import folder_of, lines, picture, probed_case, readable, tables_of, words
+from figure_checks import folder_of, lines, picture, probed_case, read, readable, tables_of, words
+from shown import cells, texts
 from synthetic_rates import PROBE_MS, USERS
 
 from runner.limits import Limit
@@ -19,11 +19,10 @@ from runner.model import LabError
 from runner.present.answers import evidence
 from runner.present.case import Case, choose, probed
 from runner.present.chart import charts
-from runner.present.frames import Tables, read_tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.parts import OF_A_TRIAL
-from runner.store import RunFolder, find_run
+from runner.store import find_run
 
 FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
 NEWER = (
@@ -45,12 +44,6 @@ def stored() -> pd.DataFrame:
     return pd.read_parquet(folder_of("probed").table("trials")).set_index("trial_id")
 
 
-def chosen(tables: Tables, trial: str = "") -> Case:
-    found = choose(tables, trial)
-    assert found is not None
-    return found
-
-
 def with_row(case: Case, **values: Any) -> Case:
     return replace(case, row=case.row | values)
 
@@ -62,7 +55,7 @@ def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(stored: p
 
 def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> None:
     tables, name = tables_of("probed"), "echo-experiments-vus3000-b2"
-    assert chosen(tables, name).trial_id == name
+    assert choose(tables, name).trial_id == name
     with pytest.raises(LabError, match="This run has no trial 'nope'"):
         choose(tables, "nope")
     failed = tables.trials.assign(status="failed", error="k6 ended with exit code 107.")
@@ -74,7 +67,7 @@ def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> 
 def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named() -> None:
     tables = tables_of("rates")
     assert choose(tables) is None
-    found = chosen(tables, "reference-rates-r500-b1")
+    found = choose(tables, "reference-rates-r500-b1")
     assert set(found.peers["server"]) == {"reference"}
     assert "This load is open" in evidence.law_words(found)
     assert "requests not sent in time" in set(evidence.evidence_table(found)["evidence"])
@@ -122,9 +115,9 @@ def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) ->
 
 @pytest.mark.parametrize("server", synthetic_rates.FACTOR)
 def test_users_by_rate_are_the_mean_whatever_the_server(server: str) -> None:
-    found = chosen(tables_of("probed"), f"{server}-experiments-vus3000-b1")
+    found = choose(tables_of("probed"), f"{server}-experiments-vus3000-b1")
     law = evidence.little(found.row, found.tables.throughput)
-    assert law is not None and law.users == USERS
+    assert law.users == USERS
     assert law.rate_rps == pytest.approx(9000 * synthetic_rates.FACTOR[server], rel=0.01)
     assert law.expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
     said = evidence.law_words(found)
@@ -179,9 +172,8 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
 
 
 def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(tmp_path: Path) -> None:
-    build = synthetic_rates.build(tmp_path, blocks=2, sweep=False, search=False)
-    old = read_tables(RunFolder(synthetic_rates.forget(build, *NEWER)))
-    found = chosen(old)
+    old = read(synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER))
+    found = choose(old)
     assert not probed(old) and found.probe is None
     assert evidence.probe_saw(found) == evidence.NO_PROBE
     assert list(evidence.percentile_table(found).columns) == ["percentile", "k6, ms"]
@@ -205,15 +197,8 @@ def test_figures_can_be_read(name: str, case: Case) -> None:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lab = bare_lab(tmp_path_factory.mktemp("lab"))
     synthetic_rates.build(lab / "data" / "runs" / "rates", blocks=2)
-    plain = synthetic_rates.build(lab / "data" / "sample", blocks=1, sweep=False, search=False)
-    synthetic_rates.forget(plain, *NEWER)
+    synthetic_rates.forget(synthetic_rates.build(lab / "data" / "sample", blocks=1, rates=False), *NEWER)
     return lab
-
-
-def outputs(executed: Path) -> str:
-    cells = json.loads(executed.read_text())["cells"]
-    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    return "\n".join("".join(data.get("text/plain", "")) for data in found if "image/png" not in data)
 
 
 @pytest.mark.long
@@ -237,9 +222,9 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
     pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
     assert pages == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
     notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", {"run": "sample"}, out)
-    assert evidence.NO_PROBE in outputs(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
+    assert evidence.NO_PROBE in texts(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)
     notebooks.execute(ROOT / "notebooks" / "rates.ipynb", {"run": "sample"}, out)
-    assert "no load at a constant arrival rate" in outputs(out) and notebooks.figures_shown(out) == []
+    assert "no load at a constant arrival rate" in texts(out) and notebooks.figures_shown(out) == []
 
 
 @pytest.mark.parametrize(
@@ -247,9 +232,7 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
     [("rates", ['report.show_part("rates")']), ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL])],
 )
 def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
-    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
-    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    assert set(calls) <= set(code)
-    prose = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert set(calls) <= set(cells(name))
+    prose = " ".join(cells(name, "markdown"))
     assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))
     assert not [limit for limit in Limit if limit != Limit.NONE and limit.verdict in prose]

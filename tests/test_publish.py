@@ -1,13 +1,10 @@
 """A bundle: every byte accounted for, the same twice, nothing of failed trials or of this machine, nothing lost."""
 
 import base64
-import csv
 import hashlib
-import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import synthetic_run
 import yaml
 from built import ROOT, bare_lab
 from markdown_it import MarkdownIt
+from shown import soup
 from typer.testing import CliRunner
 
 from runner.cli import app
@@ -40,7 +38,7 @@ KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with one run, whose manifest says more than is anyone's business."""
     lab = bare_lab(tmp_path_factory.mktemp("mallory"))
     run = synthetic_run.write_records(synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=5))
@@ -50,26 +48,23 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     manifest["placement"] |= {"note": "hunter2"}
     manifest["campaign"] |= {"toml": "# /home/mallory", "path": "/home/mallory/mine.toml"}
     (run / "run.json").write_text(json.dumps(manifest))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        yield lab
+    return lab
 
 
 @pytest.fixture(scope="module")
-def run(lab: Path) -> RunFolder:
-    return RunFolder(lab / "data" / "runs" / synthetic_run.RUN_ID)
+def run(in_lab: Path) -> RunFolder:
+    return RunFolder(in_lab / "data" / "runs" / synthetic_run.RUN_ID)
 
 
 @pytest.fixture(scope="module")
-def published(lab: Path, run: RunFolder) -> tuple[Bundle, list[str]]:
-    """The bundle of the run, and what was said meanwhile."""
-    said: list[str] = []
-    return publish(run, lab / "out" / "bundle", said.append), said
+def said() -> list[str]:
+    """What was said while the bundle was made."""
+    return []
 
 
 @pytest.fixture(scope="module")
-def bundle(published: tuple[Bundle, list[str]]) -> Bundle:
-    return published[0]
+def bundle(lab: Path, run: RunFolder, said: list[str]) -> Bundle:
+    return publish(run, lab / "out" / "bundle", said.append)
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +85,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def soup(markup: str) -> bs4.BeautifulSoup:
-    return bs4.BeautifulSoup(markup, "html.parser")
-
-
 def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
     return [
         [[cell.get_text() for cell in row.find_all(["th", "td"])] for row in table.find_all("tr")]
@@ -104,10 +95,7 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 # --- what is in it ----------------------------------------------------------------------------------------
 
 
-def test_the_folder_has_each_figure_four_times_each_table_twice_and_nothing_else(
-    published: tuple[Bundle, list[str]],
-) -> None:
-    bundle, said = published
+def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bundle: Bundle, said: list[str]) -> None:
     found = contents(bundle.folder)
     tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
     assert set(found) == {
@@ -130,15 +118,14 @@ def test_the_front_matter_is_yaml_and_computed(post: Post) -> None:
 
 
 def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
-    rows = list(csv.DictReader(io.StringIO((bundle.folder / "tables" / "trials.csv").read_text())))
-    assert {row["trial_id"] for row in rows} == set(provenance(bundle)["sealed_trials"])
-    rates = {(row["server"], row["connections"], row["mode"], row["block"]): float(row["rps"]) for row in rows}
+    files = (bundle.folder / "tables" / f"{name}.csv" for name in ("trials", "wrk-requests"))
+    trials, rates = (pd.read_csv(file, dtype=str) for file in files)
+    assert set(trials["trial_id"]) == set(provenance(bundle)["sealed_trials"])
     expected = synthetic_run.wrk_rate("gin", 1, "close", 100, 3)  # block 3 of five is the median
-    assert rates["gin", "100.0", "close", "3.0"] == pytest.approx(expected)
-    printed = list(csv.DictReader(io.StringIO((bundle.folder / "tables" / "wrk-requests.csv").read_text())))
-    row = next(row for row in printed if row["load"] == "wrk-matrix, close, 100 connections")
-    assert row["gin"] == f"{expected:,.0f}"
-    assert row["nginx"].endswith(" †")
+    cell = trials.query("server == 'gin' and connections == '100.0' and mode == 'close' and block == '3.0'")
+    assert float(cell["rps"].item()) == pytest.approx(expected)
+    row = rates.set_index("load").loc["wrk-matrix, close, 100 connections"]
+    assert row["gin"] == f"{expected:,.0f}" and row["nginx"].endswith(" †")
 
 
 def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page: bs4.BeautifulSoup) -> None:
@@ -242,7 +229,7 @@ def test_failed_trials_and_a_second_time_change_nothing(lab: Path, run: RunFolde
         numbers = extra.select_dtypes("number").columns.difference(["t_s", "dt_s", "second"])
         extra[numbers] = extra[numbers] * 3
         pd.concat([table, extra.astype(table.dtypes)]).to_parquet(absurd.table(name))
-    again = publish(absurd, lab / "out" / "again", lambda _: None)
+    again = publish(absurd, lab / "out" / "again", print)
     before, after = contents(bundle.folder), contents(again.folder)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed == {"provenance.json"}
@@ -258,9 +245,10 @@ def test_failed_trials_and_a_second_time_change_nothing(lab: Path, run: RunFolde
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no figure: these tests are about the folder."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Publishes without a figure: these tests are about the folder."""
     monkeypatch.setattr("runner.present.blog.publish.draw", lambda tables, folder, say: ())
+    return lambda run, folder: publish(run, folder, print)
 
 
 @pytest.fixture
@@ -270,21 +258,19 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
 
 
 def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(
-    quick: None, run: RunFolder, target: Path
+    quick: Any, run: RunFolder, target: Path
 ) -> None:
-    made = publish(run, target, lambda _: None)
+    made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]
     (target.parent / "empty").mkdir()
-    assert publish(run, target.parent / "empty", lambda _: None).files
+    assert quick(run, target.parent / "empty").files
 
 
 @pytest.mark.parametrize(
     "left", ["a stranger's file", "an edited post", "a file beside ours", "a file", "not our JSON"]
 )
-def test_what_a_user_wrote_is_never_lost(
-    quick: None, run: RunFolder, bundle: Bundle, tmp_path: Path, left: str
-) -> None:
+def test_what_a_user_wrote_is_never_lost(quick: Any, run: RunFolder, bundle: Bundle, tmp_path: Path, left: str) -> None:
     target = tmp_path / "bundle"
     if left in {"an edited post", "a file beside ours"}:
         shutil.copytree(bundle.folder, target)
@@ -296,13 +282,13 @@ def test_what_a_user_wrote_is_never_lost(
         handle.write('{"files": {}}' if left == "not our JSON" else "My words.")
     before = contents(tmp_path)
     with pytest.raises(LabError) as caught:
-        publish(run, target, lambda _: None)
+        quick(run, target)
     assert caught.value.exit_code == 2 and str(target) in str(caught.value) and str(caught.value).endswith(".")
     assert contents(tmp_path) == before
 
 
 def test_an_error_half_way_leaves_what_was_there(
-    quick: None, run: RunFolder, target: Path, monkeypatch: pytest.MonkeyPatch
+    quick: Any, run: RunFolder, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(target)
 
@@ -311,7 +297,7 @@ def test_an_error_half_way_leaves_what_was_there(
 
     monkeypatch.setattr("runner.present.blog.post.Post.html", fail)
     with pytest.raises(OSError, match="no space left"):
-        publish(run, target, lambda _: None)
+        quick(run, target)
     assert contents(target) == before and [path.name for path in target.parent.iterdir()] == ["bundle"]
 
 
@@ -320,7 +306,7 @@ def test_an_error_half_way_leaves_what_was_there(
 
 @pytest.mark.parametrize("status", ["failed", None])
 def test_tables_that_disagree_with_the_records_are_refused(
-    quick: None, run: RunFolder, tmp_path: Path, status: str | None
+    quick: Any, run: RunFolder, tmp_path: Path, status: str | None
 ) -> None:
     stale = RunFolder(Path(shutil.copytree(run.path, tmp_path / "run")))
     record = stale.trial("gin-experiments-vus3000-b1") / "trial.json"
@@ -329,21 +315,21 @@ def test_tables_that_disagree_with_the_records_are_refused(
     else:
         record.unlink()
     with pytest.raises(LabError, match="gin-experiments-vus3000-b1 as sealed") as caught:
-        publish(stale, tmp_path / "out", lambda _: None)
+        quick(stale, tmp_path / "out")
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
 
-def test_a_run_without_a_sealed_trial_is_refused(lab: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_sealed_trial_is_refused(in_lab: Path, tmp_path: Path) -> None:
     folder = synthetic_run.write_records(synthetic_run.build(tmp_path / "run", k6=(), wrk=False))
     with pytest.raises(LabError, match="nothing to publish") as caught:
-        publish(RunFolder(folder), tmp_path / "out", lambda _: None)
+        publish(RunFolder(folder), tmp_path / "out", print)
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
 
 # --- the command line -------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_paths_and_knows_wrong_usage(quick: None, run: RunFolder, tmp_path: Path) -> None:
+def test_the_command_prints_paths_and_knows_wrong_usage(quick: Any, run: RunFolder, tmp_path: Path) -> None:
     bench = CliRunner()
     done = bench.invoke(app, ["publish", run.run_id, "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output

@@ -4,19 +4,17 @@ import dataclasses
 import re
 import shutil
 from collections import Counter
-from html import unescape
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
-from built import ROOT
-from figure_checks import lines, readable, words
-from published_runs import CPU, RATE, RUST, WORLDS, Build
+import shown
+from figure_checks import lines, tables_of, words
+from published_runs import CPU, RATE, RUST, WORLDS, build, plain
 from synthetic_published import RPS, World
 
 from runner.model import LabError
-from runner.present.chart import charts, describe, draw, made
+from runner.present.chart import charts, draw
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.content import Heading
@@ -38,19 +36,19 @@ def rows_of(tables: Tables, server: str, mode: str, connections: float) -> list[
     return [r for r in rows if (r.number.server, r.number.mode, r.number.connections) == (server, mode, connections)]
 
 
-@pytest.mark.parametrize("run", ["plain", "sample"])
-def test_every_published_number_has_a_row(run: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("run", ["published", "sample"])
+def test_every_published_number_has_a_row(run: str) -> None:
     published = read_published()
-    found = Counter(str(row.number) for row in published_table.rows(request.getfixturevalue(run)))
+    found = Counter(str(row.number) for row in published_table.rows(tables_of(run)))
     asked = {str(number): len(METRICS[number.metric]) for number in numbers(published)}
     assert set(found) == set(asked)
     assert all(count % asked[number] == 0 for number, count in found.items())
     assert sum(found.values()) >= len(published) + (published["metric"] == "cpu_peak").sum()
 
 
-def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
-    (row,) = rows_of(plain, "gin", "close", 100)
-    trials = plain.trials
+def test_a_row_has_our_median_its_interval_and_the_ratio() -> None:
+    (row,) = rows_of(plain(), "gin", "close", 100)
+    trials = plain().trials
     cell = trials["server"].eq("gin") & trials["mode"].eq("close") & trials["connections"].eq(100)
     rps = trials.loc[cell & trials["tool"].eq("wrk"), "rps"]
     ours = (rps.median(), rps.min(), rps.max())
@@ -60,8 +58,8 @@ def test_a_row_has_our_median_its_interval_and_the_ratio(plain: Tables) -> None:
     assert published_table.printable([row])["verdicts"].item() == "server-bound 6 of 6"
 
 
-def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain: Tables) -> None:
-    found = published_table.rows(plain)
+def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework() -> None:
+    found = published_table.rows(plain())
     rows = [row for row in found if (row.number.server, row.number.scenario) == ("rust", "experiments-md5")]
     assert [(row.cell.server, row.metric) for row in rows] == [
         (server, f"CPU peak, %, over {window} here") for server in RUST for window in ("1 s", "100 ms")
@@ -70,7 +68,7 @@ def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework(plain:
     assert [row.ours.median for row in rows[:2]] == pytest.approx([1.2 * 40, 1.3 * 40], rel=0.1)
 
 
-def test_few_trials_have_their_range_by_name(build: Build) -> None:
+def test_few_trials_have_their_range_by_name() -> None:
     (row,) = rows_of(build(trials=3), "gin", "close", 100)
     assert row.ours.confidence is None and row.ours.n == 3
     printed = published_table.printable([row]).iloc[0]
@@ -78,8 +76,8 @@ def test_few_trials_have_their_range_by_name(build: Build) -> None:
     assert re.fullmatch(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", printed["here / published"])
 
 
-def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: Tables) -> None:
-    (row,) = [r for r in published_table.rows(plain) if r.number.scenario == "static"]
+def test_the_highest_rate_is_held_against_the_highest_that_was_published() -> None:
+    (row,) = [r for r in published_table.rows(plain()) if r.number.scenario == "static"]
     assert row.cell.server == "gnet" and row.cell.load == "static, keep-alive, 64 connections"
     assert row.ours.median == pytest.approx(RPS, rel=0.1) and "highest of this run's loads" in row.remarks[0]
 
@@ -87,25 +85,26 @@ def test_the_highest_rate_is_held_against_the_highest_that_was_published(plain: 
 # --- the sample -------------------------------------------------------------------------------------------
 
 
-def test_of_the_sample_only_what_was_measured_is_said(sample: Tables) -> None:
-    by_scenario: dict[str, list[published_table.Row]] = {}
-    for row in published_table.rows(sample):
-        by_scenario.setdefault(row.number.scenario, []).append(row)
-    assert all(row.ours.n >= 6 for row in (*by_scenario["static"], *by_scenario["postgres-insert"]))
-    experiments = [row for row in by_scenario["experiments"] if row.cell.server in ("axum", "actix", "echo")]
+def test_of_the_sample_only_what_was_measured_is_said() -> None:
+    sample = tables_of("sample")
+    rows = published_table.rows(sample)
+    counts = pd.Series([row.ours.n for row in rows], [row.number.scenario for row in rows])
+    assert counts[["static", "postgres-insert"]].min() >= 6
+    experiments = [r for r in rows if r.number.scenario == "experiments" and r.cell.server in ("axum", "actix", "echo")]
     assert experiments and all(row.ours.n >= 6 for row in experiments)
     # Under a quota nothing peaks, and with MD5 every load is on a share of a core.
-    assert all(row.ours.n == 0 for row in by_scenario["experiments-md5"] if "CPU" in row.metric)
+    assert all(r.ours.n == 0 for r in rows if r.number.scenario == "experiments-md5" and "CPU" in r.metric)
     remarks = [remark for row in experiments for remark in row.remarks]  # the sample has the published size
     assert not any("instead of 3,000" in remark or "did not run under this load" in remark for remark in remarks)
     trials = sealed_trials(sample.trials)
     trials = trials[~disturbed(trials)]
-    for row in (row for rows in by_scenario.values() for row in rows if row.ours.n and row.metric == "requests/s"):
+    for row in (row for row in rows if row.ours.n and row.metric == "requests/s"):
         cell = trials[trials["server"].eq(row.cell.server) & trials["load"].eq(row.cell.load)]
         assert row.ours.median == cell["rps"].median() and row.ours.n == len(cell)
 
 
-def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tables) -> None:
+def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables() -> None:
+    sample = tables_of("sample")
     trials = sealed_trials(sample.trials)
     trials = trials[~disturbed(trials)]
     checked = 0
@@ -126,18 +125,14 @@ def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables(sample: Tabl
 # --- the page ---------------------------------------------------------------------------------------------
 
 
-def test_the_page_has_every_claim_every_number_and_every_figure(
-    plain: Tables, bare_lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert plain.folder is not None
-    shutil.copytree(plain.folder.path, bare_lab / "data" / "sample")
+def test_the_page_has_every_claim_every_number_and_every_figure(bare_lab: Path) -> None:
+    shutil.copytree(plain().folder.path, bare_lab / "data" / "sample")
     executed, html = bare_lab / "published.ipynb", bare_lab / "published.html"
     notebooks.execute(bare_lab / "notebooks" / "published.ipynb", {"run": "sample"}, executed)
     notebooks.export_html(executed, html)
     text = html.read_text()
-    plainly = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
-    judged = judge_all(plain)
+    plainly = shown.plain(text)
+    judged = judge_all(plain())
     counts = Counter(each.found.outcome for each in judged)
     assert f"Of {len(judged)} published claims {counts[HOLDS]} hold" in plainly
     for outcome in OUTCOMES:
@@ -156,8 +151,7 @@ def test_the_page_has_every_claim_every_number_and_every_figure(
 
 
 def test_cells_are_one_line_and_show_every_source() -> None:
-    cells = nbformat.read(ROOT / "notebooks" / "published.ipynb", as_version=4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    code = shown.cells("published")
     assert all("\n" not in source for source in code[2:])
     named = [re.search(r'"claims", "(.+)"', source) for source in code]
     parts = [found[1].lower() for found in named if found]
@@ -166,22 +160,21 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     assert 'page.show_part("claims")' in code  # shows the claims of no such source
 
 
-def test_an_unknown_figure_or_source_is_one_sentence(plain: Tables) -> None:
-    assert plain.folder is not None
-    page = open_report(str(plain.folder.path))
+def test_an_unknown_figure_or_source_is_one_sentence() -> None:
+    page = open_report(str(plain().folder.path))
     with pytest.raises(LabError, match="There is no figure 'nope'"):
         page.show_figure("nope")
     with pytest.raises(LabError, match="No claim has a source with 'nope'"):
         page.show_part("claims", "nope")
 
 
-def test_a_claim_without_a_published_source_is_on_the_page(plain: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_without_a_published_source_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = set(read_published()["source"])
     known = tuple(claim for claim in read_claims() if claim.source in sources)
     mine = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
     for others, headings in (((), []), ((mine,), ["Claim by claim: others", "Mine (does not hold)"])):
         monkeypatch.setattr(claims, "read_claims", lambda others=others: (*known, *others))
-        blocks = claim_by_claim(dataclasses.replace(plain))
+        blocks = claim_by_claim(dataclasses.replace(plain()))
         assert [block.text for block in blocks if isinstance(block, Heading)] == headings
 
 
@@ -189,14 +182,14 @@ def evidence(tables: Tables, name: str) -> list[str]:
     return next(list(evidence_words(each)) for each in judge_all(tables) if each.claim.name == name)
 
 
-def test_what_is_said_of_a_claim(plain: Tables) -> None:
-    first, seen, place, why = evidence(plain, "axum-grows-to-1000")
+def test_what_is_said_of_a_claim() -> None:
+    first, seen, place, why = evidence(plain(), "axum-grows-to-1000")
     assert first.startswith("Looked at: requests/s of axum") and first.endswith(" A ratio above 2 agrees.")
     assert re.match(r"axum requests/s, keep-alive, 1000/100: .*; ×\d\.\d{3} \[.*\]\. Does not hold: ", seen)
     assert "CPUs of their own" in place and why == "Why: the ratio lies beyond what is claimed."
 
 
-def test_what_was_seen_in_no_comparison_is_said_once(build: Build) -> None:
+def test_what_was_seen_in_no_comparison_is_said_once() -> None:
     first, seen, _ = evidence(build(World(without=(("actix", "*"),))), "actix-slower")
     assert "actix did not run" not in first
     assert seen.count("actix did not run under this load") == 1 and seen.count("actix/axum requests/s") == 4
@@ -210,7 +203,7 @@ def ratios(tables: Tables) -> pd.DataFrame:
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
 
 
-def test_the_published_ratios_stand_beside_ours(build: Build) -> None:
+def test_the_published_ratios_stand_beside_ours() -> None:
     tables = build(World({("gin", "close-100", RATE): 1.5, ("echo", "experiments", "latency_p90_ms"): 2.0}))
     found = ratios(tables)
     close = found.loc["count, close: requests/s", "gin/axum, 100 connections"].squeeze()
@@ -224,7 +217,7 @@ def test_the_published_ratios_stand_beside_ours(build: Build) -> None:
     assert len(lines(figure, 0, "interval")) == len(found)
 
 
-def test_ratios_that_are_not_the_servers_are_hollow(build: Build) -> None:
+def test_ratios_that_are_not_the_servers_are_hollow() -> None:
     tables = build(World(verdicts={"close-100": "generator-bound"}))
     found = ratios(tables).loc["count, close: requests/s"]["solid"]
     assert not found["gin/axum, 100 connections"] and found["gin/axum, 1000 connections"]
@@ -232,7 +225,7 @@ def test_ratios_that_are_not_the_servers_are_hollow(build: Build) -> None:
     assert [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"].count("white") == 1
 
 
-def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) -> None:
+def test_the_figure_of_the_claims_has_each_ratio_over_its_range() -> None:
     tables = build(WORLDS["axum-grows-to-1000"][0])
     figure = draw(figures.claimed_and_measured(tables))
     ((x, _),) = lines(figure, 0, "axum: 2.7 times from 100 to 1000")
@@ -243,17 +236,7 @@ def test_the_figure_of_the_claims_has_each_ratio_over_its_range(build: Build) ->
     assert drawn.index("Holds") < drawn.index("axum: 2.7 times from\n100 to 1000") < drawn.index("Does not hold")
 
 
-@pytest.mark.parametrize("name", PUBLISHED_FIGURES)
-@pytest.mark.parametrize("run", ["plain", "sample"])
-def test_text_is_inside_large_enough_and_apart(name: str, run: str, request: pytest.FixtureRequest) -> None:
-    tables = request.getfixturevalue(run)
-    chart = made(name, tables)
-    if PUBLISHED_FIGURES[name].needs(tables):
-        readable(draw(chart))
-    assert len(describe(chart)) <= 700
-
-
-def test_figures_of_a_run_with_too_few_trials_say_so(build: Build) -> None:
+def test_figures_of_a_run_with_too_few_trials_say_so() -> None:
     tables = build(trials=2)
     assert [name for name, found in PUBLISHED_FIGURES.items() if found.needs(tables)] == ["published-ratios"]
     assert "5 trials a side" in words(draw(figures.claimed_and_measured(tables)))

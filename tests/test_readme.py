@@ -7,6 +7,7 @@ import fault_table
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from figure_checks import tables_of
 from typer.testing import CliRunner
 
 from runner.cli import app
@@ -14,10 +15,8 @@ from runner.columns import columns, schema_of
 from runner.planning.catalog import load_server, server_names
 from runner.present.case import choose
 from runner.present.figures import ratios
-from runner.present.frames import read_tables
 from runner.present.look.markup import servers_table
 from runner.present.look.style import number
-from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,7 +74,7 @@ def test_the_table_has_each_server_with_the_first_sentence_of_its_notes() -> Non
 
 def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
     text = " ".join((ROOT / "README.md").read_text().split())
-    tables = read_tables(RunFolder(ROOT / "data" / "sample"))
+    tables = tables_of("sample")
     row = choose(tables, "").row
     assert f"k6 measures a median of {number(row['latency_p50_ms'])} ms" in text
     assert f"is answered within {number(row['probe_p50_ms'])} ms" in text
@@ -91,7 +90,7 @@ def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
 
 def test_the_second_committed_run_is_what_the_readme_says() -> None:
     text = " ".join((ROOT / "README.md").read_text().split())
-    trials = read_tables(RunFolder(ROOT / "data" / "all")).trials
+    trials = tables_of("all").trials
     names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     sealed = names[trials["status"] == "sealed"]
     assert sealed.is_unique

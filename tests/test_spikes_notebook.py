@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pandas as pd
 import pytest
 import synthetic_run
 import synthetic_spikes
-from built import ROOT, bare_lab
+from built import bare_lab
 from jupyter_client.manager import start_new_kernel
 from matplotlib.image import imread
+from shown import outputs, texts
 from synthetic_spikes import STEALS_S
 
 from runner.model import LabError
@@ -42,15 +42,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-def outputs(path: Path) -> list[Any]:
-    cells = nbformat.read(path, as_version=4).cells
-    return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
-
-
-def shown(path: Path) -> str:
-    return " ".join(output.get("data", {}).get("text/plain", "") for output in outputs(path))
-
-
 # --- with nobody there ------------------------------------------------------------------------------------
 
 
@@ -62,7 +53,7 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds
-    text = shown(out)
+    text = texts(out)
     assert f"Trial {GIN}" in text and "stands out most" in text and "coincides with spikes more than by chance" in text
     assert "axum 0 spikes" in text and "Machine" in text
     assert {path.name for path in out.parent.iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
@@ -76,7 +67,7 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
 def test_a_notebook_takes_a_trial_and_a_part_of_its_load(in_lab: Path, tmp_path: Path) -> None:
     given, out = {"trial": AXUM, "start_s": 5, "stop_s": 7.5}, tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", given, out)
-    text = shown(out)
+    text = texts(out)
     assert f"Trial {AXUM}" in text and "The parameter trial names it" in text and "No spike of the server" in text
     assert "from 5.0 to 7.5 s" in str(outputs(out))
 
@@ -98,7 +89,7 @@ def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_
     out = tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", {"run": "old"}, out)
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
-    assert "No server spiked in any of the" in shown(out) and "not known: the tables of this run" in shown(out)
+    assert "No server spiked in any of the" in texts(out) and "not known: the tables of this run" in texts(out)
 
 
 def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,8 +157,7 @@ SHOW = "import sys\ndel sys.modules[{0!r}]"
 @pytest.fixture(scope="module")
 def client(lab: Path) -> Any:
     """One kernel for all tests; what they hide from it they show again."""
-    environment = {**os.environ, "BENCH_ROOT": str(lab), "PYTHONPATH": str(ROOT)}
-    manager, client = start_new_kernel(cwd=str(lab), env=environment)
+    manager, client = start_new_kernel(cwd=str(lab), env={**os.environ, "BENCH_ROOT": str(lab)})
     yield client
     client.stop_channels()
     manager.shutdown_kernel(now=True)
