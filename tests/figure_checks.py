@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -26,30 +26,27 @@ from runner.present.frames import Tables, read_tables
 from runner.present.spikes.view import View
 from runner.store import RunFolder
 
-RUNS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
-    "three": (synthetic_run.build, {}),
-    "nine": (synthetic_run.build, {"servers": NINE}),
-    "five": (synthetic_run.build, {"servers": NINE, "trials": 5, "k6": ()}),
-    "six of wrk": (synthetic_run.build, {"k6": (), "trials": 6}),
-    "one load": (synthetic_run.build, {"k6": ("experiments",), "failed": False}),
-    "database": (synthetic_database.build, {}),
-    "six of a database": (synthetic_database.build, {"trials": 6}),
-    "three of a database": (synthetic_database.build, {"servers": synthetic_database.THREE, "failed": False}),
-    "rates": (synthetic_rates.build, {"closed": False}),
-    "nine rates": (synthetic_rates.build, {"servers": NINE, "blocks": 3, "closed": False}),
-    "gin's rates": (synthetic_rates.build, {"servers": {"gin": NINE["gin"]}, "blocks": 1, "closed": False}),
-    "published": (synthetic_published.build, {}),
-    "probed": (synthetic_rates.build, {"blocks": 2, "rates": False}),
+RUNS: dict[str, Callable[[Path], Path]] = {
+    "three": synthetic_run.build,
+    "nine": partial(synthetic_run.build, servers=NINE),
+    "five": partial(synthetic_run.build, servers=NINE, trials=5, k6=()),
+    "six of wrk": partial(synthetic_run.build, k6=(), trials=6),
+    "one load": partial(synthetic_run.build, k6=("experiments",), failed=False),
+    "database": synthetic_database.build,
+    "six of a database": partial(synthetic_database.build, trials=6),
+    "three of a database": partial(synthetic_database.build, servers=synthetic_database.THREE, failed=False),
+    "rates": partial(synthetic_rates.build, closed=False),
+    "nine rates": partial(synthetic_rates.build, servers=NINE, blocks=3, closed=False),
+    "gin's rates": partial(synthetic_rates.build, servers={"gin": NINE["gin"]}, blocks=1, closed=False),
+    "published": synthetic_published.build,
+    "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
-"""Name -> builder and shape of a run that tests share, beside those of data/; nobody changes its files."""
+"""Name -> builder of a run that tests share, beside those of data/; nobody changes its files."""
 
 
 @cache
 def folder_of(run: str) -> RunFolder:
-    if run not in RUNS:
-        return RunFolder(ROOT / "data" / run)
-    build, shape = RUNS[run]
-    return RunFolder(build(new_folder(), **shape))
+    return RunFolder(RUNS[run](new_folder()) if run in RUNS else ROOT / "data" / run)
 
 
 def read(folder: Path) -> Tables:
