@@ -1,7 +1,6 @@
 """A lab whose campaign is hit while it runs, and what is to be seen of it afterwards."""
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ import fake_lab
 import psutil
 import real_lab
 from fake_lab import records, wait_for
+
+from runner.store import sha256
 
 CAMPAIGN = fake_lab.campaign_of(
     real_lab.load("wrk-matrix", connections=[4], modes=["keepalive"], duration_s=0.3, warmup_s=1)
@@ -103,7 +104,7 @@ class Lab:
         """SHA-256 of every file of the sealed trials, by path."""
         folders = [self.run / "trials" / r["trial_id"] for r in records(self.run).values() if r["status"] == "sealed"]
         files = [path for folder in folders for path in sorted(folder.iterdir())]
-        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        return {str(path): sha256(path) for path in files}
 
     def assert_nothing_is_left(self) -> None:
         wait_for(lambda: not list((self.root / "data" / ".live").iterdir()))

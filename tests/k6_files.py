@@ -54,12 +54,7 @@ class Request:
 @functools.lru_cache(100)
 def go_time(ns: int) -> str:
     """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are dropped."""
-    return f"{_second(ns // 10**9)}.{ns % 10**9:09d}".rstrip("0").rstrip(".") + "Z"
-
-
-@functools.cache
-def _second(seconds: int) -> str:
-    return str(np.datetime64(seconds, "s"))
+    return str(np.datetime64(ns, "ns")).rstrip("0").rstrip(".") + "Z"
 
 
 def go_float(value: float) -> str:

@@ -40,6 +40,9 @@ def needs(*programs: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
+needs_two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each")
+
+
 def needs_docker() -> pytest.MarkDecorator:
     """Skip a test where no Docker engine answers."""
     from docker.errors import DockerException  # these take a while

@@ -8,33 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import real_lab
+import synthetic_run
 
 from runner.calibration import Calibration, Ceiling, fingerprint, load_calibration, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import SCHEMAS
 from runner.measure import doctor
 from runner.model import Cell, LabError
-from runner.store import RunFolder, data_folder
+from runner.store import RunFolder, data_folder, write_json
 
-FACTS = {
-    "cpu_model": "Example CPU",
-    "cpus": 2,
-    "memory_bytes": 8 * 2**30,
-    "kernel": "6.1",
-    "governor": None,
-    "turbo": False,
-    "hypervisor": True,
-    "os": "Linux",
-    "open_files": 1024,
-}
-MANIFEST = {
-    "schema": 1,
-    "run_id": "r",
-    "started_at": "2026-11-21T00:00:00+00:00",
-    "machine": FACTS,
-    "tools": {"k6": "1.8.1", "wrk": "4.1.0", "python": "3.11"},
-    "placement": {"server": [0], "generator": [1]},
-}
+FACTS = synthetic_run.manifest()["machine"] | {"turbo": False, "hypervisor": True, "open_files": 1024}
 
 
 def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"):
@@ -49,7 +32,7 @@ def calibrated(tmp_path):
     def of_rows(*rows, bins=()):
         run = RunFolder(tmp_path / "run")
         run.tables.mkdir(parents=True)
-        (run.path / "run.json").write_text(json.dumps(MANIFEST))
+        write_json(run.path / "run.json", synthetic_run.manifest() | {"machine": FACTS})
         for name, found in (("trials", rows), ("throughput", bins)):
             pq.write_table(pa.Table.from_pylist(list(found), schema=SCHEMAS[name]), run.table(name))
         return calibrate(run)
@@ -132,7 +115,8 @@ def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cp
 
 # Written by hand: the keys in alphabetical order, without blanks.
 TEXT = (
-    '{"cpu_model":"Example CPU","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,"turbo":false}'
+    '{"cpu_model":"Example CPU @ 2.50GHz","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,'
+    '"turbo":false}'
 )
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import real_lab
 from contract_faulty_server import NONCE
 from marking import long_but
 from own_api import free_port, wait_for
@@ -24,6 +25,8 @@ from runner.planning.catalog import load_server, server_names
 
 pytestmark = pytest.mark.timed
 
+Built = tuple[Server, list[str]]
+"""A server of the lab and its command."""
 WHOLE_CHECK_S = 30
 """Twice what a check may take on a machine that does nothing else."""
 
@@ -32,7 +35,7 @@ def failed(checks: list) -> list[str]:
     return [f"{check.name}: {check.detail}" for check in checks if not check.ok]
 
 
-def build_where_missing(name: str) -> tuple[Server, list[str]]:
+def build_where_missing(name: str) -> Built:
     """Return a server of the lab and its command; skip where its toolchain is absent."""
     server = load_server(name)
     artifact = server.folder / (server.artifact or "server.sh")
@@ -46,7 +49,7 @@ def build_where_missing(name: str) -> tuple[Server, list[str]]:
 
 
 @pytest.fixture(params=long_but(["axum", "gin"], server_names()))
-def built_server(request: pytest.FixtureRequest) -> tuple[Server, list[str]]:
+def built_server(request: pytest.FixtureRequest) -> Built:
     return build_where_missing(request.param)
 
 
@@ -55,20 +58,12 @@ def started(server: Server, command: list[str], scratch: Path) -> Iterator[tuple
     """Run a server until the context ends: its process and port."""
     port = free_port()
     env = {"PATH": os.environ["PATH"], "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": NONCE, "TMPDIR": str(scratch)}
-    with subprocess.Popen(command, cwd=server.folder, env=env, stderr=subprocess.PIPE) as process:
-        try:
-            wait_for(("127.0.0.1", port))
-            yield process, port
-        finally:
-            # By SIGTERM: nginx's workers outlive a master that was killed.
-            process.terminate()
-            try:
-                process.wait(3)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with real_lab.process(*command, cwd=server.folder, env=env, stderr=subprocess.PIPE) as process:
+        wait_for(("127.0.0.1", port))
+        yield process, port
 
 
-def test_server_keeps_the_contract(built_server: tuple[Server, list[str]], tmp_path: Path) -> None:
+def test_server_keeps_the_contract(built_server: Built, tmp_path: Path) -> None:
     server, command = built_server
     with started(server, command, tmp_path) as (_, port):
         began = time.monotonic()
@@ -109,7 +104,7 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
         assert [each for each in zip(asked, answered, first, strict=True) if each[1] != each[2]] == [], name
 
 
-def test_sigterm_ends_the_server_with_open_connections(built_server: tuple[Server, list[str]], tmp_path: Path) -> None:
+def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_path: Path) -> None:
     server, command = built_server
     with started(server, command, tmp_path) as (process, port):
         idle = socket.create_connection(("127.0.0.1", port))
@@ -126,7 +121,7 @@ def test_sigterm_ends_the_server_with_open_connections(built_server: tuple[Serve
         assert (code, time.monotonic() - began < 2) == (0, True)
 
 
-def refused(built_server: tuple[Server, list[str]], scratch: Path, **address: str) -> tuple[int, str]:
+def refused(built_server: Built, scratch: Path, **address: str) -> tuple[int, str]:
     """Start a server that cannot serve: its exit code, and what it says."""
     server, command = built_server
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), **address}
@@ -135,14 +130,12 @@ def refused(built_server: tuple[Server, list[str]], scratch: Path, **address: st
 
 
 @pytest.mark.parametrize("address", [None, "", "8080", "localhost:8080", "127.0.0.1:notaport", "127.0.0.1:1;"])
-def test_wrong_address_is_one_sentence(
-    built_server: tuple[Server, list[str]], address: str | None, tmp_path: Path
-) -> None:
+def test_wrong_address_is_one_sentence(built_server: Built, address: str | None, tmp_path: Path) -> None:
     code, said = refused(built_server, tmp_path, **({} if address is None else {"ADDR": address}))
     assert (code, said[:5], said.count("\n")) == (2, "ADDR ", 1)
 
 
-def test_port_in_use_exits_1(built_server: tuple[Server, list[str]], tmp_path: Path) -> None:
+def test_port_in_use_exits_1(built_server: Built, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, said = refused(built_server, tmp_path, ADDR=address)

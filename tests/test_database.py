@@ -245,9 +245,7 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
 
 @pytest.mark.timed
 @pytest.mark.long
-@pytest.mark.fault(
-    "PostgreSQL is killed in the warm-up or under load", "the trial is failed and says so; nothing is left"
-)
+@pytest.mark.fault("PostgreSQL is killed in the warm-up or under load", "the trial fails and says so; nothing is left")
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
 def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):

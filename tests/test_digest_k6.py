@@ -1,25 +1,21 @@
 """k6's raw points against independent truth: a slow reader that pairs by line, known values, and real k6."""
 
 import gzip
-import http.server
 import json
 import os
 import random
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import astuple
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 import real_lab
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines, write_large, write_lines
+from own_api import tiny
 
 from runner.digest.k6 import K6Points, TrendStats, digest_k6, mode_of, read_summary
 
@@ -80,19 +76,11 @@ def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
     return digest_k6(raw, *tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options)
 
 
-def read_table(raw: Path, name: str) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = pq.read_table(raw.parent / "out" / f"{name}.parquet").to_pydict()
-    return columns
+def read_table(raw: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(raw.parent / "out" / f"{name}.parquet")
 
 
-def time_ns(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 time with any offset and up to 9 digits."""
-    stamp, zone = (text[:-1], "+00:00") if text.endswith("Z") else (text[:-6], text[-6:])
-    whole, _, fraction = stamp.partition(".")
-    return int(datetime.fromisoformat(whole + zone).timestamp()) * S + int(fraction.ljust(9, "0") or 0)
-
-
-def read_slowly(raw: Path) -> list[dict[str, Any]]:
+def read_slowly(raw: Path) -> pd.DataFrame:
     """Pair points the obvious way: a line of http_reqs opens a request, the lines after it belong to it."""
     text = gzip.decompress(raw.read_bytes()) if raw.suffix == ".gz" else raw.read_bytes()
     found: list[dict[str, Any]] = []
@@ -102,13 +90,13 @@ def read_slowly(raw: Path) -> list[dict[str, Any]]:
         if record["type"] != "Point":
             continue
         if metric == "http_reqs":
-            status, error_code = (int(data["tags"].get(name, 0)) for name in ("status", "error_code"))
-            found.append({"end": time_ns(data["time"]), "status": status, "error_code": error_code})
+            tags = {name: int(data["tags"].get(name, 0)) for name in ("status", "error_code")}
+            found.append({"end": pd.Timestamp(data["time"]).value, **tags})
         elif metric.startswith("http_req_") and metric not in ("http_req_mine", "http_req_my_trend"):
-            assert time_ns(data["time"]) == found[-1]["end"]
+            assert pd.Timestamp(data["time"]).value == found[-1]["end"]
             assert metric not in found[-1]
             found[-1][metric] = data["value"]
-    return found
+    return pd.DataFrame(found)
 
 
 def assert_trend(trend: TrendStats, values_ms: Any) -> None:
@@ -121,25 +109,25 @@ def assert_trend(trend: TrendStats, values_ms: Any) -> None:
 
 def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
     """Tables and numbers equal those of the slow reader."""
-    slow = read_slowly(raw)
-    table = read_table(raw, "requests")
-    assert points.requests == len(slow) == len(table["t_s"])
-    names = {f"{each}_ms": f"http_req_{each}" for each in ("blocked", "connecting", "sending", "waiting", "receiving")}
-    for column, name in (names | {"status": "status", "error_code": "error_code"}).items():
-        assert table[column] == [row[name] for row in slow]
-    ok = [200 <= row["status"] < 400 and not row["error_code"] for row in slow]
-    assert table["ok"] == ok
-    assert (points.failed, points.with_status) == (ok.count(False), sum(row["status"] != 0 for row in slow))
-    durations = np.array([row["http_req_duration"] for row in slow])
-    made = [row["http_req_connecting"] + row["http_req_tls_handshaking"] for row in slow]
-    whole = durations + np.maximum([row["http_req_blocked"] for row in slow], made)
+    slow, table = read_slowly(raw), read_table(raw, "requests")
+    assert points.requests == len(slow) == len(table)
+    names = {f"http_req_{each}": f"{each}_ms" for each in ("blocked", "connecting", "sending", "waiting", "receiving")}
+    same = ["status", "error_code", *names.values()]
+    expected = slow.rename(columns=names)[same]
+    pd.testing.assert_frame_equal(table[same], expected, check_dtype=False, check_exact=True)
+    ok = slow["status"].between(200, 399) & (slow["error_code"] == 0)
+    assert table["ok"].tolist() == ok.tolist()
+    assert (points.failed, points.with_status) == ((~ok).sum(), (slow["status"] != 0).sum())
+    durations = slow["http_req_duration"]
+    made = slow["http_req_connecting"] + slow["http_req_tls_handshaking"]
+    whole = durations + np.maximum(slow["http_req_blocked"], made)
     published = whole if mode == "close" else durations
-    assert table["latency_ms"] == list(published)
+    assert table["latency_ms"].tolist() == published.tolist()
     assert_trend(points.latency, published)
     assert_trend(points.durations, durations)
-    first = min(row["end"] - round(occupied * 1e6) for row, occupied in zip(slow, whole, strict=True))
-    assert (points.first_start_ns, points.last_end_ns) == (first, max(row["end"] for row in slow))
-    assert table["t_s"] == pytest.approx([(row["end"] - first) / 1e9 for row in slow], abs=1e-9)
+    first = (slow["end"] - (whole * 1e6).round().astype(int)).min()
+    assert (points.first_start_ns, points.last_end_ns) == (first, slow["end"].max())
+    assert table["t_s"].to_numpy() == pytest.approx((slow["end"] - first) / 1e9, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["k6.json.gz", "k6.json"])
@@ -177,17 +165,16 @@ def test_histogram_and_throughput_agree_with_the_requests(tmp_path: Path) -> Non
     points = digest(raw)
     requests, latency, throughput = (read_table(raw, name) for name in ("requests", "latency", "throughput"))
     assert set(latency["trial_id"]) == set(throughput["trial_id"]) == {"t1"}
-    assert sum(latency["count"]) == sum(throughput["requests"]) == points.requests
-    assert sum(throughput["failed"]) == points.failed
-    assert len(set(zip(latency["second"], latency["bucket"], strict=True))) == len(latency["bucket"])
-    rows = zip(latency["second"], latency["lower_ms"], latency["upper_ms"], latency["count"], strict=True)
-    t_s, ms = np.array(requests["t_s"]), np.array(requests["latency_ms"])
-    for second, lower, upper, count in rows:
+    assert latency["count"].sum() == throughput["requests"].sum() == points.requests
+    assert throughput["failed"].sum() == points.failed
+    assert not latency.duplicated(["second", "bucket"]).any()
+    t_s, ms = requests["t_s"], requests["latency_ms"]
+    for second, lower, upper, count in latency[["second", "lower_ms", "upper_ms", "count"]].to_numpy():
         low = 0 if lower <= 0.001 else lower
-        assert count == np.sum((np.floor(t_s) == second) & (ms >= low) & (ms < upper))
-    assert throughput["t_s"] == pytest.approx(np.arange(len(throughput["t_s"])) / 10)
-    edges = np.arange(len(throughput["t_s"]) + 1) / 10
-    assert throughput["requests"] == list(np.histogram(t_s, edges)[0])
+        assert count == ((t_s // 1 == second) & (ms >= low) & (ms < upper)).sum()
+    edges = np.arange(len(throughput) + 1) / 10
+    assert throughput["t_s"].to_numpy() == pytest.approx(edges[:-1])
+    assert throughput["requests"].tolist() == list(np.histogram(t_s, edges)[0])
 
 
 MODES: dict[tuple[str, int, int, int | None], str] = {
@@ -213,7 +200,7 @@ def test_blocked_contains_connecting(tmp_path: Path) -> None:
     lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)
     raw = write_lines(tmp_path / "k6.json", announce(request_lines(first) + request_lines(lost)))
     points = digest(raw, "close")
-    assert read_table(raw, "requests")["latency_ms"] == [17.0, 3.0]
+    assert read_table(raw, "requests")["latency_ms"].tolist() == [17.0, 3.0]
     assert points.durations.max == 12.0
     assert points.first_start_ns == EPOCH_NS + S - 17 * MS
 
@@ -227,12 +214,12 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     """About half of these requests opened a connection."""
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
     points = digest(raw, held=held)
-    table = {name: np.array(values) for name, values in read_table(raw, "requests").items()}
+    table = read_table(raw, "requests")
     assert points.mode == mode
     assert points.opened == (table["connecting_ms"] > 0).sum()
     durations = table["sending_ms"] + table["waiting_ms"] + table["receiving_ms"]
     begun = np.maximum(table["blocked_ms"], table["connecting_ms"]) if mode == "mixed" else 0.0
-    assert table["latency_ms"] == pytest.approx(durations + begun, abs=1e-9)
+    assert table["latency_ms"].to_numpy() == pytest.approx(durations + begun, abs=1e-9)
     assert_trend(points.latency, table["latency_ms"])
     assert points.durations.p50 == pytest.approx(np.median(durations)), "k6's own quantiles stay those of durations"
 
@@ -258,7 +245,8 @@ def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
     others = [other if number % 3 else line for number, (line, other) in enumerate(zip(lines, turned, strict=True))]
     raw = tmp_path / "k6.json"
     found = [(digest(write_lines(raw, each)), read_table(raw, "requests")) for each in (lines, others)]
-    assert found[0] == found[1]
+    assert found[0][0] == found[1][0]
+    pd.testing.assert_frame_equal(found[0][1], found[1][1])
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
@@ -326,56 +314,31 @@ export default function () {
     check(http.get(BASE + '/ok', { tags: { extra: 'v"]}\\\\' } }), { 'is 200': (r) => r.status === 200 });
   });
   own.add(1.5); gauge.add(i);
-  if (i % 3 === 0) http.get(BASE + '/redirect');
+  if (i % 3 === 0) http.get(BASE + '/away?/ok');
   if (i % 5 === 0) http.get(BASE + '/broken');
   if (i % 7 === 0) http.get('http://127.0.0.1:1/refused');
   if (i % 50 === 0) http.get(BASE + '/slow', { timeout: '100ms' });
-  if (i % 11 === 0) http.batch([['GET', BASE + '/ok'], ['GET', BASE + '/broken'], ['GET', BASE + '/redirect']]);
+  if (i % 11 === 0) http.batch([['GET', BASE + '/ok'], ['GET', BASE + '/broken'], ['GET', BASE + '/away?/ok']]);
   if (i % 13 === 0) http.get(BASE + '/ok', { responseCallback: null });
 }
 export function handleSummary() { return { stdout: 'own summary' }; }
 """
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        if self.path == "/slow":
-            time.sleep(2)
-        self.send_response({"/redirect": 302, "/broken": 500}.get(self.path, 200))
-        if self.path == "/redirect":
-            self.send_header("Location", "/ok")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as running:
-        running.handle_error = lambda *_: None  # clients that give up are part of the test
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
-        running.shutdown()
-
-
 @pytest.mark.load
 @pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
 @pytest.mark.parametrize(("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)])
-def test_real_k6(tmp_path: Path, server: str, series: str, zone: str, system_tags: str | None) -> None:
+def test_real_k6(tmp_path: Path, series: str, zone: str, system_tags: str | None) -> None:
     (tmp_path / "script.js").write_text(SCRIPT)
     raw, summary_path = tmp_path / "k6.json.gz", tmp_path / "summary.json"
     trends = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
     command = [real_lab.k6_of(series), "run", "--no-usage-report", "--out", f"json={raw}", "--address", ""]
     command += ["--summary-export", summary_path, "--summary-trend-stats", trends, tmp_path / "script.js"]
     command += ["--system-tags", system_tags] if system_tags else []
-    environment = {"PATH": os.environ["PATH"], "TZ": zone, "BASE": server, "HOME": str(tmp_path)}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    with tiny(0) as server:
+        environment = {"PATH": os.environ["PATH"], "TZ": zone, "BASE": server.url, "HOME": str(tmp_path)}
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     points = digest(raw)
     assert_same(raw, points)

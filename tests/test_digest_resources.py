@@ -1,7 +1,7 @@
 """CPU rates from cumulative counters: known loads come back, whatever the sampling instants."""
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,20 +38,14 @@ def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
 @pytest.fixture
 def raw(tmp_path):
     """Two seconds of raw counters, a tick each 50 ms: the host uses 1.5 of a core, the server a quarter."""
-    rows = []
-    for subject, share in {"host": 1.5, "server": 0.25}.items():
-        of_host, of_server = subject == "host", subject == "server"
-        for tick in range(41):
-            times = {"tick": tick, "mono_ns": 1_000_000_000 + tick * 50_000_000, "throttled_ns": None}
-            used = {"cpu_ns": round(tick * 50_000_000 * share), "rss_bytes": 1000 + tick}
-            more = {"steal_ns": tick * 5_000_000, "switches": tick * 400} if of_host else {"threads": 7}
-            more |= {"connections": 10 + tick} if of_server and tick % 4 == 0 else {}
-            rows.append({"subject": subject, "source": "test", **times, **used, **more})
-    names = dict.fromkeys(name for row in rows for name in row)
-    text = ("subject", "source")
-    schema = pa.schema([(name, pa.string() if name in text else pa.int64()) for name in names])
-    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "resources.parquet")
-    return tmp_path / "resources.parquet"
+    tick, path = np.arange(41), tmp_path / "resources.parquet"
+    both = {"source": "test", "tick": tick, "mono_ns": 1_000_000_000 + tick * 50_000_000, "rss_bytes": 1000 + tick}
+    host = {"subject": "host", "cpu_ns": tick * 75_000_000, "steal_ns": tick * 5_000_000, "switches": tick * 400}
+    server = {"subject": "server", "cpu_ns": tick * 12_500_000, "threads": 7}
+    server["connections"] = np.where(tick % 4 == 0, 10 + tick, np.nan)
+    rows = pd.concat([pd.DataFrame(both | host), pd.DataFrame(both | server)]).convert_dtypes()
+    rows.assign(throttled_ns=pd.array([None] * 82, dtype="Int64")).to_parquet(path)
+    return path
 
 
 def test_reading_and_rates(raw):

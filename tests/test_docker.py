@@ -251,9 +251,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
 @pytest.mark.long
 @pytest.mark.load
 @needs_wrk
-@pytest.mark.fault(
-    "a container's memory is too little for its server", "the trial is failed: killed for want of memory"
-)
+@pytest.mark.fault("a container's memory is too little for its server", "the trial fails: killed for want of memory")
 def test_a_server_without_memory_fails_its_trial(root, ours):
     """It dies at the first connections or only later, once the load has begun to be measured."""
     crowd = load("wrk-matrix", connections=1000, modes=["keepalive"], duration_s=2, warmup_s=2)
@@ -294,9 +292,7 @@ def engine(monkeypatch):
 @pytest.mark.load
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a Docker engine")
 @needs_wrk
-@pytest.mark.fault(
-    "the Docker engine is stopped under load", "the trial is interrupted; the run goes on with the engine"
-)
+@pytest.mark.fault("the Docker engine is stopped under load", "interrupted; the run goes on with the engine")
 def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     real_lab.make(tmp_path)
     wrk = load("wrk-matrix", connections=4, modes=["keepalive"], duration_s=4)

@@ -3,7 +3,6 @@
 import os
 import platform
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -33,38 +32,19 @@ FILES = {
 }
 
 
-class Fake:
-    """A tree of /proc, /sys and /etc; what the kernel says by calls is beside it."""
-
-    files_allowed, real_time = 65_536, True
-
-    def __init__(self, root):
-        self.root = root
-        for path, text in FILES.items():
-            self.write(path, text)
-
-    def write(self, path, text):
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
-
-    def remove(self, path):
-        (self.root / path).unlink()
-
-    def schedule(self, _pid, policy, _parameters):
-        if policy != os.SCHED_OTHER and not self.real_time:
-            raise PermissionError
-
-
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    made = Fake(tmp_path)
+    """The folder of a tree of /proc, /sys and /etc; what the kernel says by calls fits."""
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     monkeypatch.setattr(machine, "STEAL_OVER_S", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
-    monkeypatch.setattr(os, "sched_setscheduler", made.schedule)
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, made.files_allowed))
-    return made
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 65_536))
+    return tmp_path
 
 
 def warnings(placement=APART, connections=3000, opened=120_000):
@@ -97,16 +77,14 @@ def test_a_good_machine_has_no_warning_and_its_facts_are_an_allow_list(fake):
 
 
 def test_what_a_machine_does_not_say_is_unknown_and_no_warning(fake):
-    for path in ("sys/devices/system/cpu/intel_pstate/no_turbo", "proc/sys/net/netfilter/nf_conntrack_max"):
-        fake.remove(path)
-    for cpu in range(4):
-        fake.remove(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
-        fake.remove(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    fake.write("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n")
+    for name in ("no_turbo", "nf_conntrack_max", "scaling_governor", "thread_siblings_list"):
+        for path in fake.rglob(name):
+            path.unlink()
+    (fake / "proc/cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
     unknown = dict.fromkeys(("turbo", "governor", "nf_conntrack_max", "hypervisor"))
     assert machine.facts() == GOOD | unknown | {"cpu_model": platform.machine()}
     assert warnings() == []
-    fake.write("proc/cpuinfo", "flags\t\t: fpu hypervisor sse2\n")
+    (fake / "proc/cpuinfo").write_text("flags\t\t: fpu hypervisor sse2\n")
     assert machine.facts()["hypervisor"] is True, "a virtual machine is known by its flag"
 
 
@@ -130,47 +108,51 @@ TRACKED = "proc/sys/net/netfilter/nf_conntrack_max"
     ],
 )
 def test_each_hazard_is_said_with_its_value_and_its_remedy(fake, path, text, value, remedy):
-    fake.write(path, text)
+    (fake / path).write_text(text)
     (said,) = warnings()
     assert value in said and remedy in said
 
 
 @pytest.mark.parametrize("boost", [True, False])
 def test_boost_of_another_vendor_is_turbo_too(fake, boost):
-    fake.remove(f"{CPU}/intel_pstate/no_turbo")
-    fake.write(f"{CPU}/cpufreq/boost", f"{boost:d}\n")
+    (fake / CPU / "intel_pstate/no_turbo").unlink()
+    (fake / CPU / "cpufreq").mkdir()
+    (fake / CPU / "cpufreq/boost").write_text(f"{boost:d}\n")
     assert machine.facts()["turbo"] is boost
     assert [f"0 to /{CPU}/cpufreq/boost" in said for said in warnings()] == [True] * boost
 
 
 def test_time_that_is_stolen_just_now_is_seen(fake, monkeypatch):
     """0.1 % since boot, but 10 of the last 200 ticks: 5 %."""
-    fake.write("proc/stat", "cpu  5000 0 0 4800 0 0 0 0 0 0\n")
-
-    def sleep(_):
-        fake.write("proc/stat", "cpu  5100 0 0 4890 0 0 0 10 0 0\n")
-
-    monkeypatch.setattr(machine, "time", SimpleNamespace(sleep=sleep))
+    stat = fake / "proc/stat"
+    stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
+    monkeypatch.setattr(machine.time, "sleep", lambda _: stat.write_text("cpu  5100 0 0 4890 0 0 0 10 0 0\n"))
     (said,) = warnings()
     assert "0.1 % since boot, 5.0 % now" in said
 
 
 def test_kept_connections_need_neither_ports_nor_a_table(fake):
     for path, text in ((REUSE, "0"), (PORTS, "50000 60999"), (TRACKED, "65536")):
-        fake.write(path, text)
+        (fake / path).write_text(text)
     assert warnings(connections=1000, opened=4000) == []
     assert "11000 ports" in warnings(connections=8000, opened=0)[-1]
 
 
 @pytest.mark.parametrize(("reuse", "said"), [("0", ["27000 of 28232 ports are held"]), ("2", [])])
 def test_ports_that_closed_connections_hold_are_said_where_they_cannot_be_used_again(fake, reuse, said):
-    fake.write(REUSE, reuse)
-    fake.write("proc/net/sockstat", "sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n")
+    (fake / REUSE).write_text(reuse)
+    (fake / "proc/net").mkdir()
+    (fake / "proc/net/sockstat").write_text("sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n")
     assert [text.partition(" by ")[0] for text in warnings(connections=1000, opened=4000)] == said
 
 
-def test_too_few_open_files_and_no_real_time_priority_are_said(fake):
-    fake.files_allowed, fake.real_time = 1024, False
+def test_too_few_open_files_and_no_real_time_priority_are_said(fake, monkeypatch):
+    def refuse(_pid, policy, _parameters):
+        if policy != os.SCHED_OTHER:
+            raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
     priority, files = warnings()
     assert "rtprio 1" in priority
     assert "allows 1024 open files, and 3000 connections need 3200: as root, `ulimit -n 65536`" in files
@@ -194,7 +176,7 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
 def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
     """The CPUs of one core are named together; CPUs that the lab may not use do not matter."""
     for cpu, listed in enumerate(lists):
-        fake.write(f"{CPU}/cpu{cpu}/topology/thread_siblings_list", listed + "\n")
+        (fake / CPU / f"cpu{cpu}/topology/thread_siblings_list").write_text(listed + "\n")
     assert machine.facts()["smt_siblings"] == cores
     found = warnings(placement)
     assert len(found) == bool(said)
@@ -208,7 +190,7 @@ def test_too_few_cpus_are_said(fake):
 
 
 def test_the_doctor_says_what_is_harmless_too(fake):
-    fake.write("proc/sys/net/core/somaxconn", "128")
+    (fake / "proc/sys/net/core/somaxconn").write_text("128")
     findings = {finding.subject: finding for finding in doctor.examine(server_cpus=4)}
     assert findings["cpus"].level == "missing", "more CPUs for the server than there are"
     findings |= {finding.subject: finding for finding in doctor.examine()}

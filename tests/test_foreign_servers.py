@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -15,14 +14,7 @@ import pytest
 import real_lab
 from own_api import free_port, run, wait_for
 
-from runner.measure.tools import find_tool
-
-pytestmark = [
-    pytest.mark.load,
-    pytest.mark.long,
-    pytest.mark.skipif(find_tool("k6") is None, reason="k6 is not installed"),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
-]
+pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
 NODE = Path(__file__).parent / "fakes" / "foreign_server.js"
 STRANGERS = 20
 """Connections of others that the kernel may count."""
@@ -70,7 +62,7 @@ def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_
     assert row["probe_requests"] == pytest.approx(120, abs=4), "the probe kept its schedule"
 
 
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+needs_node = real_lab.needs("node")
 
 
 def node(root, most, *arguments):

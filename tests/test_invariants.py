@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from k6_files import REQUEST_METRICS
 from measured import measured
 
 from runner.digest.k6 import K6Points, K6Summary, Steady, TrendStats
@@ -13,24 +14,16 @@ from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
 from runner.model import Cell
 
-REQUEST_METRICS = ["duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving"]
 CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
 TREND = TrendStats(count=1000, mean=10.0, min=1.0, p50=9.0, p90=15.0, p95=20.0, p99=30.0, p999=40.0, max=50.0)
 SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND, 50.5)
+COUNTS = ("requests", "with_status", "iterations", "script_runs")
 POINTS = K6Points(
-    points={"http_reqs": 1000, **{f"http_req_{name}": 1000 for name in REQUEST_METRICS}, "http_req_failed": 1000},
-    requests=1000,
-    failed=0,
-    with_status=1000,
-    iterations=1000,
-    dropped_iterations=0,
-    script_runs=1000,
-    first_start_ns=0,
-    last_end_ns=10**9,
-    durations=TREND,
-    latency=TREND,
-    worst_residual_ms=0.0,
-    iteration_max_ms=50.5,
+    points=dict.fromkeys(REQUEST_METRICS, 1000),
+    **dict.fromkeys(COUNTS, 1000),
+    **dict.fromkeys(("failed", "dropped_iterations", "first_start_ns", "worst_residual_ms"), 0),
+    **dict.fromkeys(("durations", "latency"), TREND),
+    **{"last_end_ns": 10**9, "iteration_max_ms": 50.5},
     steady=Steady(seconds=0.9, in_flight=50.0, iteration_mean_ms=10.0),
 )
 
@@ -95,8 +88,7 @@ def test_littles_law_needs_a_closed_loop_and_a_steady_part():
 @pytest.mark.parametrize(("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)])
 def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
     """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be late."""
-    counts = dict.fromkeys(("requests", "with_status", "iterations", "script_runs"), completed)
-    found = replace(POINTS, points=dict.fromkeys(POINTS.points, completed), **counts)
+    found = replace(POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed))
     said = replace(SUMMARY, iterations=completed, requests=completed)
     assert broken(request_checks(OPEN, found, said, measurement(completed))) == ([] if ok else [ASKED])
 
@@ -170,9 +162,7 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     assert clock(measurement(**ended)).ok is ok
 
 
-@pytest.mark.fault(
-    "the kernel kills one of a server's processes for want of memory", "the trial is not sealed, and says why"
-)
+@pytest.mark.fault("the kernel kills a server's process for want of memory", "the trial is not sealed, and says why")
 def test_a_process_that_was_killed_for_memory_or_a_server_that_died_breaks_its_trial():
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))

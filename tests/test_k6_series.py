@@ -1,7 +1,5 @@
 """Every series of k6 that the lab drives: loads of each kind, and a script that a user brings, keep all invariants."""
 
-import os
-
 import pytest
 import real_lab
 from own_api import CLOSED, run, tiny
@@ -9,11 +7,7 @@ from real_lab import Run, campaign, load
 
 from runner.digest.k6 import read_summary
 
-pytestmark = [
-    pytest.mark.load,
-    pytest.mark.long,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
-]
+pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs_two_cpus]
 
 LOADS = campaign(
     ["gin"],

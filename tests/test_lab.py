@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import real_lab
 from fake_lab import wait_for
 
 pytestmark = pytest.mark.timed
@@ -25,16 +25,13 @@ def server(tmp_path):
     (line,) = (line for line in printed.splitlines() if "jupyter lab" in line)
     command = [*line.split(), "--no-browser", "--port=0", f"--IdentityProvider.token={TOKEN}"]
     env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-    try:
-        path = wait_for(lambda: process.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None), 60)
-        assert process.poll() is None, (tmp_path / "log").read_text()
-        yield json.loads(path.read_text())["url"], process
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.terminate()
-        process.wait(30)
+    with (
+        (tmp_path / "log").open("w") as log,
+        real_lab.process(*command, cwd=ROOT, env=env, stdout=log, stderr=log) as lab,
+    ):
+        path = wait_for(lambda: lab.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None), 60)
+        assert lab.poll() is None, (tmp_path / "log").read_text()
+        yield json.loads(path.read_text())["url"], lab
 
 
 def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(server):

@@ -23,11 +23,7 @@ from own_api import CLOSED, free_port, run, tiny, wait_for
 from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
-pytestmark = [
-    pytest.mark.load,
-    real_lab.needs("k6"),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"),
-]
+pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
 OPEN = ("--rate", "100", "--duration", "4")
 
 
@@ -316,8 +312,6 @@ def of_20_ms(trials):
 
 
 needs_go = real_lab.needs("go")
-
-
 needs_docker = real_lab.needs_docker()
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import real_lab
 from fake_lab import wait_for
+from measured import measured
 from own_api import tiny
 
 from runner.digest.reconcile import own_checks
@@ -304,11 +305,7 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
 def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
     cell = SimpleNamespace(workload="own", mode="close")
     points = SimpleNamespace(blocked=0, requests=100, with_status=100, iterations=50, points={})
-    measurement = SimpleNamespace(
-        counters_before=Counters(None, None, 10),
-        counters_after=Counters(None, None, 110),
-        placement=Placement((0,), (1,)),
-    )
+    measurement = measured(counters_before=Counters(None, None, 10), counters_after=Counters(None, None, 110))
 
     def broken(**changed):
         given = SimpleNamespace(**{**vars(points), **changed})

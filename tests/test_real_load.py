@@ -18,10 +18,7 @@ from real_lab import campaign, load
 from runner.measure.engine import Running, wait_ready
 from runner.model import LabError
 
-pytestmark = [
-    pytest.mark.load,
-    real_lab.needs("k6", "wrk"),
-]
+pytestmark = [pytest.mark.load, real_lab.needs("k6", "wrk")]
 needs_postgres = real_lab.needs("postgres")
 
 KNOWN = campaign(

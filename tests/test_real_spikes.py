@@ -14,11 +14,7 @@ from runner.present.spikes.coincidence import seen
 from runner.present.spikes.view import most_pronounced, survey, view
 from runner.store import RunFolder
 
-pytestmark = [
-    pytest.mark.load,
-    pytest.mark.long,
-    real_lab.needs("k6"),
-]
+pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6")]
 
 SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
 """Of a CPU; seconds after the server's start, and how long. The load begins within two seconds of it."""

@@ -10,19 +10,12 @@ import real_lab
 from real_lab import campaign, load
 from scipy.special import stdtrit
 
-from runner.measure.connecting import connect
-from runner.measure.docker_engine import TROUBLE
 from runner.measure.idle import DEVICE
-from runner.measure.tools import find_tool
 from runner.planning.search import bracket
 from runner.present.statistics.inference import ratio, sample_of
 from runner.present.statistics.stats import histogram_quantile, window_means
 
-pytestmark = [
-    pytest.mark.load,
-    pytest.mark.long,
-    pytest.mark.skipif(find_tool("k6") is None or find_tool("wrk") is None, reason="k6 or wrk is not installed"),
-]
+pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6", "wrk")]
 
 # Each percentile lies in the middle third of one step of the distribution: neither its exact rank nor the tail of the
 # timers' lateness within the step matters.
@@ -35,22 +28,14 @@ BEHAVIOUR = {
     "burning": {"REFERENCE_CPU_MS_PER_REQUEST": "1"},
     "plain": {},
 }
+SEARCH = {"objective": "p99 <= 50 ms", "from_rps": 500, "to_rps": 3200, "bisections": 5}
 CAMPAIGN = campaign(
     list(BEHAVIOUR),
     load("rates", servers=["mixed"], rates_rps=[100], duration_s=16, vus=100),
     load("wrk-matrix", servers=["mixed"], connections=50, duration_s=8),
     load("rates", servers=["duty"], rates_rps=[20], duration_s=6, vus=10),
     load("wrk-matrix", servers=["limited", "burning"], connections=20, duration_s=3),
-    load(
-        "rates",
-        servers=["limited"],
-        objective="p99 <= 50 ms",
-        from_rps=500,
-        to_rps=3200,
-        bisections=5,
-        duration_s=2,
-        vus=400,
-    ),
+    load("rates", servers=["limited"], duration_s=2, vus=400, **SEARCH),
     load("experiments", servers=["plain"], vus=1000, iterations=20_000),
     copies=dict.fromkeys(BEHAVIOUR, "reference"),
     environment={name: known for name, known in BEHAVIOUR.items() if known},
@@ -164,18 +149,7 @@ SURE = 0.9995
 """So that twelve intervals fail by chance in less than one of a hundred runs."""
 
 
-def has_docker():
-    try:
-        connect().close()
-    except TROUBLE:
-        return False
-    return True
-
-
-@pytest.fixture(
-    scope="module",
-    params=["process", pytest.param("docker", marks=pytest.mark.skipif(not has_docker(), reason="no Docker engine"))],
-)
+@pytest.fixture(scope="module", params=["process", pytest.param("docker", marks=real_lab.needs_docker())])
 def trials(request, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("lab"))
     return real_lab.run(root, RATIOS, "--engine", request.param).trials

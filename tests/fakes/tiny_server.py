@@ -1,8 +1,8 @@
 """Somebody's API, on the standard library: every answer takes DELAY_MS. Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
 
 DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process.
-`/away?URL` redirects to URL, `/missing` answers 404, `/chunks` in chunks, `/seen` what came: requests, connections, and
-the hosts that were asked for.
+`/away?URL` redirects to URL, `/missing` answers 404, `/broken` 500, `/slow` after 2 s, `/chunks` in chunks, `/seen`
+what came: requests, connections, and the hosts that were asked for.
 """
 
 import json
@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
             hosts.add(self.headers["Host"])
             if DIE_AFTER and seen["requests"] > DIE_AFTER:
                 os._exit(3)
-        time.sleep(DELAY_S)
+        time.sleep(2 if path == "/slow" else DELAY_S)
         if path == "/away":
             self.reply(302, {}, Location=query)
         elif path == "/chunks":
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
         else:
-            self.reply(404 if path == "/missing" else 200, {"path": path})
+            self.reply({"/missing": 404, "/broken": 500}.get(path, 200), {"path": path})
 
     def reply(self, status, value, **headers):
         body = json.dumps(value).encode()
