@@ -18,8 +18,7 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, error: str, close: bool = False) -> None:
         super().__init__(error)
-        self.status = status
-        self.close = close
+        self.status, self.close = status, close
 
 
 class GoneError(Exception):
@@ -42,13 +41,13 @@ class Request:
         return [part.strip().lower() for value in self.values("connection") for part in value.split(",")]
 
 
+@dataclass
 class Reader:
     """Reads requests from one connection."""
 
-    def __init__(self, channel: socket.socket, fault: str) -> None:
-        self.channel = channel
-        self.fault = fault
-        self.pending = b""
+    channel: socket.socket
+    fault: str
+    pending: bytes = b""
 
     def read(self) -> Request:
         request = self.head()
@@ -83,12 +82,10 @@ class Reader:
             if len(header[2]) > 1000 and self.fault == "short values":
                 raise RefusedError(431, "the value is too long", close=True)
             headers.append((header[1].decode().lower(), header[2].decode("latin-1")))
-        return Request(matched[1].decode(), self.target(matched[2].decode()), int(matched[3]), headers)
-
-    def target(self, target: str) -> str:
+        target = matched[2].decode()
         if self.fault != "absolute form is a path":
             target = re.sub("^http://[^/]*", "", target)
-        return target.partition("?")[0]
+        return Request(matched[1].decode(), target.partition("?")[0], int(matched[3]), headers)
 
     def lenient(self, lines: list[bytes]) -> Request:
         words = lines[0].decode("latin-1").split() + ["/health"] * 3
@@ -113,11 +110,9 @@ class Reader:
             raise RefusedError(400, "malformed Content-Length")
         length = int(lengths[0]) if lengths else 0
         self.expect(request, length)
-        if self.fault == "refused bodies are not read" and length > MAX_BODY:
-            request.too_large = True
-            return
         request.too_large = length > MAX_BODY and self.fault != "no limit"
-        request.body = self.exactly(length)
+        if not request.too_large or self.fault != "refused bodies are not read":
+            request.body = self.exactly(length)
 
     def is_chunked(self, request: Request, codings: str, lengths: list[str]) -> bool:
         fault = self.fault
@@ -145,16 +140,12 @@ class Reader:
 
     def chunks(self, request: Request) -> Iterator[bytes]:
         total = 0
-        while True:
-            size = self.chunk_size(self.line())
+        while size := self.chunk_size(self.line()):
             total += size
             request.too_large = total > MAX_BODY and self.fault != "no limit for chunks"
-            chunk = self.exactly(size)
-            if not size:
-                break
+            yield self.exactly(size)
             if self.line() != b"":
                 raise RefusedError(400, "malformed chunk")
-            yield chunk
         while self.line() and self.fault != "trailers are not read":
             pass
 

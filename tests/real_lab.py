@@ -198,6 +198,13 @@ def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **h
     return Run(root, done)
 
 
+def k6_durations(path: Path) -> pd.DataFrame:
+    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples, read by pandas alone."""
+    lines = pd.read_json(path, lines=True, precise_float=True)
+    points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
+    return pd.DataFrame({"time": points["data"].str["time"].map(pd.Timestamp), "value": points["data"].str["value"]})
+
+
 def standing(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the last attempt of each trial, with the trial's name as `name`.
 

@@ -60,11 +60,6 @@ def campaign(tmp_path):
     return fake_lab.make(tmp_path, campaign=campaign_of(INSERTS))
 
 
-def running(campaign):
-    """The campaign in another process."""
-    return real_lab.start(campaign.parent, "run", str(campaign), "--engine", "process")
-
-
 def databases(runner):
     """The processes of PostgreSQL below a runner."""
     found = [each for each in psutil.Process(runner.pid).children(recursive=True) if each.name() == "postgres"]
@@ -209,7 +204,7 @@ def test_without_a_database_the_other_trials_still_run(tmp_path):
 @pytest.mark.fault("a run with PostgreSQL is killed", "no database and no cluster is left")
 @needs_postgres
 def test_a_killed_run_leaves_no_database(tmp_path, campaign):
-    with running(campaign) as runner:
+    with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:
         wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
         mine, clusters = databases(runner), f"bench-*-{runner.pid}-*/cluster"
         assert list(Path("/tmp").glob(clusters))
@@ -252,7 +247,7 @@ def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
     # wrk's warm-up of less than a second is ended by SIGINT, whatever it is doing.
     campaign.write_text(campaign.read_text().replace("warmup_s = 0.1", "warmup_s = 1"))
     fake_lab.fault(tmp_path, f"pause-{state} b01")
-    with running(campaign) as runner:
+    with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:
         wait_for((tmp_path / ".tools" / "paused").exists, seconds=60)
         below = psutil.Process(runner.pid).children(recursive=True)
         for process in databases(runner):

@@ -98,13 +98,6 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
         rebuild(RunFolder(run.folder))
 
 
-def k6_durations(path):
-    """Return the durations (ms) of the requests of a k6 file, read by pandas alone."""
-    lines = pd.read_json(path, lines=True, precise_float=True)
-    points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
-    return points["data"].str["value"].astype(float)
-
-
 def test_an_open_load_of_two_halves_is_one_of_the_whole_and_the_probe_may_have_another_host(
     divided, root, fleet, nothing_left
 ):
@@ -112,7 +105,7 @@ def test_an_open_load_of_two_halves_is_one_of_the_whole_and_the_probe_may_have_a
     trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
     folder, server_count, _ = counted(run, trial)
-    parts = [k6_durations(folder / name) for name in ("k6.json.gz", "k6.g2.json.gz")]
+    parts = [real_lab.k6_durations(folder / name)["value"] for name in ("k6.json.gz", "k6.g2.json.gz")]
     assert all(abs(len(each) - 5000) <= 3 for each in parts)
     durations = np.concatenate(parts)
     assert trial["requests"] == len(durations) and trial["dropped"] == 0

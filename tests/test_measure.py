@@ -44,9 +44,7 @@ def test_pinning_and_environment_hold(root):
         process.release()
         process.popen.wait(timeout=20)
     said = (root / "log").read_text()
-    assert f"[{cpu}]" in said
-    assert "'PATH'" in said
-    assert "HOME" not in said
+    assert f"[{cpu}]" in said and "'PATH'" in said and "HOME" not in said
 
 
 def test_children_that_ignore_sigterm_are_ended_too(root):

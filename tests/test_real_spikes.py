@@ -1,10 +1,9 @@
 """CPU that a server burns at known times under a real load is found; a steady server has no spike."""
 
-import gzip
 import json
 import sys
-from datetime import datetime
 
+import pandas as pd
 import pytest
 import real_lab
 from real_lab import campaign, load
@@ -58,10 +57,8 @@ def shown(tables, name):
 
 def load_began_s(lab, trial):
     """The begin of k6's first request, in seconds since the epoch, from its raw samples."""
-    with gzip.open(next(lab.glob(f"data/runs/*/trials/{trial}/k6.json.gz")), "rt") as lines:
-        points = [point for line in lines if (point := json.loads(line))["type"] == "Point"]
-    requests = [point["data"] for point in points if point["metric"] == "http_req_duration"]
-    return min(datetime.fromisoformat(each["time"]).timestamp() - each["value"] / 1000 for each in requests)
+    requests = real_lab.k6_durations(next(lab.glob(f"data/runs/*/trials/{trial}/k6.json.gz")))
+    return (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()
 
 
 def test_the_bursts_are_found_where_they_were_and_that_trial_is_shown_first(lab, tables):
