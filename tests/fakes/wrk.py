@@ -16,8 +16,6 @@ from faults import asked, pause
 fault = asked()
 if fault == "generator-exits-7":
     sys.exit("out of memory")
-if fault == "generator-hangs":
-    time.sleep(600)
 # A warm-up's result goes to a temporary folder, a load's to its trial's.
 into = Path(os.environ["WRK_JSON"]).parent
 pause("load" if into.parent.name == "trials" else "warm-up")
