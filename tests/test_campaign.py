@@ -80,20 +80,18 @@ def test_a_disturbed_trial_is_repeated_and_no_other(monkeypatch, trial, outcomes
 
 STOLEN = "disturbed: the hypervisor took 30 % of the CPUs' time away"
 TICKS = Check("9 the sampler took >= 99 % of its ticks", False, "80 %")
+ATTEMPTS = [
+    (1, None, (), "sealed"),
+    (1, STOLEN, (), "failed"),
+    (2, STOLEN, (), "failed"),
+    (3, STOLEN, (), "sealed"),  # a machine that is never quiet: the number stands, with what was taken
+    (3, STOLEN, (TICKS,), "failed"),
+    (1, STOLEN, (Check("5 counted", False, "999"),), "failed"),
+]
 
 
 @pytest.mark.fault("the hypervisor takes the CPUs away", "the trial is repeated, twice at most")
-@pytest.mark.parametrize(
-    ("attempt", "stolen", "failed", "state"),
-    [
-        (1, None, (), "sealed"),
-        (1, STOLEN, (), "failed"),
-        (2, STOLEN, (), "failed"),
-        (3, STOLEN, (), "sealed"),  # a machine that is never quiet: the number stands, with what was taken
-        (3, STOLEN, (TICKS,), "failed"),
-        (1, STOLEN, (Check("5 counted", False, "999"),), "failed"),
-    ],
-)
+@pytest.mark.parametrize(("attempt", "stolen", "failed", "state"), ATTEMPTS)
 def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, attempt, stolen, failed, state):
     digest, again = Digest({}, failed, Verdict(Limit.UNKNOWN, ""), stolen), next_attempt(trial, attempt)
 

@@ -83,10 +83,7 @@ def asked_of_all() -> list[tuple[str, str, bytes | None]]:
     plain += [case.body for case in CASES if case.field and any(map(case.name.count, worded))]
     without_body = (("GET", "/count"), ("GET", "/devices"), ("GET", "/no-such-path"), ("PUT", "/count"))
     too_large = experiment_body().ljust(64 * 1024 + 1)
-    return [
-        *((*each, None) for each in without_body),
-        *(("POST", "/experiments", body) for body in (too_large, *plain)),
-    ]
+    return [(*each, None) for each in without_body] + [("POST", "/experiments", body) for body in (too_large, *plain)]
 
 
 @pytest.mark.long

@@ -126,16 +126,14 @@ def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
 
 
 LAST = _position("http_req_waiting", 3000)
+CUT_OFF = [
+    ("k6.json.gz", 50, "gzip"),
+    ("k6.json", 50, f"line {LAST + 1}: the line is cut off"),
+    ("k6.json", 0, f"line {LAST}:"),
+]
 
 
-@pytest.mark.parametrize(
-    ("file", "torn", "words"),
-    [
-        ("k6.json.gz", 50, "gzip"),
-        ("k6.json", 50, f"line {LAST + 1}: the line is cut off"),
-        ("k6.json", 0, f"line {LAST}:"),
-    ],
-)
+@pytest.mark.parametrize(("file", "torn", "words"), CUT_OFF)
 def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
     tmp_path: Path, file: str, torn: int, words: str
 ) -> None:
@@ -189,15 +187,15 @@ def test_missing_folder_or_pipe(tmp_path: Path) -> None:
             digest(raw)
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (request_lines(plain()) + request_lines(plain(0)), "clock"),
-        (iteration_lines(EPOCH_NS, MS), "no complete request"),
-    ],
-)
-def test_sound_lines_that_are_no_load(tmp_path: Path, lines: list[str], words: str) -> None:
-    assert words in _refused(write_lines(tmp_path / "k6.json", announce(lines)))
+NO_LOAD = {
+    "clock": request_lines(plain()) + request_lines(plain(0)),
+    "no complete request": iteration_lines(EPOCH_NS, MS),
+}
+
+
+@pytest.mark.parametrize("words", NO_LOAD)
+def test_sound_lines_that_are_no_load(tmp_path: Path, words: str) -> None:
+    assert words in _refused(write_lines(tmp_path / "k6.json", announce(NO_LOAD[words])))
 
 
 @pytest.mark.fault("any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback")

@@ -58,22 +58,20 @@ def run(pytester, monkeypatch):
 
 DISTURBED = "DISTURBED: the hypervisor took up to [23]* %; *::test_it"
 UNKNOWN = "SKIPPED*nothing is known: the hypervisor took [23]* % of the CPUs*"
+MACHINES = [
+    ("", {"mark": "load"}, 9, "failed", DISTURBED),
+    ("", {"mark": "timed"}, 9, "failed", DISTURBED),
+    ("", {"mark": "other"}, 1, "failed", "*"),  # it measures nothing
+    ("", {"stolen": 0}, 1, "failed", "*"),
+    ("", {"stolen": 3}, 1, "failed", "*"),  # a little is always stolen
+    ("", {"passes": True}, 0, "passed", "*"),
+    ("last", {}, 0, "skipped", UNKNOWN),
+    ("last", {"mark": "timed"}, 9, "failed", DISTURBED),  # what is held against the clock says so
+    ("last", {"stolen": 3}, 1, "failed", "*"),
+]
 
 
-@pytest.mark.parametrize(
-    ("attempt", "machine", "code", "outcome", "says"),
-    [
-        ("", {"mark": "load"}, 9, "failed", DISTURBED),
-        ("", {"mark": "timed"}, 9, "failed", DISTURBED),
-        ("", {"mark": "other"}, 1, "failed", "*"),  # it measures nothing
-        ("", {"stolen": 0}, 1, "failed", "*"),
-        ("", {"stolen": 3}, 1, "failed", "*"),  # a little is always stolen
-        ("", {"passes": True}, 0, "passed", "*"),
-        ("last", {}, 0, "skipped", UNKNOWN),
-        ("last", {"mark": "timed"}, 9, "failed", DISTURBED),  # what is held against the clock says so
-        ("last", {"stolen": 3}, 1, "failed", "*"),
-    ],
-)
+@pytest.mark.parametrize(("attempt", "machine", "code", "outcome", "says"), MACHINES)
 def test_what_was_disturbed_says_so_and_nothing_at_last(run, monkeypatch, attempt, machine, code, outcome, says):
     monkeypatch.setenv("ATTEMPT", attempt)
     done = run(**machine)

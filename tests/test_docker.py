@@ -236,11 +236,9 @@ def test_the_password_is_in_no_environment(root, ours, name):
         with started(name, opened, root / "log", given) as running:
             described = " ".join(str(container.attrs) for container in ours())
             environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
-            asked = urllib.request.Request(
-                f"http://127.0.0.1:{running.port}/devices",
-                b'{"mac":"m","firmware":"f"}',
-                {"Content-Type": "application/json"},
-            )
+            kind = {"Content-Type": "application/json"}
+            url, body = f"http://127.0.0.1:{running.port}/devices", b'{"mac":"m","firmware":"f"}'
+            asked = urllib.request.Request(url, body, kind)
             assert urllib.request.urlopen(asked, timeout=10).status == 201
             assert database.count("f") == 1
     assert database.password not in described

@@ -92,21 +92,19 @@ CPU = "sys/devices/system/cpu"
 PORTS = "proc/sys/net/ipv4/ip_local_port_range"
 REUSE = "proc/sys/net/ipv4/tcp_tw_reuse"
 TRACKED = "proc/sys/net/netfilter/nf_conntrack_max"
+HAZARDS = [
+    (f"{CPU}/cpu2/cpufreq/scaling_governor", "schedutil", "performance, schedutil", "frequency-set -g performance"),
+    (f"{CPU}/intel_pstate/no_turbo", "0", "Turbo is on", f"/{CPU}/intel_pstate/no_turbo"),
+    ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "dedicated CPUs"),
+    ("proc/loadavg", "2.10 0 0 1/100 1", "load average 2.1 on 4 CPUs", "`top`"),
+    ("proc/sys/net/core/somaxconn", "128", "somaxconn is 128", "sysctl -w net.core.somaxconn=4096"),
+    (PORTS, "50000 60999", "11000 ports", "ip_local_port_range="),
+    (REUSE, "0", "tcp_tw_reuse is 0", "sysctl -w net.ipv4.tcp_tw_reuse=2"),
+    (TRACKED, "65536", "nf_conntrack_max is 65536", "nf_conntrack_max=262144"),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "value", "remedy"),
-    [
-        (f"{CPU}/cpu2/cpufreq/scaling_governor", "schedutil", "performance, schedutil", "frequency-set -g performance"),
-        (f"{CPU}/intel_pstate/no_turbo", "0", "Turbo is on", f"/{CPU}/intel_pstate/no_turbo"),
-        ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "dedicated CPUs"),
-        ("proc/loadavg", "2.10 0 0 1/100 1", "load average 2.1 on 4 CPUs", "`top`"),
-        ("proc/sys/net/core/somaxconn", "128", "somaxconn is 128", "sysctl -w net.core.somaxconn=4096"),
-        (PORTS, "50000 60999", "11000 ports", "ip_local_port_range="),
-        (REUSE, "0", "tcp_tw_reuse is 0", "sysctl -w net.ipv4.tcp_tw_reuse=2"),
-        (TRACKED, "65536", "nf_conntrack_max is 65536", "nf_conntrack_max=262144"),
-    ],
-)
+@pytest.mark.parametrize(("path", "text", "value", "remedy"), HAZARDS)
 def test_each_hazard_is_said_with_its_value_and_its_remedy(fake, path, text, value, remedy):
     (fake / path).write_text(text)
     (said,) = warnings()

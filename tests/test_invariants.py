@@ -56,24 +56,22 @@ POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
 COUNTED = "5 requests that the server counted = requests sent"
 LITTLE = "8 rate x mean iteration = virtual users"
 CUT_OFF = {"dropped_iterations": 10, "iterations": 990, "script_runs": 990}
+VIOLATIONS = [
+    (ASKED, {}, {"iterations": 999}, 1000),
+    ("1 the load ran to its end", CUT_OFF, {"iterations": 990, "dropped": 10}, 1000),
+    (POINTS_OF_ALL, {}, {"requests": 999}, 1000),
+    (POINTS_OF_ALL, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
+    ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
+    ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
+    ("4 quantiles from raw = quantiles of the summary", {"durations": replace(TREND, p99=30.002)}, {}, 1000),
+    (COUNTED, {}, {}, 999),
+    (COUNTED, {}, {}, 1001),
+    (LITTLE, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
+    (LITTLE, {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "points", "summary", "counted"),
-    [
-        (ASKED, {}, {"iterations": 999}, 1000),
-        ("1 the load ran to its end", CUT_OFF, {"iterations": 990, "dropped": 10}, 1000),
-        (POINTS_OF_ALL, {}, {"requests": 999}, 1000),
-        (POINTS_OF_ALL, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
-        ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
-        ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
-        ("4 quantiles from raw = quantiles of the summary", {"durations": replace(TREND, p99=30.002)}, {}, 1000),
-        (COUNTED, {}, {}, 999),
-        (COUNTED, {}, {}, 1001),
-        (LITTLE, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
-        (LITTLE, {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
-    ],
-)
+@pytest.mark.parametrize(("name", "points", "summary", "counted"), VIOLATIONS)
 def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
     checks = request_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
     assert broken(checks) == [name]
@@ -99,22 +97,20 @@ WRK_CELL = replace(CELL, workload="wrk-matrix", tool="wrk", vus=None, iterations
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
 NO_ERRORS = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 WRK = WrkResult(0, 1.0, 1000, 50, 5, NO_ERRORS, HISTOGRAM, HISTOGRAM)
+WRK_TRIALS = [
+    ("keepalive", {}, 1000, 50, []),
+    ("close", {}, 1000, 1000, []),
+    ("keepalive", {"raw": (np.array([1000.0]), np.array([999]))}, 1000, 50, ["7 sum of raw buckets"]),
+    ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, ["7 every error counter"]),
+    ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
+    ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
+    ("close", {}, 1000, 50, ["7 close mode proven"]),
+    ("keepalive", {}, 999, 50, ["5 requests that the server counted"]),
+    ("keepalive", {}, 1051, 50, ["5 requests that the server counted"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("mode", "changes", "counted", "accepted", "names"),
-    [
-        ("keepalive", {}, 1000, 50, []),
-        ("close", {}, 1000, 1000, []),
-        ("keepalive", {"raw": (np.array([1000.0]), np.array([999]))}, 1000, 50, ["7 sum of raw buckets"]),
-        ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, ["7 every error counter"]),
-        ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
-        ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
-        ("close", {}, 1000, 50, ["7 close mode proven"]),
-        ("keepalive", {}, 999, 50, ["5 requests that the server counted"]),
-        ("keepalive", {}, 1051, 50, ["5 requests that the server counted"]),
-    ],
-)
+@pytest.mark.parametrize(("mode", "changes", "counted", "accepted", "names"), WRK_TRIALS)
 def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted, names):
     cell = replace(WRK_CELL, mode=mode)
     assert starts(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)), names)

@@ -326,39 +326,35 @@ def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
 
 
 ORDER = np.arange(40)
+CLOSINGS = [
+    (1, ORDER == 0, 0),
+    (1, ORDER >= 0, 1),
+    (1, ORDER % 10 == 0, 3 / 39),
+    (3000, ORDER >= 0, 0),  # none is answered before the last one is sent: each has its connection, none was closed
+    (62, ORDER < 3, 0),  # a service of two periods and a half keeps three connections busy
+    (62, ORDER >= 0, 1),
+]
 
 
-@pytest.mark.parametrize(
-    ("latency_ms", "opened", "share"),
-    [
-        (1, ORDER == 0, 0),
-        (1, ORDER >= 0, 1),
-        (1, ORDER % 10 == 0, 3 / 39),
-        (3000, ORDER >= 0, 0),  # none is answered before the last one is sent: each has its connection, none was closed
-        (62, ORDER < 3, 0),  # a service of two periods and a half keeps three connections busy
-        (62, ORDER >= 0, 1),
-    ],
-)
+@pytest.mark.parametrize(("latency_ms", "opened", "share"), CLOSINGS)
 def test_a_server_that_closes_differs_from_a_slow_one(latency_ms, opened, share):
     assert reopened_share(samples(latency_ms, opened=opened, count=40)) == pytest.approx(share)
     assert reopened_share(None) == 0
 
 
 CLOSED = {"requests": 1000, "opened_pct": 100.0, "probe_reopened_pct": 100.0}
+WITNESSES = [
+    ("keepalive", {"opened_pct": 40.0, "probe_reopened_pct": 0.0}, True),
+    ("close", {}, True),
+    ("close", {"probe_reopened_pct": 0.0}, False),
+    ("close", {"probe_reopened_pct": None}, False),
+    ("close", {"opened_pct": None}, False),
+    ("mixed", {"opened_pct": 15.0, "probe_reopened_pct": 10.0}, True),
+    ("mixed", {"opened_pct": 65.0, "probe_reopened_pct": 10.0}, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("mode", "changes", "same"),
-    [
-        ("keepalive", {"opened_pct": 40.0, "probe_reopened_pct": 0.0}, True),
-        ("close", {}, True),
-        ("close", {"probe_reopened_pct": 0.0}, False),
-        ("close", {"probe_reopened_pct": None}, False),
-        ("close", {"opened_pct": None}, False),
-        ("mixed", {"opened_pct": 15.0, "probe_reopened_pct": 10.0}, True),
-        ("mixed", {"opened_pct": 65.0, "probe_reopened_pct": 10.0}, False),
-    ],
-)
+@pytest.mark.parametrize(("mode", "changes", "same"), WITNESSES)
 def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
     cell = Cell("a", "", "", "raw", OWN_GET, "k6", "closed", "keepalive", "/", vus=50, iterations=1000)
     assert saw_the_same(cell, mode, {**CLOSED, **changes}) is same
