@@ -103,8 +103,7 @@ class Lab:
     def sealed(self) -> dict[str, str]:
         """SHA-256 of every file of the sealed trials, by path."""
         folders = [self.run / "trials" / r["trial_id"] for r in records(self.run).values() if r["status"] == "sealed"]
-        files = [path for folder in folders for path in sorted(folder.iterdir())]
-        return {str(path): sha256(path) for path in files}
+        return {str(path): sha256(path) for folder in folders for path in sorted(folder.iterdir())}
 
     def assert_nothing_is_left(self) -> None:
         wait_for(lambda: not list((self.root / "data" / ".live").iterdir()))

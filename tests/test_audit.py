@@ -29,8 +29,7 @@ PLATEAU = "one limit for all"
 
 def table(**columns: Any) -> pd.DataFrame:
     """A CSV with these columns, as it is read."""
-    frame = pd.DataFrame(columns)
-    return parse(frame.to_csv(index=False).encode(), "table.csv")
+    return parse(pd.DataFrame(columns).to_csv(index=False).encode(), "table.csv")
 
 
 def sound(n: int = 12) -> dict[str, Any]:
@@ -340,8 +339,7 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / run)))
     done = audit(rows)
     assert len(rows) >= 18
-    broken = [f for f in done.findings if f.check in HARD and f.severity is Severity.IMPOSSIBLE]
-    assert broken == []
+    assert [f for f in done.findings if f.check in HARD and f.severity is Severity.IMPOSSIBLE] == []
 
 
 # --- hostile files ----------------------------------------------------------------------------------------

@@ -289,8 +289,7 @@ def test_the_whole_contract_is_kept_by_a_faultless_server(outcomes: dict) -> Non
 
 def test_only_what_is_implemented_is_checked() -> None:
     with faulty_server("500 for bad JSON") as server:
-        few = server_record(("health", "count", "fallback"))
-        checks = check_contract("127.0.0.1", server.port, few, NONCE)
+        checks = check_contract("127.0.0.1", server.port, server_record(("health", "count", "fallback")), NONCE)
     assert failed(checks) == {}
     named = ("experiments", "md5", "devices", "stats", "memory", "open files", "database", "pool")
     assert [check.name for check in checks if check.name.startswith(named)] == []
@@ -299,8 +298,7 @@ def test_only_what_is_implemented_is_checked() -> None:
 def test_unreadable_memory_is_said() -> None:
     few = server_record(("health", "count", "fallback"))
     with faulty_server() as server:
-        rows = endurance_rows(few, lambda: None, None)
-        broken = failed(check_rows(Target("127.0.0.1", server.port), rows))
+        broken = failed(check_rows(Target("127.0.0.1", server.port), endurance_rows(few, lambda: None, None)))
     assert list(broken) == ["memory does not grow with every round"]
     assert "could not be read" in broken["memory does not grow with every round"]
 

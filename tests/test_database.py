@@ -110,8 +110,7 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
     for address in real_lab.other_addresses():
         with pytest.raises(OSError), socket.create_connection((address, database.running.port), timeout=1):
             pass
-    environment = psutil.Process(database.running.pid).environ()
-    assert database.password not in json.dumps(environment)
+    assert database.password not in json.dumps(psutil.Process(database.running.pid).environ())
     assert database.password not in log.read_text()
 
 

@@ -38,8 +38,7 @@ def test_no_bucket_for_what_is_no_latency() -> None:
 
 
 def test_histograms_merge_by_adding() -> None:
-    rng = np.random.default_rng(1)
-    values = rng.lognormal(8, 2, 10_000)
+    values = np.random.default_rng(1).lognormal(8, 2, 10_000)
     whole = histogram.bucket_counts(values)
     halves = [histogram.bucket_counts(values[::2]), histogram.bucket_counts(values[1::2])]
     merged = histogram.merge_counts(*(np.concatenate(pair) for pair in zip(*halves, strict=True)))
@@ -52,8 +51,7 @@ def test_histograms_merge_by_adding() -> None:
 
 
 def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
-    rng = np.random.default_rng(4)
-    values = rng.lognormal(7, 1, 20_000)
+    values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = histogram.bucket_counts(values)
     _, upper = histogram.bucket_bounds_ms(buckets)
     # As a plotter reads it, and with the seconds of a load apart: rows of one bucket are added up.

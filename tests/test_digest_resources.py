@@ -12,14 +12,12 @@ from runner.model import LabError
 
 def counter_of(cpu_at, times):
     times = np.asarray(times, dtype=float)
-    cpu = np.array([cpu_at(t) for t in times])
-    return Counter(times, cpu, np.full(len(times), 10.0))
+    return Counter(times, np.array([cpu_at(t) for t in times]), np.full(len(times), 10.0))
 
 
 def test_mean_uses_the_time_that_really_passed():
     jittered = np.sort(np.random.default_rng(3).uniform(-0.5, 10.5, 220))
-    counter = counter_of(lambda t: 0.37 * t, [-1, *jittered, 11])
-    assert counter.mean_pct(0, 10) == pytest.approx(37)
+    assert counter_of(lambda t: 0.37 * t, [-1, *jittered, 11]).mean_pct(0, 10) == pytest.approx(37)
 
 
 def test_a_burst_is_800_at_100_ms_and_80_at_1_s():

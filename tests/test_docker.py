@@ -300,8 +300,7 @@ def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/b02-*/generator.log")), seconds=120)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
-    said = real_lab.ended(runner, 1).stderr
-    assert "The Docker engine has gone: start it again. Then `bench run --resume" in said
+    assert "The Docker engine has gone: start it again. Then `bench run --resume" in real_lab.ended(runner, 1).stderr
     process.wait(60)
     (run,) = tmp_path.glob("data/runs/*")
     assert [record["status"] for _, record in sorted(records(run).items())] == ["sealed", "interrupted"]

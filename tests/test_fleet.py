@@ -198,8 +198,7 @@ IMPATIENT = with_changed("runner.measure.station_client", "m.SILENT_S = 7.0")
 
 def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, nothing_left):
     hosts = fleet.file(root)
-    checked = real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0)
-    (inspection,) = json.loads(checked.stdout)
+    (inspection,) = json.loads(real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0).stdout)
     assert inspection["error"] is None and len(inspection["checks"]) > 100
     (root / "test.toml").write_text(campaign(WRK, load("static-k6", vus=20, iterations=2000)))
     done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--json", program=SHORT, code=0)

@@ -23,8 +23,7 @@ STRANGERS = 20
 @contextlib.contextmanager
 def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
     """Run a server on the first CPU until the context ends."""
-    first = str(min(os.sched_getaffinity(0)))
-    with real_lab.process(*command, cpus=first, stdout=log, stderr=log, cwd=cwd):
+    with real_lab.process(*command, cpus=str(min(os.sched_getaffinity(0))), stdout=log, stderr=log, cwd=cwd):
         wait_for(("127.0.0.1", port))
         yield f"http://127.0.0.1:{port}/"
 

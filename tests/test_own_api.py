@@ -325,8 +325,7 @@ def test_the_documented_five_minutes(root, documented):
     assert set(plain["verdict"]) == {"inconclusive"}
     assert plain.loc[real_lab.undisturbed(plain), "verdict_reason"].str.contains("wait alike").all()
     assert (plain["rps"] <= 500).all()
-    page = Path(re.findall(r"^Report: +(\S+report\.html)", said, re.M)[0])
-    assert "own-api" in page.read_text()
+    assert "own-api" in Path(re.findall(r"^Report: +(\S+report\.html)", said, re.M)[0]).read_text()
 
 
 @pytest.mark.long

@@ -46,8 +46,7 @@ def test_known_counts_and_latencies_are_in_the_tables(finished):
     assert (wrk["latency_max_ms"] == 2.5).all()
     assert (trials["server_rss_peak_bytes"] > 5_000_000).all() and (trials["server_cpu_mean_pct"] >= 0).all()
     assert (k6["server_cpu_mean_pct"] > 0).all()
-    requests = finished.table(f"requests/{k6['trial_id'].iloc[0]}")
-    assert sorted(requests["latency_ms"].round(3)) == list(range(1, 61))
+    assert sorted(finished.table(f"requests/{k6['trial_id'].iloc[0]}")["latency_ms"].round(3)) == list(range(1, 61))
     counted = finished.table("latency").groupby("trial_id")["count"].sum()
     assert counted[trials["trial_id"]].tolist() == trials["requests"].tolist()
 

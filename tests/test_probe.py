@@ -177,8 +177,7 @@ def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again
 
 
 def test_the_end_of_input_ends_it():
-    server = Server()
-    process = started(server.server_address[1])
+    process = started(Server().server_address[1])
     assert process.communicate(timeout=10) == ("", None)
     assert process.returncode == 0
 

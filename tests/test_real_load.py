@@ -144,8 +144,7 @@ def test_one_trial_of_inserts(root):
 
 @pytest.fixture(scope="module")
 def inserts(tmp_path_factory):
-    root = real_lab.make(tmp_path_factory.mktemp("inserts"))
-    made = real_lab.run(root, INSERTS, "--engine", "process")
+    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("inserts")), INSERTS, "--engine", "process")
     return made.trials.set_index("trial_id"), made.table("throughput")
 
 

@@ -51,8 +51,7 @@ def tables(lab):
 
 def shown(tables, name):
     """The last attempt of a trial: the machine may have disturbed those before it."""
-    trials = real_lab.standing(tables.trials)
-    return view(tables, trials.set_index("name").loc[name, "trial_id"], "")
+    return view(tables, real_lab.standing(tables.trials).set_index("name").loc[name, "trial_id"], "")
 
 
 def load_began_s(lab, trial):

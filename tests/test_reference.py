@@ -44,8 +44,7 @@ CAMPAIGN = campaign(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    root = real_lab.make(tmp_path_factory.mktemp("reference"))
-    made = real_lab.run(root, CAMPAIGN, "--engine", "process")
+    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("reference")), CAMPAIGN, "--engine", "process")
     return SimpleNamespace(trials=made.trials.set_index("name"), tables=made.folder / "tables")
 
 
@@ -128,8 +127,7 @@ def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
     probed = run.trials[run.trials["probe_requests"].notna()]
     assert len(probed) == len(run.trials)
     assert (probed["probe_failed"] == 0).all()
-    due = probed["duration_s"] * 40
-    assert (probed["probe_requests"] - due).abs().max() <= 2
+    assert (probed["probe_requests"] - probed["duration_s"] * 40).abs().max() <= 2
     assert probed["probe_cpu_mean_pct"].median() < 2
 
 
@@ -151,8 +149,7 @@ SURE = 0.9995
 
 @pytest.fixture(scope="module", params=["process", pytest.param("docker", marks=real_lab.needs_docker())])
 def trials(request, tmp_path_factory):
-    root = real_lab.make(tmp_path_factory.mktemp("lab"))
-    return real_lab.run(root, RATIOS, "--engine", request.param).trials
+    return real_lab.run(real_lab.make(tmp_path_factory.mktemp("lab")), RATIOS, "--engine", request.param).trials
 
 
 @pytest.mark.parametrize("name", ["same", "dearer", "dearest"])
@@ -177,8 +174,7 @@ def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
     assert trials[["latency_p50_ms", "latency_p99_ms", "probe_p50_ms"]].isna().all(axis=None)
     assert (trials["share"] == 0.5).all()
     # What a request costs is what it was set to cost, whatever the share: 0.2, 0.21 and 0.3 ms.
-    cost = trials[quiet].groupby("server")["server_cpu_ms_per_request"].median()
-    for name, value in cost.items():
+    for name, value in trials[quiet].groupby("server")["server_cpu_ms_per_request"].median().items():
         assert value == pytest.approx(COST_MS[str(name)], rel=0.06)
 
 

@@ -97,8 +97,7 @@ def test_a_resumed_search_goes_on_where_it_was(steps):
         rates.append(trial.cell.rate_rps)
         records.append(record(trial, trial.cell.rate_rps <= 150))
         whole.note(records[-1])
-    resumed = [Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)]
-    assert resumed == rates
+    assert [Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)] == rates
 
 
 def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():

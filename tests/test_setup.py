@@ -101,8 +101,7 @@ def test_the_series_that_is_built_by_default_is_one_of_them():
 
 
 def test_uv_is_pinned_by_hash_and_no_lock_file_has_an_address():
-    pinned = (SETUP / "uv.txt").read_text()
-    assert re.match(r"uv==[\d.]+ \\\n    --hash=sha256:", pinned)
+    assert re.match(r"uv==[\d.]+ \\\n    --hash=sha256:", (SETUP / "uv.txt").read_text())
     for path in (SETUP / "uv.txt", Path(real_lab.REPOSITORY / "requirements.lock")):
         assert "://" not in path.read_text()
 

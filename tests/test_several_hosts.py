@@ -226,8 +226,7 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 )
 def test_the_network_is_the_limit_only_where_no_side_was(server, generator, offered, network, limit):
     """It is full, loses packets, or is most of a response time."""
-    evidence = Evidence(server, generator, generator, True, offered, 0, network=network)
-    assert judge(evidence).limit is limit
+    assert judge(Evidence(server, generator, generator, True, offered, 0, network=network)).limit is limit
 
 
 @pytest.fixture
