@@ -55,8 +55,7 @@ def test_the_fastest_servers_median_is_the_ceiling(calibrated):
 
 def test_where_the_server_was_the_limit_the_rate_is_a_lower_bound(calibrated):
     calibration = calibrated(closed("a1", 900.0, "server-bound"))
-    assert calibration.ceilings[0].in_words == "at least 900"
-    assert calibration.ceiling_of(CELL) is None
+    assert (calibration.ceilings[0].in_words, calibration.ceiling_of(CELL)) == ("at least 900", None)
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):

@@ -84,8 +84,7 @@ def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_p
             for firmware in ("a", "a", "b"):
                 insert(database, firmware)
             after = database.counters("a")
-            assert after.rows - before.rows == 2
-            assert after.statement_calls - before.statement_calls == 3
+            assert (after.rows - before.rows, after.statement_calls - before.statement_calls) == (2, 3)
             assert after.sessions > before.sessions
             leader = psutil.Process(database.running.pid)
             tree = [leader, *leader.children(recursive=True)]

@@ -201,8 +201,7 @@ def test_blocked_contains_connecting(tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "k6.json", announce(request_lines(first) + request_lines(lost)))
     points = digest(raw, "close")
     assert read_table(raw, "requests")["latency_ms"].tolist() == [17.0, 3.0]
-    assert points.durations.max == 12.0
-    assert points.first_start_ns == EPOCH_NS + S - 17 * MS
+    assert (points.durations.max, points.first_start_ns) == (12.0, EPOCH_NS + S - 17 * MS)
 
 
 def test_the_mode_is_what_happened_to_the_connections() -> None:

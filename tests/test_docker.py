@@ -88,8 +88,7 @@ def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     server = load_server(name)
     with open_lab("docker") as opened:
         inspection = inspect(opened.engine, server, machine.place(1, 1))
-    assert inspection.error is None
-    assert [check for check in inspection.checks if not check.ok] == []
+    assert (inspection.error, [check for check in inspection.checks if not check.ok]) == (None, [])
     assert ours() == []
 
 
@@ -153,8 +152,7 @@ def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
     made = real_lab.run(root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole))  # `auto` takes docker
     trials, manifest = made.trials, made.manifest
     assert trials["status"].tolist() == ["sealed"] * (6 if whole else 3)
-    assert manifest["engine"] == "docker"
-    assert set(manifest["images"]) == servers
+    assert (manifest["engine"], set(manifest["images"])) == ("docker", servers)
     assert all(image.startswith("sha256:") for image in manifest["images"].values())
     if whole:
         (inserts,) = trials[trials["workload"] == "devices-insert"].to_dict("records")
@@ -211,8 +209,7 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
         def inside(command: str) -> int:
             return int(container.exec_run(["sh", "-c", command]).exit_code)
 
-        assert inside("true") == 0
-        assert inside("touch /tmp/mine && rm /tmp/mine") == 0
+        assert inside("true") == inside("touch /tmp/mine && rm /tmp/mine") == 0
         assert [what for what, command in KEPT_FROM.items() if inside(command) == 0] == []
         # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
         assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0

@@ -73,8 +73,7 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
     monkeypatch.setattr(idle.time, "sleep", lambda _: (state / "usage").write_text("50") if rises else None)
     with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
-        assert cpus.problem == problem
-        assert cpus.state == ("polling" if problem is None else "system")
+        assert (cpus.problem, cpus.state) == (problem, "polling" if problem is None else "system")
     assert device.read_bytes() == bytes(4)
 
 

@@ -123,8 +123,7 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
         copy = book.path.with_name(f"{os.getpid()}-1.jsonl")
         started = start_ticks(os.getpid())
         copy.write_text(book.path.read_text().replace(f":{started}", f":{started - 1}"))
-        assert dead_ledgers() == [copy]
-        assert reap(copy) == []
+        assert (dead_ledgers(), reap(copy)) == ([copy], [])
 
 
 @pytest.mark.fault("two runs at once", "the second is refused and names the first")

@@ -178,8 +178,7 @@ def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again
 
 def test_the_end_of_input_ends_it():
     process = started(Server().server_address[1])
-    assert process.communicate(timeout=10) == ("", None)
-    assert process.returncode == 0
+    assert (process.communicate(timeout=10), process.returncode) == (("", None), 0)
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -363,9 +362,7 @@ def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
 def test_what_an_open_load_is_held_to():
     cell = Cell("a", "", "", "raw", OWN_GET, "k6", "open", "keepalive", "/", vus=400)
     ramp = replace(cell, first_rate_rps=100.0, rate_rps=400.0, steps=4, step_s=2.5)
-    assert ramp.window_s == 10
-    assert replace(ramp, steps=1).window_s == 2.5
-    assert cell.window_s is None
+    assert (ramp.window_s, replace(ramp, steps=1).window_s, cell.window_s) == (10, 2.5, None)
     assert (may_hold(ramp, 0.0), may_hold(ramp, 1.0)) == (400, 0)
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 

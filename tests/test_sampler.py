@@ -131,8 +131,7 @@ def test_a_kept_file_is_read_anew_and_is_closed_with_its_owner(tmp_path):
     path.write_text("1")
     kept = KeptFile(path)
     path.write_text("22")
-    assert kept.read() == b"22"
-    assert opened(path) == 1
+    assert (kept.read(), opened(path)) == (b"22", 1)
     del kept
     assert opened(path) == 0
     with pytest.raises(FileNotFoundError):

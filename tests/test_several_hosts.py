@@ -111,9 +111,8 @@ def test_a_load_that_cannot_be_divided_says_so():
 
 
 def test_raw_files_are_named_by_slice_and_generator():
-    assert raw_name("k6.json.gz", None) == "k6.json.gz"
+    assert (raw_name("k6.json.gz", None), raw_name("wrk.json", None, 2)) == ("k6.json.gz", "wrk.g2.json")
     assert raw_name("k6.json.gz", 3, 2) == "k6-03.g2.json.gz"
-    assert raw_name("wrk.json", None, 2) == "wrk.g2.json"
 
 
 def requests_at(times_ms, seed):
