@@ -120,8 +120,7 @@ def test_blocks_are_complete_and_their_order_is_seeded(plan):
     assert len(cells) == 2 + 3 * 4  # nginx does not implement experiments
     assert set(cells.values()) == {2}
     first, second = ([t.cell.cell_id for t in trials if t.block == block] for block in (1, 2))
-    assert sorted(first) == sorted(second)
-    assert first != second
+    assert sorted(first) == sorted(second) and first != second
     assert [t.trial_id for t in trials] == [t.trial_id for t in plan()]
     assert len({t.trial_id for t in trials}) == len(trials)
 
@@ -146,8 +145,7 @@ def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_one
     second = OPEN[OPEN.index("[[load]]") :]
     campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
-    assert len(names) == 6
-    assert "b01-gin-rates-p99le1_0ms-s3" in names
+    assert len(names) == 6 and "b01-gin-rates-p99le1_0ms-s3" in names
     campaign = read_campaign(OPEN + second.replace("duration_s = 1", "duration_s = 2"))
     with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
         plan_trials(campaign, campaign_servers(campaign))

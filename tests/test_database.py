@@ -232,8 +232,7 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
     before, after = DatabaseCounters(5, 0, 0.0, 0), DatabaseCounters(5 + rows, 0, 0.0, 0)
     given = measured(database=DatabaseUse("load", "15.1", before, after))
     (check,) = database_checks(Sent(ok=100, refused=refused, lost=lost, at_once=8), given)
-    assert check.ok is ok
-    assert str(rows) in check.detail
+    assert check.ok is ok and str(rows) in check.detail
 
 
 @pytest.mark.timed
@@ -255,7 +254,6 @@ def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
         real_lab.ended(runner, 1)
     (run_folder,) = tmp_path.glob("data/runs/*")
     record = records(run_folder)[TRIAL]
-    assert record["status"] == "failed"
-    assert "PostgreSQL does not answer the lab" in record["error"]
+    assert record["status"] == "failed" and "PostgreSQL does not answer the lab" in record["error"]
     assert not list((tmp_path / "data" / ".live").iterdir())
     assert living(below) == []

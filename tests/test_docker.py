@@ -156,8 +156,7 @@ def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
     assert all(image.startswith("sha256:") for image in manifest["images"].values())
     if whole:
         (inserts,) = trials[trials["workload"] == "devices-insert"].to_dict("records")
-        assert 0 <= inserts["rows_inserted"] - inserts["inserts"] <= 10
-        assert inserts["inserts"] > 0
+        assert 0 <= inserts["rows_inserted"] - inserts["inserts"] <= 10 and inserts["inserts"] > 0
         assert manifest["database"]["image"].startswith("sha256:")
     assert ours(None) == []
 
@@ -238,8 +237,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
             asked = urllib.request.Request(url, body, kind)
             assert urllib.request.urlopen(asked, timeout=10).status == 201
             assert database.count("f") == 1
-    assert database.password not in described
-    assert database.password not in environment
+    assert database.password not in described + environment
     assert "DATABASE_URL_FILE=/run/lab/" in environment
 
 

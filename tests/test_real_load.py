@@ -137,8 +137,7 @@ INSERTS = campaign(
 def test_one_trial_of_inserts(root):
     loads = campaign(["gin"], load("devices-insert", connections=32, duration_s=2, pool_sizes=4))
     (row,) = real_lab.run(root, loads, "--engine", "process").trials.to_dict("records")
-    assert row["inserts"] > 100
-    assert 0 <= row["rows_inserted"] - row["inserts"] <= 32
+    assert row["inserts"] > 100 and 0 <= row["rows_inserted"] - row["inserts"] <= 32
     assert row["pool_in_use_max"] <= 4
 
 

@@ -116,8 +116,7 @@ VERDICTS = [
 @pytest.mark.parametrize(("given", "verdict", "reason"), VERDICTS)
 def test_verdict(given, verdict, reason):
     judged = judge(given)
-    assert judged.verdict == verdict
-    assert reason in judged.reason
+    assert judged.verdict == verdict and reason in judged.reason
     assert given.ended_late_s > 0.5 or "last answer" not in judged.reason
 
 
