@@ -54,16 +54,11 @@ def shown(tables, name):
     return view(tables, real_lab.standing(tables.trials).set_index("name").loc[name, "trial_id"], "")
 
 
-def load_began_s(lab, trial):
-    """The begin of k6's first request, in seconds since the epoch, from its raw samples."""
-    requests = real_lab.k6_durations(next(lab.glob(f"data/runs/*/trials/{trial}/k6.json.gz")))
-    return (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()
-
-
 def test_the_bursts_are_found_where_they_were_and_that_trial_is_shown_first(lab, tables):
     """Where others took the CPU away in the middle of a burst, it is two spikes."""
     bursting = shown(tables, BURSTING)
-    began = load_began_s(lab, bursting.case.trial_id)
+    requests = real_lab.k6_durations(next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz")))
+    began = (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()  # s since the epoch
     bursts = json.loads((lab / "bursts.json").read_text())
     assert len(bursts) == len(BURSTS)
     found = list(bursting.server.counted)
