@@ -26,14 +26,12 @@ POOL_SIZE = 5
 PATIENCE_S = 1.0
 """How long the server waits for its database: the contract allows up to 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
-FIRMWARES = ("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5")
 DEVICES = [
     {"uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}", "mac": f"02-00-00-00-00-0{n}", "firmware": firmware}
-    for n, firmware in enumerate(FIRMWARES, 1)
+    for n, firmware in enumerate(("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5"), 1)
 ]
 METHODS = dict.fromkeys(("/health", "/stats", "/count", "/devices"), ("GET", "HEAD"))
 METHODS |= dict.fromkeys(("/experiments", "/experiments/md5"), ("POST",))
-KEPT_MOST = 70
 SILENT = "the database does not answer"
 
 
@@ -259,7 +257,7 @@ class Handler(socketserver.BaseRequestHandler):
         at_times = self.served and request.method == "POST" and len(request.body) % 3 == 0
         if (
             fault == "never keeps alive"
-            or (fault == "closes after a while" and self.served == KEPT_MOST)
+            or (fault == "closes after a while" and self.served == 70)
             or (fault == "Transfer-Encoding and close" and both)
             or (fault.startswith("closes at times") and at_times)
         ):
