@@ -8,10 +8,7 @@ import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,16 +22,14 @@ from runner.audit.formats import FORMATS
 from runner.present.chart import describe, draw
 from runner.present.notebook import notebooks
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def run(bench: Run) -> Run:
+def run(bench):
     """`bench audit` in this process."""
     return functools.partial(bench, command="audit")
 
 
-def test_the_figures_show_every_row_and_what_is_found() -> None:
+def test_the_figures_show_every_row_and_what_is_found():
     rows = pd.concat([with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True)
     done = audit(rows)
     for make, filled in ((figures.little, 1), (figures.rates, 0), (figures.cpu, 1)):
@@ -46,7 +41,7 @@ def test_the_figures_show_every_row_and_what_is_found() -> None:
     assert figures.little(nothing) is None and figures.cpu(nothing) is None
 
 
-def test_the_command(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path, run, monkeypatch):
     file = tmp_path / "table.csv"
     file.write_text(pd.DataFrame(sound()).to_csv(index=False))
     assert run(str(file))[0] == 0
@@ -69,7 +64,7 @@ def test_the_command(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) 
 class Board(http.server.BaseHTTPRequestHandler):
     """A board's web server: a table, one that is elsewhere, and one without an end."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path.startswith("/to/"):
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/to/"))
@@ -82,12 +77,12 @@ class Board(http.server.BaseHTTPRequestHandler):
             while self.path == "/endless":
                 self.wfile.write(bytes(2**20))
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def board(tmp_path, monkeypatch):
     """The address of a web server with a certificate of its own, which this machine trusts."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
@@ -106,9 +101,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
-def test_an_address_is_fetched_only_by_https_and_when_asked_to(
-    board: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monkeypatch):
     table, plain = f"{board}/table.csv", board.replace("https", "http")
     only = "only https is fetched, and only with --fetch"
     for address, fetch, code, words in (
@@ -128,7 +121,7 @@ def test_an_address_is_fetched_only_by_https_and_when_asked_to(
     assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
 
 
-def test_the_page_reads_what_the_command_reads(tmp_path: Path, run: Run, bare_lab: Path) -> None:
+def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
     file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
     file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
     options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
@@ -139,11 +132,11 @@ def test_the_page_reads_what_the_command_reads(tmp_path: Path, run: Run, bare_la
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 
 
-def test_the_notebook_runs_as_it_is(tmp_path: Path, bare_lab: Path) -> None:
+def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
     assert notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, tmp_path / "out.ipynb") == ["audit-rates"]
 
 
-def test_formats_are_those_of_the_page() -> None:
+def test_formats_are_those_of_the_page():
     text = (ROOT / "docs" / "audit.md").read_text()
     assert all(f"`{each.name}`" in text for each in FORMATS)
 

@@ -31,8 +31,7 @@ SEED = 20261121
 AT_ONCE = 8
 """Servers that are checked in parallel, each in a process of its own: most of the time is waiting."""
 
-Section = Callable[[Server, FaultyServer, MemoryDatabase], Rows]
-SECTIONS: dict[str, Section] = {
+SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "endpoints": lambda server, _f, _d: endpoint_rows(server, NONCE),
     "experiments": lambda server, _f, _d: experiment_rows(server),
     "random": lambda server, _f, _d: random_rows(server, SEED, 100),

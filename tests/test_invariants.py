@@ -49,8 +49,6 @@ def test_a_right_k6_trial_keeps_every_invariant():
 
 
 OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
-
-
 ASKED = "1 iterations asked = completed + interrupted + dropped"
 POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
 COUNTED = "5 requests that the server counted = requests sent"
