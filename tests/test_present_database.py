@@ -224,7 +224,7 @@ def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
 def test_old_runs_have_nulls_where_columns_are_missing() -> None:
     old = tables_of("three")
     assert old.trials["pool_size"].isna().all() and old.resources["pool_in_use"].isna().all()
-    assert not old.has_database and old.ramps(database=False).empty
+    assert not old.has_database() and old.ramps(database=False).empty
 
 
 def test_a_run_without_a_database_says_so_and_draws_nothing(bare_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

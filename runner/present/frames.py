@@ -91,7 +91,6 @@ class Tables:
         """Return the closed-loop trials with a database, failed ones too, sorted by load."""
         return self._compared(self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna())
 
-    @property
     def has_database(self) -> bool:
         """Whether the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
@@ -132,8 +131,8 @@ def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
 
 def limit_words(trials: pd.DataFrame) -> str:
     """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
-    ordered = sorted(Counter(limits_of(trials)).items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(limit if len(ordered) == 1 else f"{limit} {count}" for limit, count in ordered)
+    counts = Counter(sorted(limits_of(trials))).most_common()
+    return ", ".join(limit if len(counts) == 1 else f"{limit} {count}" for limit, count in counts)
 
 
 def server_bound(trials: pd.DataFrame) -> bool:

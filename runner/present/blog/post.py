@@ -107,7 +107,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
         Downloads(),
     ]
-    database = ["postgresql"] if tables.has_database else []
+    database = ["postgresql"] if tables.has_database() else []
     named = [*sorted(set(sealed["tool"])), *database, *sorted(set(sealed["language"])), *sorted(set(sealed["server"]))]
     tags = tuple(dict.fromkeys(name.lower() for name in named))
     started_at = str(tables.manifest.get("started_at") or "")
@@ -130,7 +130,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
         "times are compared only where the rate was kept and nobody was at a limit.": "open" in models,
         "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator "
         "measures its own queue, the two differ.": sealed["probe_requests"].notna().any(),
-        captions.database_place(tables.manifest): tables.has_database,
+        captions.database_place(tables.manifest): tables.has_database(),
     }
     surprise = (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)) if case else ()
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))

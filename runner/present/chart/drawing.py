@@ -1,7 +1,5 @@
 """The picture of a chart: a panel for each load, or for each server and load with the other servers pale behind it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +61,7 @@ def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     color = look.color if rows["solid"].all() else pale(look.color)
     ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.18, lw=0, color=color)
     lines_of(ax, rows, label=label, color=color, ls=look.dash)
-    if len(known):
-        x, y = known["x"].iloc[-1], known["y"].iloc[-1]
+    for x, y in known[["x", "y"]].tail(1).to_numpy():
         ax.plot(x, y, marker=look.marker, ms=5.5, label="_end", clip_on=False, color=color)
 
 

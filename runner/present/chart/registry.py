@@ -1,7 +1,5 @@
 """Every figure by the name of its files: which function makes its chart, and which notebook and runs it is for."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -24,7 +22,6 @@ They are imported by name when the first chart is asked for, since they import t
 """
 NOTEBOOKS = ("report", "postgres", "rates", "published", "verdict", "cpu_spikes")
 """The order of a post; the charts of other notebooks follow."""
-_known: dict[str, Registered] = {}
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,9 @@ class Registered:
     def place(self) -> str:
         """A sentence that says where in its notebook a table has the numbers; empty where none has."""
         return f" For a table see “{self.table}”." if self.table else ""
+
+
+_known: dict[str, Registered] = {}
 
 
 def chart(

@@ -14,6 +14,7 @@ from runner.present.chart.drawing import ridges
 from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
+from runner.present.figures.seconds import SECONDS
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE as PROBE_LOOK
 from runner.present.look.palette import identities
@@ -22,7 +23,6 @@ from runner.present.look.style import number
 BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
 PROBE = "probe"
 SHARE, TIMES = "share of the requests", "over time"
-SECONDS = "seconds since the load began"
 
 
 def names(case: Case) -> dict[str, str]:

@@ -18,7 +18,7 @@ from runner.present.chart.drawing import FEW, beside, ridges
 from runner.present.chart.drawing import FEWEST as SIZES
 from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import ratios
-from runner.present.figures.seconds import BINS, bin_width, rates_in_bins, usage
+from runner.present.figures.seconds import BINS, SECONDS, bin_width, rates_in_bins, usage
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity
@@ -29,7 +29,6 @@ FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
 BIN = math.log(1.01) * 5  # width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide
 MEDIANS_IN = 1.0  # width of the medians right of the densities
-SECONDS = "seconds since the load began"
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 PEAK_WINDOW_S = 1.0
 PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"

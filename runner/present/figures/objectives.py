@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -79,9 +78,8 @@ def answers(tables: Tables) -> pd.DataFrame:
     rows = []
     for cell in cells(tables, tables.searches()):
         found = [outcome(search) for _, search in cell.trials.groupby("block")]
-        least = sure_spread(np.array([each.low_rps for each in found]))
-        most = sure_spread(np.array([each.high_rps for each in found]))
-        limits = sorted(Counter(each.limit for each in found).items(), key=lambda item: (-item[1], item[0]))
+        least, most = sure_spread([each.low_rps for each in found]), sure_spread([each.high_rps for each in found])
+        limits = Counter(sorted(each.limit for each in found)).most_common()
         row: dict[str, Any] = {
             "search": cell.panel,
             "server": cell.server,
@@ -186,9 +184,7 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     Solid: the median is known. low and high of a search are the rates that enclose what the server keeps.
     """
-    rows = {(str(row["search"]), str(row["server"])): row for row in table.to_dict("records")}
-    for cell in cells(tables, tables.searches()):
-        row = rows[cell.panel, cell.server]
+    for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
         texts = {"words": words(row), "interval": interval(row)}
         kept_rps, low, high = ([row[name]] for name in ("kept_rps", "low_rps", "high_rps"))

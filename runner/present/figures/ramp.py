@@ -26,11 +26,6 @@ SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " 
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
 
 
-def has_database(tables: Tables) -> bool:
-    """Return whether a run has a database behind its servers."""
-    return tables.has_database
-
-
 def has_ramp(tables: Tables) -> bool:
     """Return whether a run has a ramp of arrival rates without a database."""
     return not tables.ramps(database=False).empty
@@ -177,11 +172,11 @@ RAMPS = {
 }  # fmt: skip
 IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
 for name, ramp in RAMPS.items():
-    needs = has_database if ramp.database else has_ramp
+    needs = Tables.has_database if ramp.database else has_ramp
     chart(name, notebook="postgres", needs=needs, table=TABLE if name in IN_TABLE else "")(ramp)
 
 
-@chart("inserts-by-pool-size", notebook="postgres", needs=has_database, table=TABLE)
+@chart("inserts-by-pool-size", notebook="postgres", needs=Tables.has_database, table=TABLE)
 def inserts_by_pool_size(tables: Tables) -> Chart:
     """Return requests/s by pool size; hollow and pale where the server was not the limit in every trial."""
     y = Axis("inserts/s", "inserts per second", "/s")
@@ -191,7 +186,7 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
     return _by_pool_size(tables, "rps", "Inserts per second by pool size", y, key, fact, pale)
 
 
-@chart("inserts-latency-by-pool-size", notebook="postgres", needs=has_database)
+@chart("inserts-latency-by-pool-size", notebook="postgres", needs=Tables.has_database)
 def p99_by_pool_size(tables: Tables) -> Chart:
     """Return the 99th percentile of the latency by pool size."""
     y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)

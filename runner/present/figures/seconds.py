@@ -17,6 +17,7 @@ from runner.present.statistics.stats import Floats, histogram_quantile, sliding_
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
+SECONDS = "seconds since the load began"
 FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
 """Width of the bins of the throughput table, of others, and the length of loads from which on they are used."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"

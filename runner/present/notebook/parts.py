@@ -63,7 +63,7 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
 
 def inserts_answer(tables: Tables) -> Iterator[Block]:
     """Yield the answer about inserts into a database, or that the run has none."""
-    if not tables.has_database:
+    if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
     yield Bullets(summary.warnings_of(tables), warn=True)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
-from runner.present.figures.seconds import FINE_S, usage
+from runner.present.figures.seconds import FINE_S, SECONDS, usage
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.look.style import number
@@ -76,7 +76,7 @@ def spikes(view: View) -> Chart:
     return Chart(
         f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}",
         pd.concat(curves, ignore_index=True),
-        Axis(clients.SECONDS, clients.SECONDS, " s"),
+        Axis(SECONDS, SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
         caption=captions.caption(view.case.tables, view.case.frame, words),
         noun="side",

@@ -6,8 +6,6 @@ Bioequivalence). docs/decisions.md has its coverage beside that of the bootstrap
 ratios, and tests/test_inference_simulated.py repeats it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
-from runner.present.statistics.stats import BEYOND, Floats, Spread, carried_quantile, histogram_quantile, spread
+from runner.present.statistics.stats import Floats, Spread, carried_quantile, histogram_quantile, spread
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
@@ -187,18 +185,18 @@ def is_tie(found: Ratio, floor: float = 1.0) -> bool:
 # --- latency curves ---------------------------------------------------------------------------------------
 
 
-def trial_curves(latency: pd.DataFrame, q: ArrayLike, beyond: int = BEYOND) -> Floats:
+def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
     """Return the quantiles `q` of each trial, one row per trial, in ms; NaN where a trial does not carry one.
 
     `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows, which have none,
-    serve as well. A trial carries the quantiles above which it has `beyond` requests.
+    serve as well. A trial carries the quantiles above which it has `BEYOND` requests.
     """
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
     curves = []
     for _, rows in merged.groupby("trial_id", sort=True):
         curve = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], wanted)
-        carried = carried_quantile(float(rows["count"].sum()), beyond)
+        carried = carried_quantile(float(rows["count"].sum()))
         curves.append(np.where(wanted <= carried + 1e-12, curve, np.nan))
     return np.array(curves).reshape(-1, wanted.size)
 

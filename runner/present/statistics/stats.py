@@ -60,9 +60,9 @@ def histogram_quantile(lower: ArrayLike, upper: ArrayLike, count: ArrayLike, q: 
     return np.asarray(low[bucket] + np.clip(inside, 0, 1) * (high[bucket] - low[bucket]), dtype=np.float64)
 
 
-def carried_quantile(requests: float, beyond: int = BEYOND) -> float:
-    """Return the highest quantile (0 to 1) that has at least `beyond` of `requests` above it."""
-    return max(0.0, 1.0 - beyond / requests) if requests > 0 else 0.0
+def carried_quantile(requests: float) -> float:
+    """Return the highest quantile (0 to 1) that has at least `BEYOND` of `requests` above it."""
+    return max(0.0, 1.0 - BEYOND / requests) if requests > 0 else 0.0
 
 
 def tail_error_pct(requests: float, q: float, confidence: float = 0.99) -> float:
