@@ -13,15 +13,13 @@ from runner.present.frames import Tables
 
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
-    *("figures.closed_loads", "figures.ramp", "figures.sweeps", "figures.objectives"),
+    *("figures.closed_loads", "figures.ratios", "figures.ramp", "figures.sweeps", "figures.objectives"),
     *("published.figures", "figures.clients", "spikes.figures"),
 )
 """Where charts are registered, in the order of a post; other modules of `figures` follow.
 
 They are imported by name when the first chart is asked for, since they import this room.
 """
-NOTEBOOKS = ("report", "postgres", "rates", "published", "verdict", "cpu_spikes")
-"""The order of a post; the charts of other notebooks follow."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +63,18 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts; return the place of each notebook and module in a post."""
+    """Import every module that registers charts; return the place of each in a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [importlib.import_module(f"runner.present.{name}") for name in dict.fromkeys((*MODULES, *others))]
-    return {name: place for place, name in enumerate([*NOTEBOOKS, *(module.__name__ for module in modules)])}
+    return {module.__name__: place for place, module in enumerate(modules)}
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
     """Return every figure by its name, or those of one notebook, in the order of a post."""
     places = _places()
-    last = len(places)
-    found = [each for each in _known.values() if notebook in ("", each.notebook)]
-    found.sort(key=lambda each: (places.get(each.notebook, last), places.get(each.make.__module__, last)))
-    return {each.name: each for each in found}
+    ordered = sorted(_known.values(), key=lambda each: places.get(each.make.__module__, len(places)))
+    return {each.name: each for each in ordered if notebook in ("", each.notebook)}
 
 
 def made(name: str, subject: Any) -> Chart:

@@ -210,11 +210,6 @@ def over_time(tables: Tables) -> Chart:
         f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
         f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
     )
-    facts = (
-        Fact("peak", _median_of("subject", PEAK), text=peak),
-        Fact("typical use", _median_of("subject", "server"), " %"),
-        Fact("generator's typical use", _median_of("subject", "generator"), " %"),
-    )
     x, y = Axis(SECONDS, "seconds", " s"), Axis("CPU, %", "CPU in % of a core", " %")
     return _by_load(
         tables, trials, "CPU over time", tidy(curves), x, y, f"Lines: every trial, {BINS}.", "CPU",
@@ -222,7 +217,11 @@ def over_time(tables: Tables) -> Chart:
         key=key,
         statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
         "median over time",
-        facts=facts,
+        facts=(
+            Fact("peak", _median_of("subject", PEAK), text=peak),
+            Fact("typical use", _median_of("subject", "server"), " %"),
+            Fact("generator's typical use", _median_of("subject", "generator"), " %"),
+        ),
         draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
     )  # fmt: skip
 
@@ -285,18 +284,17 @@ def peaks(tables: Tables) -> Chart:
         found = spread(cell.trials[column])
         bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
     y = Axis("", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core")
-    facts = (
-        Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
-        Fact("peak", _median_of("series", PEAK), " %"),
-        Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
-    )
     return _by_load(
         tables, trials, "CPU: the peak, and the price of a request", tidy(bars), Axis(""), y,
         "Bars: median of the trials; whiskers: minimum to maximum.", "CPU",
         nothing=UNSAMPLED,
         key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
         kind="Pairs of bar charts",
-        facts=facts,
+        facts=(
+            Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
+            Fact("peak", _median_of("series", PEAK), " %"),
+            Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
+        ),
         draw=_draw_peaks,
     )  # fmt: skip
 

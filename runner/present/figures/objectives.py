@@ -25,7 +25,6 @@ from runner.present.frames import Tables, limits_of
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import DOTS, pale
 from runner.present.statistics.inference import sure_spread
-from runner.present.statistics.stats import spread
 
 OWN = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
@@ -77,23 +76,13 @@ def answers(tables: Tables) -> pd.DataFrame:
     """
     rows = []
     for cell in cells(tables, tables.searches()):
-        found = [outcome(search) for _, search in cell.trials.groupby("block")]
-        least, most = sure_spread([each.low_rps for each in found]), sure_spread([each.high_rps for each in found])
-        limits = Counter(sorted(each.limit for each in found)).most_common()
-        row: dict[str, Any] = {
-            "search": cell.panel,
-            "server": cell.server,
-            "searches": len(found),
-            "kept_rps": least.median,
-            "broken_rps": most.median,
-            "low_rps": least.low,
-            "high_rps": most.high,
-            "confidence": least.confidence or math.nan,
-            "limit": ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits),
-            "why_open": next((WHY[word] for word, _ in limits if word not in OWN), ""),
-            "probe_p95_ms": spread(each.probe_p95_ms for each in found).median,
-        }
-        rows.append(row)
+        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")])
+        least, most = sure_spread(found["low_rps"]), sure_spread(found["high_rps"])
+        rates = (least.median, most.median, least.low, most.high, least.confidence or math.nan)
+        limits = Counter(sorted(found["limit"])).most_common()
+        limit = ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits)
+        why_open = next((WHY[word] for word, _ in limits if word not in OWN), "")
+        rows.append((cell.panel, cell.server, len(found), *rates, limit, why_open, found["probe_p95_ms"].median()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
