@@ -20,7 +20,7 @@ DASHED: Any = (0, (4, 2.5))
 THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
 FEW, COLUMNS = 4, 3
 """Servers whose curves one panel can keep apart; of more each has a small panel, so many beside each other."""
-FEWEST = 3
+FEWEST_SIZES = 3
 """Sizes of a load that make a curve of points with ranges; of fewer each has a panel, and in it a row per server."""
 NUDGE = 1.045
 """Factor by which such points of the next server lie farther across, so that the ranges of equal servers show."""
@@ -245,7 +245,7 @@ class Shared:
             return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
         if self.mark is bars and chart.x.log:
             places = sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
-            if len(places) < FEWEST:
+            if len(places) < FEWEST_SIZES:
                 left_in = style.label_room(list(curves)) - 0.1
                 row = style.PanelRow(len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)
                 return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)

@@ -164,15 +164,18 @@ def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[Server
 
 
 def points(
-    cell: ServerLoad, series: str, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan, high: ArrayLike = np.nan,
-    solid: ArrayLike = True, **more: Any,
+    cell: ServerLoad, series: ArrayLike, x: ArrayLike, y: ArrayLike, low: ArrayLike = np.nan,
+    high: ArrayLike = np.nan, solid: ArrayLike = True, **more: Any,
 ) -> pd.DataFrame:  # fmt: skip
-    """Return the rows of one curve of a cell: columns `COLUMNS` and those of `more`; without points one row of NaN."""
+    """Return the rows of a cell's curves (`series`: the name of one, or each point's): columns `COLUMNS` and `more`.
+
+    Without points it is one row of NaN.
+    """
     if not np.size(x):
         x, y, low, high, solid, more = [np.nan], [np.nan], np.nan, np.nan, True, dict.fromkeys(more, np.nan)
-    values = {"x": x, "y": y, "low": low, "high": high, "solid": solid, **more}
+    values = {"series": series, "x": x, "y": y, "low": low, "high": high, "solid": solid, **more}
     columns = {name: np.asarray(value) if np.ndim(value) else value for name, value in values.items()}
-    return pd.DataFrame({"panel": cell.panel, "server": cell.server, "series": series, **columns})
+    return pd.DataFrame({"panel": cell.panel, "server": cell.server, **columns})
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:

@@ -14,10 +14,7 @@ from runner.present.chart.drawing import ridges
 from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
-from runner.present.figures.seconds import SECONDS
-from runner.present.look import captions, scales, style
-from runner.present.look.palette import PROBE as PROBE_LOOK
-from runner.present.look.palette import identities
+from runner.present.look import captions, palette, scales, style
 from runner.present.look.style import number
 
 BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
@@ -67,7 +64,7 @@ def two_clients(case: Case) -> Chart:
         tidy(curves + over_time * timed),
         Axis("latency, ms (log scale)", "response time in ms", " ms", log=True),
         Axis("share, %", "the share of a client's requests"),
-        {tool: identities(case.tables.trials)[str(case.row["server"])], PROBE: PROBE_LOOK},
+        {tool: palette.identities(case.tables.trials)[str(case.row["server"])], PROBE: palette.PROBE},
         captions.caption(case.tables, case.frame, " ".join(word for word, shown in words.items() if shown)),
         headings={SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {}),
         draw=lambda chart: _draw_clients(chart, float(case.row["duration_s"])),
@@ -95,7 +92,7 @@ def _draw_clients(chart: Chart, duration_s: float) -> Figure:
             y = known["median"].iloc[0] if name == PROBE else known["y"].iloc[-1]
             labels.append((name, look, float(known["x"].iloc[-1]), float(y)))
     seconds_axes(ax, 0, duration_s)
-    ax.set_xlabel(SECONDS)
+    ax.set_xlabel(seconds.SECONDS)
     scales.even_axis(ax, "x")
     ax.set_ylabel("latency, ms (log)")
     style.label_ends(ax, labels)
@@ -131,7 +128,7 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 def cpu(case: Case) -> Chart:
     """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
     title, width = "CPU of both sides, beside what each was given", seconds.bin_width(case.frame)
-    samples, called, looks = case.tables.resources, names(case), identities(case.tables.trials)
+    samples, called, looks = case.tables.resources, names(case), palette.identities(case.tables.trials)
     samples, curves = samples[samples["trial_id"] == case.trial_id], {}
     for side, name in called.items():
         usage = seconds.usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
@@ -152,16 +149,16 @@ def cpu(case: Case) -> Chart:
     return Chart(
         title,
         frame,
-        Axis(SECONDS, SECONDS, " s"),
+        Axis(seconds.SECONDS, seconds.SECONDS, " s"),
         Axis("CPU, %", "CPU in % of a core", " %"),
-        {called[side]: looks[called[side]] if side == "server" else PROBE_LOOK for side in curves},
+        {called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves},
         captions.caption(case.tables, case.frame, said),
         headings=headings,
         noun="side",
         draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
         describe=lambda _: (
-            f"Line chart of the CPU of {panels} in % of a core (up) by {SECONDS} (across), each beside what it was "
-            f"given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
+            f"Line chart of the CPU of {panels} in % of a core (up) by {seconds.SECONDS} (across), each beside what it "
+            f"was given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
             f"{case.row['verdict']}."
         ),
     )

@@ -14,8 +14,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, cells, chart, empty, extreme, points, tidy
-from runner.present.chart.drawing import FEW, beside, ridges
-from runner.present.chart.drawing import FEWEST as SIZES
+from runner.present.chart.drawing import FEW, FEWEST_SIZES, beside, ridges
 from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import ratios
 from runner.present.figures.seconds import BINS, SECONDS, bin_width, rates_in_bins, usage
@@ -370,7 +369,7 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
     ]
     panels = [", ".join(filter(None, parts)) for parts in zip(heads, trials["terms"], strict=True)]
     named = trials.assign(panel=panels)
-    rows = named.groupby("panel")["connections"].nunique().max() < SIZES
+    rows = named.groupby("panel")["connections"].nunique().max() < FEWEST_SIZES
     frame = tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel"))
     return of_trials(
         tables, tables.of("wrk"), title, frame, CONNECTIONS, y,

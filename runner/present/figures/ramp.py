@@ -13,7 +13,6 @@ from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, ch
 from runner.present.chart.drawing import bars, facets
 from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import seconds
-from runner.present.figures.seconds import kept_rps, offered_steps
 from runner.present.frames import Tables, limit_words, sealed_trials, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
@@ -81,7 +80,7 @@ class Ramp:
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
     """Return the panel of a cell, with the second and the rate offered from then on at the starts of its steps."""
-    edges, rates = offered_steps(cell.trials)
+    edges, rates = seconds.offered_steps(cell.trials)
     ticks = {float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)}
     end = max(float(edges[-1]), float(cell.trials["duration_s"].max())) * 1.02
     limit = f"limit: {limit_words(cell.trials)}"
@@ -89,7 +88,7 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
 
 
 def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
-    edges, _ = offered_steps(cell.trials)
+    edges, _ = seconds.offered_steps(cell.trials)
     return edges[[0, -1]], np.array([value, value])
 
 
@@ -97,11 +96,11 @@ def _answered(title: str, what: str, *, database: bool = True) -> Ramp:
     """Return the answers per second beside the rate that was offered."""
 
     def kept(cell: ServerLoad, tables: Tables) -> str:
-        found = spread(kept_rps(cell.trials, tables.throughput))
+        found = spread(seconds.kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
     def offered(cell: ServerLoad, _: Tables) -> tuple[Floats, Floats]:
-        edges, rates = offered_steps(cell.trials)
+        edges, rates = seconds.offered_steps(cell.trials)
         return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
 
     words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
@@ -138,7 +137,7 @@ def _rows(cell: ServerLoad, _: Tables) -> str:
 
 
 def _offered_so_far(cell: ServerLoad, _: Tables) -> tuple[Floats, Floats]:
-    edges, rates = offered_steps(cell.trials)
+    edges, rates = seconds.offered_steps(cell.trials)
     return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
 

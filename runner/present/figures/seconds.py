@@ -160,9 +160,7 @@ def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
         # The middle of a bin, so that rounding of its start cannot move it to the step before.
-        number = np.searchsorted(edges, bins["t_s"] + 0.05, side="right") - 1
-        good = (bins["requests"] - bins["failed"]).groupby(number).sum().reindex(range(len(rates)), fill_value=0)
-        kept = good.to_numpy(dtype=float) >= KEPT * asked - SPARE
-        steps = len(rates) if kept.all() else int(np.argmin(kept))
+        good, _ = np.histogram(bins["t_s"] + 0.05, edges, weights=bins["requests"] - bins["failed"])
+        steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())
         found.append(float(rates[steps - 1]) if steps else 0.0)
     return found

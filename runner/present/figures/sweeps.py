@@ -93,13 +93,13 @@ class Sweep:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The points of its curves: series, rate_rps, median, low, high (ms), rising by rate.
+        """The points of its curves: series, rate_rps, median, low, high (ms), curve by curve, rising by rate.
 
         low and high are the median's exact 95 % interval from six trials on, else minimum and maximum. A percentile is
         left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
         """
         found = []
-        for (rate, trials), (series, (column, quantile)) in product(self.trials.groupby("rate_rps"), SERIES.items()):
+        for (series, (column, quantile)), (rate, trials) in product(SERIES.items(), self.trials.groupby("rate_rps")):
             beyond = math.inf if quantile is None else float(trials["requests"].sum()) * (1 - quantile)
             each = sure_spread(trials[column])
             if each.n and beyond >= BEYOND - 1e-6:
@@ -228,15 +228,9 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where there is none."""
     outcomes, at = sweep.outcomes, sweep.knee.rate_rps
     every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(outcomes)
-    found = [
-        points(
-            cell, series, rows["rate_rps"], rows["median"], rows["low"], rows["high"], rows["offered"],
-            sustained=rows["sustained"], letter=rows["letter"],
-        )
-        for series in (*SERIES, "outcome")
-        if len(rows := every[every["series"] == series])
-    ]  # fmt: skip
-    return [*found, points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")]
+    known = (every[name] for name in ("series", "rate_rps", "median", "low", "high", "offered"))
+    found = points(cell, *known, sustained=every["sustained"], letter=every["letter"])
+    return [found, points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")]
 
 
 def _course(rows: pd.DataFrame) -> str:
