@@ -15,6 +15,7 @@ BEYOND = 100
 
 The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10 %.
 """
+Z_99 = NormalDist().inv_cdf(0.995)  # standard errors on either side of a value, with 99 % confidence
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,16 @@ def carried_quantile(requests: float) -> float:
     return max(0.0, 1.0 - BEYOND / requests) if requests > 0 else 0.0
 
 
-def tail_error_pct(requests: float, q: float, confidence: float = 0.99) -> float:
+def tail_error_pct(requests: float, q: float) -> float:
     """Return how far the share of requests beyond a sample's quantile `q` can be from 1 - q, in % of 1 - q.
 
-    A binomial count's normal approximation: z * sqrt(q (1 - q) / requests) of a share of 1 - q. It takes requests as
-    independent; those of a server that queues are not, so a sample carries this at best. NaN without requests.
+    A binomial count's normal approximation: z * sqrt(q (1 - q) / requests) of a share of 1 - q, with 99 % confidence.
+    It takes requests as independent; those of a server that queues are not, so a sample carries this at best. NaN
+    without requests.
     """
     if requests <= 0:
         return np.nan
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    return float(100 * z * np.sqrt(q / ((1 - q) * requests)))
+    return float(100 * Z_99 * np.sqrt(q / ((1 - q) * requests)))
 
 
 def mlperf_requests(q: float) -> int:
@@ -84,8 +85,7 @@ def mlperf_requests(q: float) -> int:
     is about 2,650 requests beyond the quantile. `carried_quantile` asks for `BEYOND` of them, a margin of 26 % with
     the same confidence: enough to draw a curve, not to promise a service level.
     """
-    z = NormalDist().inv_cdf(0.995)
-    return round(z**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
+    return round(Z_99**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
 
 
 def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float) -> tuple[Floats, Floats]:
