@@ -21,7 +21,7 @@ from runner.measure.loading import Bench
 from runner.measure.session import Ready
 from runner.measure.tools import Tool, find_tool
 from runner.model import Cell, LabError
-from runner.present.statistics.inference import FEWEST, Sample, ratio
+from runner.present.statistics.inference import FEWEST, ratio, sample_of
 from runner.running.overhead import WORKLOAD, observed, overhead_campaign, staged
 
 SERIES = ("v1", "v2")
@@ -103,7 +103,7 @@ def _report(tools: dict[str, Tool], taken: dict[str, dict[int, float]]) -> None:
         if values:
             spread = f"{median(values):>18.1f}{min(values):>9.1f}{max(values):>9.1f}"
             _show(f"{series:<8}{tool.version:<10}{len(values):>6}{spread}")
-    first, second = (Sample.of(taken[series].values(), taken[series].keys()) for series in SERIES)
+    first, second = (sample_of(taken[series].values(), taken[series].keys()) for series in SERIES)
     found = ratio(second, first)
     if found is None:
         _show(f"No ratio: fewer than {FEWEST} blocks.")

@@ -208,7 +208,7 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
         figure = picture(name, tables)
         readable(figure)
         assert ("This run has no" in words(figure)) == made(name, tables).frame.empty == (name in empty), name
-    if tables.has_database:
+    if tables.has_database():
         assert inserts.findings(tables) and not inserts.printable(tables).empty
 
 
