@@ -15,8 +15,7 @@ from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
 from runner.audit.formats import NUMBERS
 from runner.audit.page import HARD, of_published, rows_of
-from runner.audit.reading import MOST_BYTES, parse, read_all
-from runner.audit.values import Options, value_of
+from runner.audit.reading import MOST_BYTES, parse, read_all, value_of
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.content import Bullets, TextTable
@@ -270,13 +269,13 @@ def test_wrk() -> None:
 
 
 def test_hey_and_oha() -> None:
-    hey = parse(HEY.encode(), "stdin", Options(connections=50))
+    hey = parse(HEY.encode(), "stdin", connections=50)
     assert under_way(hey)[0] == pytest.approx(1.0) and hey["errors"][0] == 10 and hey["p50_ms"][0] == pytest.approx(4.5)
     oha = {
         "summary": {"requestsPerSec": 10_000.0, "average": 0.005, "slowest": 0.03, "fastest": 0.0001, "total": 10.0},
         "latencyPercentiles": {"p50": 0.0045, "p99": 0.01}, "statusCodeDistribution": {"200": 99_990, "500": 10},
     }  # fmt: skip
-    same = parse(json.dumps(oha).encode(), "stdin", Options(connections=50))
+    same = parse(json.dumps(oha).encode(), "stdin", connections=50)
     for name in ("rate", "mean_ms", "p50_ms", "p99_ms", "max_ms", "requests", "errors", "connections"):
         assert same[name][0] == pytest.approx(hey[name][0]), name
     printed = HEY.replace("secs", "sec").replace("50% in", "50.00% in").replace("99% in", "99.00% in")
@@ -301,13 +300,13 @@ def test_k6(nested: bool) -> None:
 
 def test_csv_with_other_names_and_without_latencies() -> None:
     text = b"stack,req/s,c,avg\na,1000,10,10ms\nb,500,10,20\n"
-    options = Options(columns={"rps": "req/s", "connections": "c", "subject": "stack", "latency_mean_ms": "avg"})
+    columns = {"rps": "req/s", "connections": "c", "subject": "stack", "latency_mean_ms": "avg"}
     with pytest.raises(LabError, match="--map rps=NAME"):
         parse(text, "a.csv")
-    rows = parse(text, "a.csv", options)
+    rows = parse(text, "a.csv", columns=columns)
     assert list(rows["subject"]) == ["a", "b"] and under_way(rows)[1] == 1.0
     with pytest.raises(LabError, match="no column 'nope'"):
-        parse(text, "a.csv", Options(columns={"rps": "nope"}))
+        parse(text, "a.csv", columns={"rps": "nope"})
     shark = (
         b"language,mode,version,framework,framework_version,requests_per_second_median,memory_median\n"
         b"Dart,AOT,2.14,Shelf,1,3329,5\nDart,AOT,2.15,Shelf,1,3332,4\n"

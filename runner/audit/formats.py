@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from runner.audit import loads
-from runner.audit.values import Row, as_number, dict_of, dicts_of, list_of, sum_of
 from runner.model import LabError
 
+Row = dict[str, Any]  # one load of one subject, by the columns of TEXTS and NUMBERS
 TEXTS = ("source", "row", "test", "subject", "language", "mode", "load_model", "tool", "day", "missing")
 NUMBERS = (
     *("connections", "depth", "rate", "target_rate", "rate_low", "rate_high"),
@@ -21,6 +20,7 @@ NUMBERS = (
 )
 """Columns of the frame: a row is one load of one subject; a number that is not known is NaN. `depth` is how many
 requests a connection has under way, `missing` names what had a value that stands for none, such as -1."""
+QUANTILES = (50, 90, 95, 99)
 BELOW = "<0"  # ends a name in `missing` whose value is below zero, and not -1
 POSITIVE = tuple(name for name in NUMBERS if name not in ("errors", "stdev_ms", "cpu_pct", "min_ms", "target_rate"))
 
@@ -33,6 +33,38 @@ class Format(NamedTuple):
     fits: Callable[[Any], bool]
     rows: Callable[[Any, str, Mapping[str, str]], Iterable[Row]]
     """Content, name of the file, and columns of a CSV (ours -> theirs) -> its rows, with columns as far as known."""
+
+
+def as_number(value: Any) -> float:
+    """Return a finite number; NaN for anything else, a text of digits is read."""
+    if isinstance(value, bool) or value is None:
+        return math.nan
+    try:
+        found = float(value.replace(",", "")) if isinstance(value, str) else float(value)
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        return math.nan
+    return found if math.isfinite(found) else math.nan
+
+
+def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
+    """Return the sum of those that are known; NaN where none is."""
+    known = [number for name in names if (number := as_number(row.get(name))) >= 0]
+    return sum(known) if known else math.nan
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def dicts_of(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    return [each for each in list_of(value) if isinstance(each, dict)]
 
 
 # --- boards -----------------------------------------------------------------------------------------------
@@ -156,7 +188,7 @@ def _header(text: str) -> list[str]:
     return [name.strip() for name in next(csv.reader([re.split(r"[\r\n]", text, maxsplit=1)[0][:10_000]]), [])]
 
 
-PUBLISHED = {"rps": "rate", **{f"latency_p{q}": f"p{q}_ms" for q in (50, 90, 95, 99)}, "cpu_peak": "cpu_pct"}
+PUBLISHED = {"rps": "rate", **{f"latency_p{q}": f"p{q}_ms" for q in QUANTILES}, "cpu_peak": "cpu_pct"}
 
 
 def _published(text: str, *_: object) -> Iterator[Row]:
@@ -196,14 +228,97 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
         yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
 
 
+# --- what load generators print ----------------------------------------------------------------------------
+
+
+def _k6(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+    """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one at a time."""
+    metrics = {str(name): dict_of(each.get("values", each)) for name, each in data["metrics"].items() if dict_of(each)}
+
+    def found(metric: str, *names: str) -> Any:
+        values = metrics.get(metric, {})
+        return next((values[name] for name in names if name in values), None)
+
+    model = "open" if "dropped_iterations" in metrics else "closed"
+    shared = {"test": source, "subject": source, "load_model": model}
+    times = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
+    times |= {f"p{q}_ms": f"p({q})" for q in QUANTILES[1:]}
+    requests, failed = as_number(found("http_reqs", "count")), as_number(found("http_req_failed", "rate", "value"))
+    answers = {name: found("http_req_duration", key) for name, key in times.items()}
+    counts = {"requests": requests, "rate": found("http_reqs", "rate"), "errors": failed * requests}
+    yield {**shared, **answers, **counts, "row": "requests"}
+    users, rate = found("vus_max", "value", "max"), found("iterations", "rate")
+    loops = {"connections": users, "rate": rate, "mean_ms": found("iteration_duration", "avg"), "row": "iterations"}
+    yield {**shared, **loops}
+
+
+QUANTILE = re.compile(r"^\s+([\d.]{1,8})%\s+(?:in\s+)?(\S+)(?:\s+(secs?|ms|us))?\s*$", re.M)
+WRK = {
+    "mean_ms": r"^\s+Latency\s+(\S+)\s+\S+\s+\S+",
+    "stdev_ms": r"^\s+Latency\s+\S+\s+(\S+)\s+\S+",
+    "max_ms": r"^\s+Latency\s+\S+\s+\S+\s+(\S+)",
+    "rate": r"^Requests/sec:\s+([\d.]{1,20})",
+    "requests": r"^\s+(\d{1,18}) requests in",
+    "duration_s": r"requests in (\S{1,20}),",
+    "bytes_per_s": r"^Transfer/sec:\s+(\S{1,20})",
+}
+_TIME = r"\s+([\d.]{1,20}\s*(?:secs?|ms|us|µs)?)"
+HEY = {
+    "rate": r"Requests/sec:\s*([\d.]{1,20})",
+    "mean_ms": rf"^\s+Average:{_TIME}",
+    "min_ms": rf"^\s+Fastest:{_TIME}",
+    "max_ms": rf"^\s+Slowest:{_TIME}",
+    "duration_s": rf"^\s+Total:{_TIME}",
+}
+
+
+def _printed(text: str, source: str, patterns: Mapping[str, str], plain: str = "") -> Row:
+    """Return what is printed, by columns; `plain` is the unit of times without one."""
+    found = {column: match[1] for column, pattern in patterns.items() if (match := re.search(pattern, text, re.M))}
+    times = {as_number(share): f"{value}{unit or plain}" for share, value, unit in QUANTILE.findall(text)}
+    shown = {f"p{share}_ms": times[share] for share in QUANTILES if share in times}
+    return {"test": source, "subject": source, **found, **shown}
+
+
+def _wrk(text: str, source: str, _: object) -> Iterator[Row]:
+    """Yield what wrk or wrk2 prints; each thread opens connections / threads, rounded down."""
+    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+    wrong = re.search(r"Non-2xx or 3xx responses: (\d{1,18})", text)
+    opened = re.search(r"([1-9]\d{0,8}) threads and (\d{1,9}) connections", text)
+    failed = (*(errors.groups() if errors else ()), *(wrong.groups() if wrong else ()))
+    more: Row = {"connections": opened and int(opened[2]) // int(opened[1]) * int(opened[1]), "tool": "wrk"}
+    more |= {"errors": sum(map(as_number, failed)), "load_model": "open" if "Thread calibration" in text else "closed"}
+    yield _printed(text, source, WRK) | more
+
+
+def _hey(text: str, source: str, _: object) -> Iterator[Row]:
+    """Yield what hey or oha print."""
+    codes = {code: as_number(count) for code, count in re.findall(r"^\s+\[(\d{3})\]\s+(\d{1,18}) res", text, re.M)}
+    wrong = sum(count for code, count in codes.items() if code >= "400")
+    counts = {"requests": sum(codes.values()) or None, "errors": wrong, "load_model": "closed"}
+    yield _printed(text, source, HEY, "s") | counts
+
+
+def _oha(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+    """Yield what oha writes as JSON."""
+    named = ("summary", "latencyPercentiles", "statusCodeDistribution")
+    summary, quantiles, codes = (dict_of(data.get(name)) for name in named)
+    times = {"mean_ms": summary.get("average"), "min_ms": summary.get("fastest"), "max_ms": summary.get("slowest")}
+    times |= {f"p{q}_ms": quantiles.get(f"p{q}") for q in QUANTILES}
+    row: Row = {name: 1e3 * as_number(seconds) for name, seconds in times.items()}
+    row |= {"rate": summary.get("requestsPerSec"), "duration_s": summary.get("total"), "load_model": "closed"}
+    row |= {"requests": sum_of(codes, codes), "errors": sum_of(codes, [code for code in codes if str(code) >= "400"])}
+    yield {"test": source, "subject": source, **row, "bytes_per_s": summary.get("sizePerSec")}
+
+
 FORMATS = (
     Format("techempower", True, lambda data: isinstance(dict_of(data).get("rawData"), dict), _techempower),
     Format("web-frameworks", True, lambda data: isinstance(dict_of(data).get("metrics"), list), _web_frameworks),
-    Format("k6", True, lambda data: "http_reqs" in dict_of(dict_of(data).get("metrics")), loads.k6),
-    Format("oha", True, lambda data: {"summary", "latencyPercentiles"} <= dict_of(data).keys(), loads.oha),
+    Format("k6", True, lambda data: "http_reqs" in dict_of(dict_of(data).get("metrics")), _k6),
+    Format("oha", True, lambda data: {"summary", "latencyPercentiles"} <= dict_of(data).keys(), _oha),
     Format("httparena", True, lambda data: any({"rps", "framework"} <= {*row} for row in _arena_rows(data)), _arena),
-    Format("wrk", False, lambda text: bool(re.search(r"^Running \S{1,20} test @", text[:100_000], re.M)), loads.wrk),
-    Format("hey", False, lambda text: bool(re.search(r"^Summary:.*^ +Slowest:", text, re.M | re.S)), loads.hey),
+    Format("wrk", False, lambda text: bool(re.search(r"^Running \S{1,20} test @", text[:100_000], re.M)), _wrk),
+    Format("hey", False, lambda text: bool(re.search(r"^Summary:.*^ +Slowest:", text, re.M | re.S)), _hey),
     Format("published", False, lambda text: {"server", "metric", "value", "scenario"} <= {*_header(text)}, _published),
     Format("csv", False, lambda text: len({*_header(text)}) > 1 and not text.lstrip().startswith(("{", "[")), _csv),
 )

@@ -12,7 +12,6 @@ from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS
 from runner.audit.reading import read_all
-from runner.audit.values import Options
 from runner.present.case import given_pct
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
@@ -31,7 +30,7 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
     """
     paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
     given = [path if path.exists() else lab_root() / path for path in paths]
-    found = audit(read_all(given, Options.of(columns, connections, depth), format_name))
+    found = audit(read_all(given, format_name, columns, connections, depth))
     held = [{"check": law.name, "law": law.says, "does not prove": law.proves_not} for law in laws().values()]
     charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
     return Page(

@@ -4,34 +4,60 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
+import re
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS
-from runner.audit.values import Options, Row, value_of
+from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS, Row, as_number
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
 FETCH_S = 60
-DEFAULTS = Options()
+MS = {
+    **{"ns": 1e-6, "ms": 1.0, "m": 6e4, "h": 3.6e6},
+    **dict.fromkeys(("us", "µs", "μs"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs"), 1e3),
+}
+PREFIXES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+UNITS = {
+    "_ms": MS,
+    "bytes_per_s": {f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"},
+    "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
+    "_pct": {"%": 1.0},
+}
+"""End of a column's name -> unit of a text -> its factor."""
+MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 
 
-def read_all(names: Iterable[str | Path], options: Options = DEFAULTS, format_name: str = "") -> pd.DataFrame:
+def read_all(
+    names: Iterable[str | Path],
+    format_name: str = "",
+    columns: str = "",
+    connections: float | None = None,
+    depth: float | None = None,
+) -> pd.DataFrame:
     """Return the rows of files, of stdin for `-`, and of what https addresses have, put together.
 
-    LabError for one that cannot be read, is too large, or has no known format.
+    `columns` names those of a CSV, as `rps=a,connections=b`. LabError for a name that cannot be read, is too large, or
+    has no known format.
     """
-    return pd.concat([parse(*_content(str(name)), options, format_name) for name in names], ignore_index=True)
+    pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
+    if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
+        raise LabError(f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}.")
+    named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+    read = [parse(*_content(str(name)), format_name, named, connections, depth) for name in names]
+    return pd.concat(read, ignore_index=True)
 
 
 def _content(name: str) -> tuple[bytes, str]:
@@ -72,8 +98,18 @@ def fetch(address: str) -> bytes:
     return bytes(data[: MOST_BYTES + 1])
 
 
-def parse(data: bytes, source: str, options: Options = DEFAULTS, format_name: str = "") -> pd.DataFrame:
-    """Return the rows of a file's content, columns TEXTS and NUMBERS; LabError as of `read_all`."""
+def parse(
+    data: bytes,
+    source: str,
+    format_name: str = "",
+    columns: Mapping[str, str] | None = None,
+    connections: float | None = None,
+    depth: float | None = None,
+) -> pd.DataFrame:
+    """Return the rows of a file's content, columns TEXTS and NUMBERS; LabError as of `read_all`.
+
+    `columns` are those of a CSV (ours -> theirs), `connections` and `depth` of loads that do not say theirs.
+    """
     if len(data) > MOST_BYTES:
         raise LabError(f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1)
     text = data.decode("utf-8", errors="replace").removeprefix("\ufeff")
@@ -91,9 +127,8 @@ def parse(data: bytes, source: str, options: Options = DEFAULTS, format_name: st
     for each in known:
         subject = content if each.of_json else text
         if subject is not None and each.fits(subject):
-            found = _tidy(each.rows(subject, source, options.columns), source)
-            found["connections"] = found["connections"].fillna(options.connections)
-            return found.assign(depth=found["depth"].fillna(options.depth).fillna(1.0))
+            found = _tidy(each.rows(subject, source, columns or {}), source)
+            return found.fillna({"connections": connections or math.nan, "depth": depth or 1.0})
     names = ", ".join(each.name for each in known)
     raise LabError(f"{source} is none of these: {names}. For another CSV name its columns by --map.", exit_code=1)
 
@@ -116,6 +151,15 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
         missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
         frame[name] = said.mask(void | below)
     return frame.assign(missing=missing.str.strip())
+
+
+def value_of(column: str, value: Any) -> float:
+    """Return what a column of the frame has for a value as a file has it, such as `1.71ms`, `3.99GB/s` or `12 %`."""
+    units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
+    if units is None or not isinstance(value, str):
+        return as_number(value)
+    found = MEASURE.fullmatch(value[:64])
+    return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else 1.0) if found else math.nan
 
 
 def _clean(value: Any) -> str:

@@ -39,7 +39,6 @@ def audit(
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all
-    from runner.audit.values import Options
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -50,7 +49,7 @@ def audit(
     if html is not None and ("-" in files or distant):
         raise LabError("--html takes files: save what comes through stdin, or from an address, first.")
     console = Console()
-    found = audit_rows(read_all(files, Options.of(columns, connections, depth), format_))
+    found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
         known = {law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws().values()}
