@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_l
 from test_digest_k6 import MS, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import K6Summary, TrendStats, read_summary
+from runner.digest.k6_raw import spool_points
 from runner.model import LabError
+
+SALVAGE = partial(spool_points, salvage=True)
 
 
 def _refused(raw: Path, **options: Any) -> str:
@@ -141,7 +145,7 @@ def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
     raw = tmp_path / file
     raw.write_bytes(gzip.compress(text)[:-8] if raw.suffix == ".gz" else text)
     assert words in _refused(raw)
-    points = digest(raw, salvage=True)
+    points = digest(raw, spool=SALVAGE)
     complete = sum('"metric":"http_req_receiving","type":"Point"' in line for line in LINES[:LAST])
     assert points.requests == complete == len(read_table(raw, "requests"))
     assert points.lines_lost == 6 + (torn > 0)
@@ -151,11 +155,11 @@ def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
 def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
     raw = tmp_path / "k6.json"
     raw.write_text("\n".join(_changed(500, "rubbish"))[:-20])
-    assert "line 501:" in _refused(raw, salvage=True)
+    assert "line 501:" in _refused(raw, spool=SALVAGE)
     whole = bytearray(gzip.compress(TEXT))
     whole[len(whole) // 2] ^= 0x10
     (tmp_path / "k6.json.gz").write_bytes(whole)
-    assert "gzip" in _refused(tmp_path / "k6.json.gz", salvage=True)
+    assert "gzip" in _refused(tmp_path / "k6.json.gz", spool=SALVAGE)
 
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
@@ -174,7 +178,7 @@ def test_empty_or_something_else(tmp_path: Path, content: bytes, name: str) -> N
     raw = tmp_path / name
     raw.write_bytes(content)
     _refused(raw)
-    _refused(raw, salvage=True)
+    _refused(raw, spool=SALVAGE)
     if content and name.endswith(".gz"):
         raw.write_bytes(gzip.compress(content))
         assert "line 1" in _refused(raw)

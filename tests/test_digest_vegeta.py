@@ -41,7 +41,7 @@ def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     return digest_k6(
         raw, *(folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")), trial_id="t",
         mode="keepalive", scratch=folder, window_s=SECONDS,
-        spool_raw=partial(spool_results, rate_rps=RATE, lead_s=lead_s, threads=1),
+        spool=partial(spool_results, rate_rps=RATE, lead_s=lead_s),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ connecting ends.
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,12 +20,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import ITERATIONS, REQUESTS, DamageError, GroupWriter, Tally, spool_points
+from runner.digest.k6_raw import DamageError, GroupWriter, Tally, spool_points
 from runner.model import LabError
 from runner.store import read_json, replacing
 
@@ -38,6 +36,7 @@ BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows of a group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
 """Ends that lie further apart are no load but a broken clock; the throughput table has one row per bin."""
+MEMORY_MB = 400  # of a digest; half of it is DuckDB's
 BLOCKED = (1110, 1111)
 """error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
 
@@ -66,16 +65,12 @@ class Steady:
     iteration_mean_ms: float  # of those that ended in it
 
 
-@dataclass(frozen=True)
-class K6Points:
+@dataclass(kw_only=True)
+class K6Points(Tally):
     """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
 
-    points: dict[str, int]  # points by metric, those of users' metrics included
-    requests: int
     failed: int  # requests that are not ok
     with_status: int  # responses received (status other than 0)
-    iterations: int
-    dropped_iterations: int
     script_runs: int  # points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()
     first_start_ns: int
     """Wall clock: the earliest end - duration - max(blocked, connecting + tls). The load begins here."""
@@ -86,18 +81,10 @@ class K6Points:
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None  # how many iterations were under way in the middle of the load; None without a completed one
-    lines_lost: int = 0
-    """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
     blocked: int = 0  # requests that k6 did not send, as their host was not allowed
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
-    late: int = 0  # requests that the generator began later than they were to be
     answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
-
-    @property
-    def salvaged(self) -> bool:
-        """Whether the file's end was cut off and left out."""
-        return self.lines_lost > 0
 
 
 def digest_k6(
@@ -111,20 +98,16 @@ def digest_k6(
     scratch: Path,
     held: int | None = None,
     window_s: float | None = None,
-    memory_mb: int = 400,
     threads: int = 2,
-    spool_raw: Callable[[Path, Path], Tally] | None = None,
-    salvage: bool = False,
+    spool: Callable[..., Tally] = spool_points,
 ) -> K6Points:
     """Digest k6's raw points into three Parquet tables, out of core, and return the numbers of the whole load.
 
-    `spool_raw` reads the file of another generator in place of k6's. `mode` is the one asked for; by the connections
-    that the load may hold (`held`), `mode_of` says which one it was. `latency_ms` of requests and histogram is
-    http_req_duration with mode `keepalive`, else the time from asking for a connection to the last byte, max(blocked,
-    connecting + tls) + duration. Every request counts, failed ones too. An
-    open load lasts `window_s` from its first request's begin. Where the raw file is damaged, LabError (exit code 1)
-    names it and the line, and no table is touched; with `salvage` a cut-off end only loses the requests that are not
-    complete.
+    `spool` reads the file, or that of another generator. `mode` is the one asked for; by the connections that the load
+    may hold (`held`), `mode_of` says which one it was. `latency_ms` of requests and histogram is http_req_duration with
+    mode `keepalive`, else the time from asking for a connection to the last byte, max(blocked, connecting + tls) +
+    duration. Every request counts, failed ones too. An open load lasts `window_s` from its first request's begin. Where
+    the raw file is damaged, LabError (exit code 1) names it and the line, and no table is touched.
     """
     if mode not in {"keepalive", "close"}:
         raise ValueError(f"mode is keepalive or close, not {mode!r}")
@@ -132,10 +115,9 @@ def digest_k6(
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="k6-", dir=scratch) as name, ExitStack() as stack:
-        spool = Path(name)
         try:
-            tally = spool_raw(raw, spool) if spool_raw else spool_points(raw, spool, threads=threads, salvage=salvage)
-            database = stack.enter_context(_open_spool(spool, memory_mb // 2, threads))
+            tally = spool(raw, Path(name), threads=threads)
+            database = stack.enter_context(_open_spool(Path(name), threads))
             points = _sum_up(database, tally, mode, held, window_s)
             targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
             _write_tables(database, targets, points, trial_id)
@@ -144,35 +126,27 @@ def digest_k6(
             raise LabError(f"{where}: {damage.reason}.", exit_code=1) from None
         except duckdb.Error as error:
             why = str(error).splitlines()[0]
-            raise LabError(f"{raw} could not be digested with {memory_mb} MB: {why}.", exit_code=1) from None
+            raise LabError(f"{raw} could not be digested with {MEMORY_MB} MB: {why}.", exit_code=1) from None
     return points
 
 
-def spool_side_by_side(raw: Path, folder: Path, further: Sequence[tuple[Path, int]], *, salvage: bool = False) -> Tally:
-    """Spool the raw files of several generators as one, as k6_raw.spool_points does; return the sums of their counts.
+def spool_side_by_side(
+    raw: Path, folder: Path, further: Sequence[tuple[Path, int]], *, threads: int = 2, salvage: bool = False
+) -> Tally:
+    """Spool the raw files of several generators, each into a folder of its own; return the sums of their counts.
 
     `further` has each other file with the nanoseconds that its wall clock lacks to be that of `raw`.
     """
     whole = Tally()
-    with ExitStack() as stack:
-        writers = {
-            name: stack.enter_context(GroupWriter(folder / f"{name}.parquet", schema))
-            for name, schema in (("requests", REQUESTS), ("iterations", ITERATIONS))
-        }
-        for number, (path, behind_ns) in enumerate([(raw, 0), *further]):
-            part = folder / f"part-{number}"
-            part.mkdir()
-            try:
-                tally = spool_points(path, part, salvage=salvage)
-            except DamageError as damage:
-                raise DamageError(damage.line, f"{path.name}: {damage.reason}", cut=damage.cut) from None
-            for count in fields(Tally):
-                setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
-            for name, writer in writers.items():
-                for batch in pq.ParquetFile(part / f"{name}.parquet").iter_batches():
-                    ends = pc.add(batch["end_ns"], behind_ns)
-                    writer.write(batch.set_column(0, "end_ns", ends))
-            shutil.rmtree(part)
+    for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
+        part = folder / f"{number:03d}"
+        part.mkdir()
+        try:
+            tally = spool_points(path, part, behind_ns=behind_ns, threads=threads, salvage=salvage)
+        except DamageError as damage:
+            raise DamageError(damage.line, f"{path.name}: {damage.reason}", cut=damage.cut) from None
+        for count in fields(Tally):
+            setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
     return whole
 
 
@@ -226,15 +200,17 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 # --- numbers of the whole load ----------------------------------------------------------------------------
 
 
-def _open_spool(spool: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
+def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with the views `iterations` and `requests` (as in k6_raw.py, with `ok` and `occupied_ms`).
 
     `occupied_ms` is the time from asking for a connection to the last byte. Blocked contains connecting and TLS, but is
     0 where the connection was made and then not handed over.
     """
-    database = connect(spool, memory_mb, threads)
-    database.read_parquet(str(spool / "iterations.parquet")).create_view("iterations")
-    database.read_parquet(str(spool / "requests.parquet")).project(
+    database = connect(spool, MEMORY_MB // 2, threads)
+    # In the order of the generators, where there are several.
+    iterations, requests = (sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests"))
+    database.read_parquet(iterations).create_view("iterations")
+    database.read_parquet(requests).project(
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
         " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"
     ).create_view("requests")
@@ -249,7 +225,8 @@ _FACTS = """
            max(abs(sending_ms + waiting_ms + receiving_ms - duration_ms)) AS worst_residual_ms,
            count(*) FILTER (list_contains($blocked, error_code)) AS blocked,
            count(*) FILTER (connecting_ms > 0) AS opened,
-           count(*) FILTER (connecting_ms > 0 OR status <> 0) AS connected
+           count(*) FILTER (connecting_ms > 0 OR status <> 0) AS connected,
+           (SELECT coalesce(max(length_ms), 0) FROM iterations) AS iteration_max_ms
     FROM requests
 """
 
@@ -267,20 +244,13 @@ def _sum_up(
     until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
     in_time = database.view("requests").filter(f"status <> 0 AND end_ns <= {until_ns}").count("*")
     ((answered,),) = in_time.fetchall()
-    ((longest_ms,),) = database.view("iterations").max("length_ms").fetchall()
     return K6Points(
-        points=dict(sorted(tally.points.items())),
-        requests=tally.requests,
-        iterations=tally.iterations,
-        dropped_iterations=tally.dropped,
+        **vars(tally),
         script_runs=tally.points["data_sent"],
         durations=durations,
         latency=durations if mode == "keepalive" else _statistics(database, "occupied_ms"),
-        iteration_max_ms=longest_ms or 0.0,
         steady=steady_state(database),
-        lines_lost=tally.lost,
         mode=mode,
-        late=tally.late,
         answered_by_end=answered,
         **facts,
     )

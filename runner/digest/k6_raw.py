@@ -76,7 +76,7 @@ class DamageError(Exception):
         self.cut = cut
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
     """What is counted while the lines pass by."""
 
@@ -84,16 +84,17 @@ class Tally:
     lines: int = 0
     requests: int = 0
     iterations: int = 0
-    dropped: int = 0
+    dropped_iterations: int = 0
     late: int = 0  # requests that the generator began later than they were to be; k6 begins none late
-    lost: int = 0
-    """Lines left out where the file's end was cut off, the torn one included; what was never written is not known."""
+    lines_lost: int = 0
+    """Those left out where the file's end was cut off, the torn one included; what was never written is not known."""
 
 
-def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = False) -> Tally:
+def spool_points(raw: Path, folder: Path, *, behind_ns: int = 0, threads: int = 2, salvage: bool = False) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`, and return the counts.
 
-    DamageError names the line of the first fault. With `salvage` a missing end is no fault, and its lines are `lost`.
+    `behind_ns` is added to all times. DamageError names the line of the first fault. With `salvage` a missing end is no
+    fault, and its lines are `lines_lost`.
     """
     file, pairing = _File(raw), _Pairing()
     blocks, tally = iter(file), pairing.tally
@@ -103,6 +104,7 @@ def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = F
     ):
         try:
             for found in _ahead(_read, blocks, threads):
+                found.points["end_ns"] += behind_ns
                 complete, ended = pairing.add(found)
                 requests.write(complete)
                 iterations.write(ended)
@@ -120,7 +122,7 @@ def spool_points(raw: Path, folder: Path, *, threads: int = 2, salvage: bool = F
         raise damage
     if tally.requests == 0:
         raise damage or DamageError(tally.lines, "there is no complete request up to here")
-    tally.lost = incomplete + (file.damage is not None)
+    tally.lines_lost = incomplete + (file.damage is not None)
     return tally
 
 
@@ -132,9 +134,9 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._rows = rows
         self._waiting = schema.empty_table()
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows."""
-        self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
+        self._waiting = pa.concat_tables([self._waiting, pa.table(rows)])
         whole = len(self._waiting) // self._rows * self._rows
         if whole:
             self._flush(whole)
@@ -371,7 +373,7 @@ class _Pairing:
         tally.points.update(dict(zip(block.names, counts[numbers].tolist(), strict=True)))
         tally.lines += block.lines
         tally.iterations += int(sums[_KNOWN.index("iterations")])
-        tally.dropped += int(sums[_KNOWN.index("dropped_iterations")])
+        tally.dropped_iterations += int(sums[_KNOWN.index("dropped_iterations")])
         ended = points[metrics == _KNOWN.index("iteration_duration")]
         whole = len(of_requests) // _POINTS
         tally.requests += whole

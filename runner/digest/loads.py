@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
 from runner.digest.k6 import K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
-from runner.digest.k6_raw import Tally
+from runner.digest.k6_raw import spool_points
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
@@ -123,16 +123,16 @@ def read_load(
     given: dict[str, Any] = {"trial_id": trial.trial_id, "mode": cell.mode, "window_s": window_s, "threads": threads}
     given["scratch"] = run.tables / "parts"  # on the run's disk, which has room; removed with the parts
     tables, held = _k6_tables(run, trial, of_slice).values(), reconcile.may_hold(cell, reopened_share(probe))
-    digest = partial(digest_k6, raw(RAW[cell.tool]), *tables, **given, held=held, salvage=salvage)
-    spool: partial[Tally] | None = None
+    digest = partial(digest_k6, raw(RAW[cell.tool]), *tables, **given, held=held)
+    spool = partial(spool_points, salvage=salvage)
     if cell.tool == "vegeta":
-        spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0, threads=threads)
+        spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0)
     elif measurement.parts:
         further = [(raw(RAW["k6"], each.number), each.behind_ns(measurement)) for each in measurement.parts]
         spool = partial(spool_side_by_side, further=further, salvage=salvage)
-    whole = points = digest(spool_raw=spool)
-    if spool and cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
-        points = digest(spool_raw=partial(spool, lead_s=cell.lead_s))
+    whole = points = digest(spool=spool)
+    if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
+        points = digest(spool=partial(spool, lead_s=cell.lead_s))
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s, steady = window_s or lasted_s, points.steady
     metrics: Metrics = {

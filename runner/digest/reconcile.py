@@ -75,7 +75,7 @@ def request_checks(
     """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta; of its summary those `statistics` are exact."""
     yield from _iterations(cell, points, summary)
     # http_req_failed may have fewer points: a request whose responseCallback is null has none.
-    each = {metric: count for metric, count in points.points.items() if metric.startswith("http_req_")}
+    each = {metric: count for metric, count in sorted(points.points.items()) if metric.startswith("http_req_")}
     marked = each.pop("http_req_failed", 0)
     counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": points.requests, **each}
     odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]

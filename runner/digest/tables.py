@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.columns import columns, schema_of
+from runner.digest.k6_raw import GroupWriter
 from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
 from runner.store import TABLES, RunFolder, decode, replacing, sha256
 
-GROUP_ROWS = 200_000  # rows of a group of a table: one group per trial would take five times the room
+GROUP_ROWS = 200_000  # of a table: one group per trial would take five times the room
 SCHEMAS = {name: schema_of(name) for name in TABLES}
 """Of the tables that every run has; one with sessions has `slices` besides."""
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
@@ -45,14 +46,9 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
         tables = rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the room.
         encoding = _encoding(schema, 9, split=name == "resources")
-        with replacing(run.table(name)) as temporary, pq.ParquetWriter(temporary, schema, **encoding) as writer:
-            waiting: list[pa.Table] = []
+        with replacing(run.table(name)) as temporary, GroupWriter(temporary, schema, GROUP_ROWS, **encoding) as writer:
             for table in tables:
-                waiting.append(table.select(schema.names).cast(schema))
-                if sum(len(each) for each in waiting) >= GROUP_ROWS:
-                    writer.write_table(pa.concat_tables(waiting))
-                    waiting = []
-            writer.write_table(pa.concat_tables([schema.empty_table(), *waiting]))
+                writer.write(table.select(schema.names).cast(schema))
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
