@@ -12,7 +12,7 @@ from runner.model import LabError
 
 def counter_of(cpu_at, times):
     times = np.asarray(times, dtype=float)
-    return Counter(times, np.array([cpu_at(t) for t in times]), np.full(len(times), 10.0))
+    return Counter(times, {"cpu_s": np.array([cpu_at(t) for t in times])})
 
 
 def test_mean_uses_the_time_that_really_passed():

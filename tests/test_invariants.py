@@ -121,8 +121,8 @@ def sampled(begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, 
     """Hold a load of 1 s against samples from begin to end, with CPUs of others from foreign[0] to foreign[1]."""
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)
-    host = Counter(t_s, t_s, np.zeros(t_s.size))
-    raw = {"server": replace(host, more={"foreign_cpus": others}), "host": host}
+    host = Counter(t_s, {"cpu_s": t_s})
+    raw = {"server": Counter(t_s, {"cpu_s": t_s, "foreign_cpus": others}), "host": host}
     metrics = {"server_cpu_mean_pct": server_pct, "generator_cpu_mean_pct": generator_pct, "host_steal_pct": 0.0}
     return sample_checks(measurement(sample_hz=hz), metrics, raw, raw, [Window(0, 1.0, 0, 0)])
 

@@ -84,19 +84,19 @@ def stitch(t_s, cpu_s, *slices, subject="server", **more):
         Window(round(begin * 1e9), length, round(begin * 1e9), round((begin + length) * 1e9))
         for begin, length in slices
     ]
-    return stitched({subject: Counter(t_s, cpu_s, np.arange(t_s.size), **more)}, windows)[subject]
+    return stitched({subject: Counter(t_s, {"cpu_s": cpu_s, **more})}, windows)[subject]
 
 
 def test_slices_are_put_together_as_if_there_were_no_pause():
     """A server that uses 30 % of a core in two slices of 2 s, and 90 % for the 5 s between them."""
     t_s = np.arange(-1.0, 10.01, 0.05)
     cpu_s = np.cumsum(np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3) * 0.05)
-    found = stitch(t_s, cpu_s, (0, 2.0), (7, 2.0), more={"threads": 0 * t_s + 7, "pool_in_use": t_s})
+    found = stitch(t_s, cpu_s, (0, 2.0), (7, 2.0), threads=0 * t_s + 7, pool_in_use=t_s)
     assert (found.t_s[0], found.t_s[-1]) == (0.0, 4.0)
     assert found.mean_pct(0.0, 4.0) == pytest.approx(30, abs=0.5)
     assert found.peak_pct(0.0, 4.0, 1.0) == pytest.approx(30, abs=1)
     assert found.seams == (2.0,)
-    in_use = found.more["pool_in_use"]
+    in_use = found.column("pool_in_use")
     assert np.nanmin(in_use) >= 0 and not ((in_use > 2) & (in_use < 7)).any()
 
 

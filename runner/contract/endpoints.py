@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from runner.contract.client import Target, TimedResponse, shorten
 from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
@@ -82,7 +83,7 @@ COUNT_ROW = Exchange(COUNT, Expected('200 {"code":200,"message":N} as applicatio
 DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 
-def read_stats(target: Target) -> dict[str, object]:
+def read_stats(target: Target) -> dict[str, Any]:
     """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
     answer = target.fetch(STATS)
     body = answer.json()
@@ -99,16 +100,16 @@ def _is_stats(answer: TimedResponse) -> bool:
         and isinstance(body, dict)
         and set(body) == {"requests", "connections", "gc", "pool"}
         and all(type(body[key]) is int for key in ("requests", "connections"))
-        and (body["gc"] is None or _are_numbers(body["gc"], {"cycles", "pause_total_ms", "cpu_s"}))
-        and (body["pool"] is None or _are_numbers(body["pool"], {"size", "in_use", "idle", "waiting"}))
+        and (body["gc"] is None or _are_numbers(body["gc"], {"cycles", "pause_total_ms", "cpu_s"}, int, float))
+        and (body["pool"] is None or _are_numbers(body["pool"], {"size", "in_use", "idle", "waiting"}, int))
     )
 
 
-def _are_numbers(value: object, keys: set[str]) -> bool:
+def _are_numbers(value: object, keys: set[str], *types: type) -> bool:
     return (
         isinstance(value, dict)
         and set(value) == keys
-        and all(type(number) in (int, float) and number >= 0 for number in value.values())
+        and all(type(number) in types and number >= 0 for number in value.values())
     )
 
 
@@ -226,5 +227,5 @@ def _try_stats_connections(target: Target) -> Result:
         _read_counts(target, 2)
     after = read_stats(target)["connections"]
     # Reading /stats the second time opens one too.
-    ok = isinstance(before, int) and after == before + opened + 1
+    ok = after == before + opened + 1
     return ok, f"opened {opened + 1} connections; /stats said {before} before and {after} after"

@@ -1,7 +1,7 @@
 """Rates from cumulative counters: CPU in percent of one core, over the time that really passed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,16 +27,14 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Counter:
-    """One subject's cumulative CPU time with its clock, both in seconds; `t_s` ascends from the load's begin.
+    """One subject's samples with their clock in seconds; `t_s` ascends from the load's begin.
 
     Of a load in slices, `t_s` counts the time of the slices only, and no peak spans one of the `seams` between them.
     """
 
     t_s: Floats
-    cpu_s: Floats
-    rss_bytes: Floats  # NaN where it was not looked at
-    more: dict[str, Floats] = field(default_factory=dict)
-    """Further columns: CUMULATIVE ones, and levels, NaN where they are not known.
+    columns: Mapping[str, Floats]
+    """CUMULATIVE ones, such as the CPU time `cpu_s`, and levels, such as `rss_bytes`, NaN where they are not known.
 
     `steal_s`, `interrupts_s`, `ran_s` and `switches` are of the host only: CPU time that the hypervisor gave to others,
     that went into interrupts, and that all programs used, and switches between tasks. `throttled_s`, `threads` and
@@ -52,7 +50,7 @@ class Counter:
 
     def column(self, name: str) -> Floats:
         """Return a column; NaN where there is none."""
-        return self.cpu_s if name == "cpu_s" else self.more.get(name, np.full(len(self.t_s), np.nan))
+        return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
         """Return how much was added to a cumulative column between two instants; NaN where it was not counted.
@@ -79,7 +77,8 @@ class Counter:
             starts = starts[(starts + window_s <= seam + 1e-9) | (starts >= seam - 1e-9)]
         if not len(starts):
             return float("nan")
-        used = np.interp(starts + window_s, self.t_s, self.cpu_s) - np.interp(starts, self.t_s, self.cpu_s)
+        cpu_s = self.column("cpu_s")
+        used = np.interp(starts + window_s, self.t_s, cpu_s) - np.interp(starts, self.t_s, cpu_s)
         return float(100 * used.max() / window_s)
 
 
@@ -93,15 +92,15 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
         t_s, cpu_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9, table["cpu_ns"].to_numpy() / 1e9
-        more = {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("throttled", "steal", "interrupts", "ran")}
-        more |= {name: np.nan_to_num(more[name]) for name in ("throttled_s", "steal_s")}
-        more |= {name: _floats(table, name) for name in ("switches", "threads", "foreign_cpus", *STATS_COLUMNS)}
-        rss_bytes = _floats(table, "rss_bytes")
+        names = ("rss_bytes", "switches", "threads", "foreign_cpus", *STATS_COLUMNS)
+        columns = {"cpu_s": cpu_s, **{name: _floats(table, name) for name in names}}
+        columns |= {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("interrupts", "ran")}
+        columns |= {f"{name}_s": np.nan_to_num(_floats(table, f"{name}_ns")) / 1e9 for name in ("throttled", "steal")}
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     rows_of = {str(subject): subjects == subject for subject in dict.fromkeys(subjects.tolist())}
     return {
-        subject: Counter(t_s[rows], cpu_s[rows], rss_bytes[rows], {name: each[rows] for name, each in more.items()})
+        subject: Counter(t_s[rows], {name: each[rows] for name, each in columns.items()})
         for subject, rows in rows_of.items()
     }
 
@@ -135,8 +134,7 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
         if pieces:
             whole = {name: _joined(name, [piece[name] for piece in pieces]) for name in pieces[0]}
-            t_s, cpu_s, rss_bytes = (whole.pop(name) for name in ("t_s", "cpu_s", "rss_bytes"))
-            found[subject] = Counter(t_s, cpu_s, rss_bytes, whole, tuple(offsets[1:-1]))
+            found[subject] = Counter(whole.pop("t_s"), whole, tuple(offsets[1:-1]))
     return found
 
 
@@ -151,10 +149,12 @@ def _piece(counter: Counter, window: Window, zero_mono_ns: int, margin_s: float)
     t_s, end = counter.t_s[near], begin + window.seconds
     at = np.concatenate([[begin], t_s[(t_s > begin) & (t_s < end)], [end]])
     row = np.clip(np.searchsorted(t_s, at, side="right") - 1, 0, None)
-    piece = {"t_s": at - begin, "rss_bytes": counter.rss_bytes[near][row]}
-    for name, values in {"cpu_s": counter.cpu_s, **counter.more}.items():
+    piece = {"t_s": at - begin}
+    for name, values in counter.columns.items():
         if name in CUMULATIVE:
             piece[name] = np.interp(at, t_s, values[near]) - np.interp(begin, t_s, values[near])
+        elif name == "rss_bytes":
+            piece[name] = values[near][row]
         else:
             piece[name] = np.concatenate([[np.nan], values[near][row][1:-1], [np.nan]])
     return piece
@@ -199,11 +199,10 @@ def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
         "t_s": counter.t_s[1:][kept],
         "dt_s": dt,
         "cpu_pct": 100 * added("cpu_s") / dt,
-        "rss_bytes": counter.rss_bytes[1:][kept],
         "throttled_ms": 1000 * added("throttled_s"),
         "switches_per_s": added("switches") / dt,
         "steal_ms": 1000 * added("steal_s") if subject == "host" else np.full(len(dt), np.nan),
-        **{name: counter.column(name)[1:][kept] for name in ("threads", *STATS_COLUMNS)},
+        **{name: counter.column(name)[1:][kept] for name in ("rss_bytes", "threads", *STATS_COLUMNS)},
     }
     schema = schema_of("resources")
     return pa.table([pa.array(columns[each.name], each.type, from_pandas=True) for each in schema], schema)

@@ -173,21 +173,20 @@ def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, th
     answer: their values stand as they were sealed.
     """
     run = RunFolder(path)
-    whole = [record for record in session if not (salvage and _damaged(run, record))]
+    damaged = [record for record in session if salvage and _damaged(run, record)]
+    whole = [record for record in session if record not in damaged]
     salvaged: dict[str, Record] = {}
-    for record in session:
-        if record not in whole:
-            (digest,) = _again(run, [record], salvage=True)
-            assert digest is not None  # a LabError where nothing is left
+    for each in damaged:
+        for record, digest in _again(run, [each], salvage=True):
             said = f"salvaged: {digest.metrics['requests']} requests before the damage"
             error = f"{said}; {record['error'] or 'it had been sealed'}"
             again = {"metrics": digest.metrics, "mode": digest.mode, "status": "failed", "error": error}
             salvaged[record["trial_id"]] = {**record, **again}
     for record in whole:
         _verify_raw(run, record)
-    for record, digest in zip(whole, _again(run, whole, threads=threads), strict=True):
-        redefined = record["cell"].get("load_model") == "open" or (digest is not None and digest.mode != "keepalive")
-        if digest is None or ("mode" not in record and redefined):
+    for record, digest in _again(run, whole, threads=threads):
+        redefined = record["cell"].get("load_model") == "open" or digest.mode != "keepalive"
+        if "mode" not in record and redefined:
             continue
         differing = sorted(k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v))
         if differing:
@@ -211,8 +210,8 @@ def _damaged(run: RunFolder, record: Record) -> bool:
 
 def _again(
     run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
-) -> list[Digest | None]:
-    """Digest the trials of a session anew; None for one that had failed to digest before and does so again."""
+) -> list[tuple[Record, Digest]]:
+    """Digest the trials of a session anew; without those that had failed to digest before and do so again."""
     said = f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can digest"
     try:
         trials = [
@@ -224,8 +223,11 @@ def _again(
         raise
     except Exception as error:
         raise LabError(f"{said} ({type(error).__name__}: {error}).", exit_code=1) from error
+    digested = []
     for trial, record in zip(trials, records, strict=True):
         each = found[trial]
-        if isinstance(each, LabError) and (record["metrics"] or salvage):
+        if isinstance(each, Digest):
+            digested.append((record, each))
+        elif record["metrics"] or salvage:
             raise each
-    return [each if isinstance(each, Digest) else None for each in map(found.get, trials)]
+    return digested

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from runner.digest.probe import saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Wait
@@ -62,7 +60,7 @@ def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
 
 
 def _peak_rss(counter: Counter) -> int | None:
-    known = counter.rss_bytes[~np.isnan(counter.rss_bytes)]
+    known = counter.level("rss_bytes", -math.inf, math.inf)
     return int(known.max()) if len(known) else None
 
 
