@@ -30,7 +30,7 @@ def calibrate(run: RunFolder) -> Calibration:
     for (tool, load_model, mode, sockets), load in trials.groupby(["tool", "load_model", "mode", "sockets"]):
         server = load.groupby("server", sort=False)["rate"].median().idxmax()
         fastest = load[load["server"] == server]
-        rates, verdicts = fastest["rate"], fastest["verdict"].tolist()
+        rates = fastest["rate"]
         ceilings.append(
             Ceiling(
                 tool=tool,
@@ -42,7 +42,7 @@ def calibrate(run: RunFolder) -> Calibration:
                 rps_max=float(rates.max()),
                 trials=len(rates),
                 server=server,
-                verdict=max(sorted(set(verdicts)), key=verdicts.count),
+                verdict=fastest["verdict"].mode()[0],
             )
         )
     hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]

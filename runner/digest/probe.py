@@ -151,15 +151,12 @@ def probe_percentiles(
         return {}
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
     counted = [(due_s >= 0) & (due_s < window.seconds) for due_s, window in zip(dues_s, windows, strict=True)]
-    if len(windows) == 1 and probe.loads == 1:  # what was due before and after the load is shown too
-        t_s, chosen, within = dues_s[0], np.arange(len(dues_s[0])), counted[0]
-    else:  # a slice's time begins where the one before it ends
-        begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])
-        t_s = np.concatenate(
-            [due_s[each] + begun for due_s, each, begun in zip(dues_s, counted, begins_s, strict=False)]
-        )
-        chosen = np.concatenate([np.flatnonzero(each) for each in counted])
-        within = np.ones(len(chosen), dtype=bool)
+    # Of a load without slices what was due before and after it is shown too.
+    shown = [each | (len(windows) == probe.loads == 1) for each in counted]
+    begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])  # a slice begins where the one before it ends
+    t_s = np.concatenate([due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)])
+    chosen = np.concatenate([np.flatnonzero(each) for each in shown])
+    within = np.concatenate([each[seen] for each, seen in zip(counted, shown, strict=True)])
     latency_ms, service_ms = (
         (probe.received_ns - begun)[chosen] / 1e6 for begun in (probe.scheduled_ns, probe.sent_ns)
     )

@@ -15,19 +15,11 @@ from runner.digest import reconcile
 from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, rates, since, stitched
-from runner.digest.usage import (
-    evidence,
-    limited,
-    measure_usage,
-    others_pct,
-    others_share,
-    read_usage,
-    used,
-)
+from runner.digest.usage import evidence, limited, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Check, LabError, Trial
+from runner.model import Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, raw_name, replacing
 
@@ -87,12 +79,7 @@ class _Seen:
         return stitched(since(self.raw, self.windows[0], self.windows[at]), [self.windows[at]])
 
     def others_pct(self, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
-        """Return what programs took that are no part of the trial; None where that is not known.
-
-        A user's server may have helpers that the lab does not know.
-        """
-        if self.trial.cell.workload in OWN:
-            return None
+        """Return what programs took that are no part of the trial; None where that is not known."""
         probe_share = self.probe.cpu_share or 0.0 if self.probe else 0.0
         return others_pct(self.trial.cell, self.measurement, counters, lasted_s, probe_share)
 
