@@ -40,14 +40,13 @@ def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
     """Return the columns of trials.parquet about CPU and memory that every load has."""
     server, generator = counters.get("server"), counters["generator"]
-    values: tuple[float | None, ...] = (None,) * len(SERVER)  # where its process was not found
+    of_server: dict[str, Any] = dict.fromkeys(SERVER)  # None where its process was not found
     if server is not None:
-        peaks = (server.peak_pct(0.0, end_s, window_s) for window_s in (0.1, 1.0))
-        throttled_pct = 100 * server.between(0.0, end_s, "throttled_s") / end_s
-        per_request_ms = _per_request(server, end_s, requests)
-        values = (server.mean_pct(0.0, end_s), *peaks, per_request_ms, _peak_rss(server), throttled_pct)
+        of_server |= _cost("server", server, end_s, requests)
+        of_server["server_cpu_peak_100ms_pct"] = server.peak_pct(0.0, end_s, 0.1)
+        of_server["server_throttled_pct"] = 100 * server.between(0.0, end_s, "throttled_s") / end_s
     return {
-        **dict(zip(SERVER, values, strict=True)),
+        **of_server,
         "generator_cpu_mean_pct": generator.mean_pct(0.0, end_s),
         "generator_cpu_peak_1s_pct": generator.peak_pct(0.0, end_s, 1.0),
         "sampler_cpu_mean_pct": counters["sampler"].mean_pct(0.0, end_s),
@@ -55,13 +54,15 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     }
 
 
-def _per_request(counter: Counter, end_s: float, requests: int) -> float | None:
-    return 1000 * counter.between(0.0, end_s) / requests if requests else None
-
-
-def _peak_rss(counter: Counter) -> int | None:
-    known = counter.level("rss_bytes", -math.inf, math.inf)
-    return int(known.max()) if len(known) else None
+def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, Any]:
+    """Return what a load cost the server, or the database."""
+    rss_bytes = counter.level("rss_bytes", -math.inf, math.inf)
+    return {
+        f"{subject}_cpu_mean_pct": counter.mean_pct(0.0, end_s),
+        f"{subject}_cpu_peak_1s_pct": counter.peak_pct(0.0, end_s, 1.0),
+        f"{subject}_cpu_ms_per_request": 1000 * counter.between(0.0, end_s) / requests if requests else None,
+        f"{subject}_rss_peak_bytes": int(rss_bytes.max()) if len(rss_bytes) else None,
+    }
 
 
 def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int) -> Metrics:
@@ -72,12 +73,7 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
     database, server = counters.get("database"), counters.get("server")
     if database is None or server is None:
         return metrics
-    metrics |= {
-        "database_cpu_mean_pct": database.mean_pct(0.0, end_s),
-        "database_cpu_peak_1s_pct": database.peak_pct(0.0, end_s, 1.0),
-        "database_cpu_ms_per_request": _per_request(database, end_s, requests),
-        "database_rss_peak_bytes": _peak_rss(database),
-    }
+    metrics |= _cost("database", database, end_s, requests)
     in_use, size = (server.level(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
     if len(in_use):
         metrics["pool_in_use_max"] = int(in_use.max())
