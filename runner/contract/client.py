@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from runner.contract.messages import Message
 from runner.http_response import Response, ResponseReader, read_response
@@ -37,13 +37,12 @@ class TimedResponse(Response):
     sent_s: float
     came_s: float
 
-    def json(self) -> object:
+    def json(self) -> Any:
         """Return the decoded body; raise LabError where it is not strict JSON in UTF-8."""
         try:
-            value: object = json.loads(self.body.decode(), parse_constant=reject_constant)
+            return json.loads(self.body.decode(), parse_constant=reject_constant)
         except (ValueError, RecursionError) as error:
             raise LabError(f"The body is not JSON ({error}): {shorten(self.body)}", 1) from error
-        return value
 
     @property
     def is_json(self) -> bool:

@@ -248,7 +248,7 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
             read_pool(target)
             time.sleep(0.02)
     answers = [answer for part in parts for answer in part.result() if require_device(answer, {"firmware": tag})]
-    bodies = [body for answer in answers if isinstance(body := answer.json(), dict)]
+    bodies = [answer.json() for answer in answers]
     ids = {body["id"] for body in bodies}
     uuids = {UUID(str(body["uuid"])).int for body in bodies}
     if not len(ids) == len(uuids) == len(bodies):

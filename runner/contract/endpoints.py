@@ -86,10 +86,9 @@ DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 def read_stats(target: Target) -> dict[str, Any]:
     """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
     answer = target.fetch(STATS)
-    body = answer.json()
-    if not _is_stats(answer) or not isinstance(body, dict):
+    if not _is_stats(answer):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)
-    return body
+    return dict(answer.json())
 
 
 def _is_stats(answer: TimedResponse) -> bool:

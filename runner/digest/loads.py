@@ -64,14 +64,13 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
     """Write several tables one after the other; the times in `column` count from the first one's begin."""
     schema = pq.read_schema(parts[0])
+    at = schema.get_field_index(column)
     with replacing(out) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for path, begin_s in zip(parts, begins_s, strict=True):
-            source = pq.ParquetFile(path)
+            source, begun = pq.ParquetFile(path), pa.scalar(begin_s).cast(schema.field(at).type, safe=False)
             for group in range(source.num_row_groups):
-                table, at = source.read_row_group(group), schema.get_field_index(column)
-                apart = int(begin_s) if pa.types.is_integer(schema.field(at).type) else begin_s
-                moved = pc.add(table[column], pa.scalar(apart, schema.field(at).type))
-                writer.write_table(table.set_column(at, column, moved))
+                table = source.read_row_group(group)
+                writer.write_table(table.set_column(at, column, pc.add(table[column], begun)))
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
