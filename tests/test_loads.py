@@ -7,7 +7,6 @@ import pytest
 from real_lab import campaign, load
 from test_catalog import INSERTS
 
-from runner.digest import reconcile
 from runner.measure import generators
 from runner.measure.engine import Running
 from runner.planning.catalog import campaign_servers, load_workload
@@ -49,7 +48,7 @@ def test_k6_is_told_to_hold_each_rate(ramp):
     assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
     assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
     assert json.loads(env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
-    assert reconcile.asked(cell, 0) == 2500
+    assert cell.to_begin == 2500
 
 
 def test_wrk_sends_the_workloads_body(read_campaign):

@@ -130,7 +130,9 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
-    late, wanted = missed(cell, points), asked(cell, done)
+    late = missed(cell, points)
+    # A load that lasts a time asks for as many as were begun in it.
+    wanted = cell.to_begin if cell.rates_rps else cell.iterations or done
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
     overrun = math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0  # an open load ends up to LATE_S late
     yield Check(
@@ -140,13 +142,6 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
         f"{interrupted} interrupted, {summary.dropped} dropped" + (f", {late} never begun" if late else ""),
     )
     yield Check("1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline")
-
-
-def asked(cell: Cell, begun: int) -> int:
-    """Return how many iterations a k6 load asks for; of one that lasts a time, as many as were `begun` in it."""
-    if cell.rates_rps:
-        return cell.to_begin
-    return begun if cell.iterations is None else cell.iterations
 
 
 def may_hold(cell: Cell, reopened: float) -> int:
@@ -167,7 +162,7 @@ def slack(cell: Cell) -> int:
 
 def missed(cell: Cell, points: K6Points) -> int:
     """Return how many iterations of an open load were never begun, as k6 was behind its schedule at the end."""
-    short = asked(cell, 0) - points.script_runs - points.dropped_iterations
+    short = cell.to_begin - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
 
