@@ -73,7 +73,7 @@ def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
 
 def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
     tables = (raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput"))
-    return digest_k6(raw, *tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options)
+    return digest_k6(raw, tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options)
 
 
 def read_table(raw: Path, name: str) -> pd.DataFrame:
@@ -281,7 +281,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     program = (
         "import re, sys; from pathlib import Path; from runner.digest.k6 import digest_k6\n"
         "raw = Path(sys.argv[1]); out = raw.parent / 'out'\n"
-        "digest_k6(raw, out / 'r.parquet', out / 'l.parquet', out / 't.parquet', trial_id='t', mode='close',"
+        "digest_k6(raw, [out / 'r.parquet', out / 'l.parquet', out / 't.parquet'], trial_id='t', mode='close',"
         " scratch=raw.parent / 'scratch')\n"
         # Not ru_maxrss: that begins with what the process had in use that started this one.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"

@@ -39,7 +39,7 @@ def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
     return digest_k6(
-        raw, *(folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")), trial_id="t",
+        raw, [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")], trial_id="t",
         mode="keepalive", scratch=folder, window_s=SECONDS,
         spool=partial(spool_results, rate_rps=RATE, lead_s=lead_s),
     )  # fmt: skip

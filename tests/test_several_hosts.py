@@ -133,7 +133,7 @@ def digested(folder, raw, *part):
     folder.mkdir()
     spool = partial(spool_side_by_side, further=[part]) if part else spool_points
     tables = [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")]
-    points = digest_k6(raw, *tables, trial_id="t", mode="keepalive", scratch=folder, spool=spool)
+    points = digest_k6(raw, tables, trial_id="t", mode="keepalive", scratch=folder, spool=spool)
     return points, [pd.read_parquet(path) for path in tables]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -89,9 +89,7 @@ class K6Points(Tally):
 
 def digest_k6(
     raw: Path,
-    requests: Path,
-    latency: Path,
-    throughput: Path,
+    tables: Iterable[Path],
     *,
     trial_id: str,
     mode: str,
@@ -101,8 +99,9 @@ def digest_k6(
     threads: int = 2,
     spool: Callable[..., Tally] = spool_points,
 ) -> K6Points:
-    """Digest k6's raw points into three Parquet tables, out of core, and return the numbers of the whole load.
+    """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
+    `tables` are where the three of requests, latency and throughput are written, in this order; none is without any.
     `spool` reads the file, or that of another generator. `mode` is the one asked for; by the connections that the load
     may hold (`held`), `mode_of` says which one it was. `latency_ms` of requests and histogram is http_req_duration with
     mode `keepalive`, else the time from asking for a connection to the last byte, max(blocked, connecting + tls) +
@@ -119,8 +118,8 @@ def digest_k6(
             tally = spool(raw, Path(name), threads=threads)
             database = stack.enter_context(_open_spool(Path(name), threads))
             points = _sum_up(database, tally, mode, held, window_s)
-            targets = [stack.enter_context(replacing(path)) for path in (requests, latency, throughput)]
-            _write_tables(database, targets, points, trial_id)
+            if targets := [stack.enter_context(replacing(path)) for path in tables]:
+                _write_tables(database, targets, points, trial_id)
         except DamageError as damage:
             where = f"{raw}, line {damage.line}" if damage.line else str(raw)
             raise LabError(f"{where}: {damage.reason}.", exit_code=1) from None

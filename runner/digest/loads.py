@@ -1,6 +1,5 @@
 """Read what a generator left of a trial's loads, and put the slices of a trial together."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,7 +121,7 @@ def read_load(
     given: dict[str, Any] = {"trial_id": trial.trial_id, "mode": cell.mode, "window_s": window_s, "threads": threads}
     given["scratch"] = run.tables / "parts"  # on the run's disk, which has room; removed with the parts
     tables, held = _k6_tables(run, trial, of_slice).values(), reconcile.may_hold(cell, reopened_share(probe))
-    digest = partial(digest_k6, raw(RAW[cell.tool]), *tables, **given, held=held)
+    digest = partial(digest_k6, raw(RAW[cell.tool]), tables, **given, held=held)
     spool = partial(spool_points, salvage=salvage)
     if cell.tool == "vegeta":
         spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0)
@@ -216,9 +215,7 @@ def _reconciled(
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
     for share in Share.all(len(summaries)) if measurement.parts else ():
         of_part, each = share.of(cell), summaries[share.number - 1]
-        with tempfile.TemporaryDirectory(dir=given["scratch"]) as name:
-            tables = [Path(name, f"{table}.parquet") for table in K6_TABLES]
-            own = digest_k6(raw(RAW["k6"], share.number), *tables, **given | {"scratch": Path(name)})
+        own = digest_k6(raw(RAW["k6"], share.number), (), **given)
         walls.append((own.first_start_ns, own.last_end_ns))
         if of_part.iterations is not None and abs(own.script_runs - of_part.iterations) <= 1:
             of_part = replace(of_part, iterations=own.script_runs)  # the sum is held exactly
