@@ -39,20 +39,21 @@ def test_no_bucket_for_what_is_no_latency() -> None:
 
 def test_histograms_merge_by_adding() -> None:
     values = np.random.default_rng(1).lognormal(8, 2, 10_000)
-    whole = histogram.bucket_counts(values)
-    halves = [histogram.bucket_counts(values[::2]), histogram.bucket_counts(values[1::2])]
+    buckets, once = histogram.bucket_index(values), np.ones(values.size, dtype=int)
+    whole = histogram.merge_counts(buckets, once)
+    halves = [histogram.merge_counts(buckets[half::2], once[half::2]) for half in (0, 1)]
     merged = histogram.merge_counts(*(np.concatenate(pair) for pair in zip(*halves, strict=True)))
     assert [list(part) for part in merged] == [list(part) for part in whole]
-    twice = histogram.bucket_counts(values, np.full(values.size, 2))
+    twice = histogram.merge_counts(buckets, 2 * once)
     assert list(twice[1]) == list(whole[1] * 2)
     for wrong in ([-1] * 3, [0.5] * 3):
         with pytest.raises(ValueError, match="Counts"):
-            histogram.bucket_counts([1, 2, 3], wrong)
+            histogram.merge_counts([1, 2, 3], wrong)
 
 
 def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
-    buckets, counts = histogram.bucket_counts(values)
+    buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
     _, upper = histogram.bucket_bounds_ms(buckets)
     # As a plotter reads it, and with the seconds of a load apart: rows of one bucket are added up.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))

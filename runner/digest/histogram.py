@@ -46,13 +46,6 @@ def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:
     return np.power(GROWTH, power) / 1000, np.power(GROWTH, power + 1) / 1000
 
 
-def bucket_counts(values_us: ArrayLike, counts: ArrayLike | None = None) -> tuple[Ints, Ints]:
-    """Return (buckets, counts), ascending and without empty buckets, of latencies in us that occur `counts` times."""
-    buckets = bucket_index(values_us).ravel()
-    weights = np.ones(buckets.size, dtype=np.int64) if counts is None else _whole(counts)
-    return merge_counts(buckets, weights)
-
-
 def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[Ints, Ints]:
     """Add up the counts of equal keys: (keys, counts), ascending, without zero counts; exact for any int64 sum.
 

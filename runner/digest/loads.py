@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.digest import reconcile
-from runner.digest.histogram import QUANTILES, bucket_counts, latency_table
+from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
 from runner.digest.k6_raw import spool_points
 from runner.digest.probe import ProbeSamples, reopened_share
@@ -278,7 +278,8 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
 def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
     result = add_up([load.wrk for _, load in loads if load.wrk is not None])
-    table = latency_table(trial.trial_id, None, *bucket_counts(*result.raw))
+    latencies_us, counts = result.raw
+    table = latency_table(trial.trial_id, None, *merge_counts(bucket_index(latencies_us), counts))
     with replacing(part(run, "latency", trial.trial_id)) as temporary:
         pq.write_table(table, temporary, compression="zstd")
     return _wrk_metrics(result)
