@@ -95,8 +95,7 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: s
     at = _position(metric)
     lines = _changed(at, *[LINES[at]] * (2 if change == "double" else 0))
     message = _refused(write_lines(tmp_path / "k6.json.gz", lines))
-    number = int(message.split("line ")[1].split(":")[0])
-    assert at < number <= at + 15
+    assert at < int(message.split("line ")[1].split(":")[0]) <= at + 15
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:

@@ -62,8 +62,7 @@ def cell(**values: Any) -> Cell:
 def checks(folder: Path, points: K6Points, latencies_ms: list[float], counted: int, **changed: Any) -> list[Check]:
     """The invariants, against a report of these latencies and a server that counted so many requests."""
     said = read_report(report(folder, latencies_ms, **changed))
-    measurement = measured(counters_after=Counters(counted, 1, 2))
-    return [*request_checks(cell(), points, said, measurement, EXACT_SUMS)]
+    return [*request_checks(cell(), points, said, measured(counters_after=Counters(counted, 1, 2)), EXACT_SUMS)]
 
 
 def test_every_request_comes_back(tmp_path: Path) -> None:

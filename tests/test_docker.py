@@ -85,9 +85,8 @@ def ours():
 @pytest.mark.long
 @pytest.mark.parametrize("name", SERVERS)
 def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
-    server = load_server(name)
     with open_lab("docker") as opened:
-        inspection = inspect(opened.engine, server, machine.place(1, 1))
+        inspection = inspect(opened.engine, load_server(name), machine.place(1, 1))
     assert (inspection.error, [check for check in inspection.checks if not check.ok]) == (None, [])
     assert ours() == []
 
@@ -234,8 +233,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
             environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
             kind = {"Content-Type": "application/json"}
             url, body = f"http://127.0.0.1:{running.port}/devices", b'{"mac":"m","firmware":"f"}'
-            asked = urllib.request.Request(url, body, kind)
-            assert urllib.request.urlopen(asked, timeout=10).status == 201
+            assert urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=10).status == 201
             assert database.count("f") == 1
     assert database.password not in described + environment
     assert "DATABASE_URL_FILE=/run/lab/" in environment

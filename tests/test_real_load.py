@@ -115,9 +115,8 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
 @pytest.mark.long
 @pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
 def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
-    cpu = min(os.sched_getaffinity(0))
     loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
-    with real_lab.process(sys.executable, "-c", "while True: pass", cpus=str(cpu)):
+    with real_lab.process(sys.executable, "-c", "while True: pass", cpus=str(min(os.sched_getaffinity(0)))):
         made = real_lab.run(root, loads, "--engine", "process")
     (row,) = made.trials.to_dict("records")
     assert (row["attempt"], row["verdict"]) == (3, "inconclusive")
