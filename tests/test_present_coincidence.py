@@ -72,7 +72,7 @@ def test_p_is_small_where_spikes_come_of_the_events():
 def test_the_share_by_chance_is_that_of_all_shifts():
     """One spike of four windows, one event of two: of 580 shifts, five overlap."""
     found, _ = hold([10.0], 1, (CYCLE, (10.05, 10.15)))
-    assert (found.together, found.events) == (1, 1)
+    assert (found.together, found.count) == (1, 1)
     assert found.expected == found.p == found.least_p == pytest.approx(5 / 580)
     assert found.covered == pytest.approx(2 / 580)
 
@@ -92,7 +92,7 @@ def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
     assert often.least_p > ALPHA and spike_words.reading(often, 1).startswith("nothing: too common")
     none, count = hold([], 1, (CYCLE, (5, 6)))
-    assert np.isnan(none.p) and none.events == 1 and count == 0
+    assert np.isnan(none.p) and none.count == 1 and count == 0
     assert spike_words.reading(none, 0) == "there is no spike"
 
 

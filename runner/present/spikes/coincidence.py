@@ -35,22 +35,17 @@ FEW_ANSWERS = 5
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """One kind of event in a trial: intervals in seconds since the load began, one per row."""
+    """One kind of event in a trial, and how often the server's spikes overlap one.
+
+    `intervals` are in seconds since the load began, one per row. p values are NaN where there is nothing to test.
+    """
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
     every_s: float = math.nan  # seconds between two looks at it (median), NaN where it is not known
     unknown: str = ""  # why nothing is known of it, empty where it was looked at
-
-
-@dataclass(frozen=True)
-class Coincidence:
-    """How often a server's spikes overlap events of one kind; p values are NaN where there is nothing to test."""
-
-    kind: str
-    every_s: float
-    events: int = 0
-    covered: float = 0.0  # share of the windows in which there is such an event
+    count: int = 0  # events within the windows that are tested
+    covered: float = 0.0  # share of these windows in which there is such an event
     together: int = 0  # spikes that overlap one
     expected: float = math.nan  # the share of the spikes that would by chance
     p: float = math.nan
@@ -105,28 +100,29 @@ def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 
 
-def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Coincidence, ...]:
-    """Hold the server's spikes against each kind of event that is known, p corrected for those that can be tested."""
+def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
+    """Hold the server's spikes against each kind of event, p corrected for the kinds that can be tested."""
     start, end, _ = (side[server.settled] for side in server.windows)
     borders = [(spike.start_s, spike.end_s) for spike in server.counted]
     spikes = [(int(first), int(after)) for first, after in np.searchsorted((start + end) / 2, borders)]
-    found = [_hold(kind, spikes, start, end) for kind in kinds if not kind.unknown]
-    testable = [place for place, each in enumerate(found) if math.isfinite(each.p)]
-    for place, p in zip(testable, holm([found[place].p for place in testable]), strict=True):
-        found[place] = replace(found[place], p_holm=float(p))
-    return tuple(found)
+    found = [_hold(kind, spikes, start, end) for kind in kinds]
+    p_holm = np.array([kind.p for kind in found])
+    testable = np.isfinite(p_holm)
+    p_holm[testable] = holm(p_holm[testable])
+    return tuple(replace(kind, p_holm=float(p)) for kind, p in zip(found, p_holm, strict=True))
 
 
-def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> Coincidence:
+def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> Events:
     if not len(start):
-        return Coincidence(kind.kind, kind.every_s)
+        return kind
     begin, finish = np.sort(kind.intervals, axis=0).T
     # Those that have begun before a window's end, less those that were over by its begin.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(finish, start + ROUNDING_S, side="right")
-    events = int(((finish > start[0] + ROUNDING_S) & (begin < end[-1] - ROUNDING_S)).sum())
+    count = int(((finish > start[0] + ROUNDING_S) & (begin < end[-1] - ROUNDING_S)).sum())
     overlaps = by_shift(spikes, there)
     expected = float(overlaps.mean()) / len(spikes) if spikes else math.nan
-    found = Coincidence(kind.kind, kind.every_s, events, float(there.mean()), int(overlaps[0]), expected)
+    covered, together = float(there.mean()), int(overlaps[0])
+    found = replace(kind, count=count, covered=covered, together=together, expected=expected)
     if overlaps.min() == overlaps.max():  # no spike, no event, or events all the time: all shifts are alike
         return found
     return replace(found, p=float((overlaps >= overlaps[0]).mean()), least_p=float((overlaps >= overlaps.max()).mean()))

@@ -9,7 +9,7 @@ import pandas as pd
 from runner.model import LabError
 from runner.present.case import Case, choose
 from runner.present.frames import Tables, sealed_trials
-from runner.present.spikes.coincidence import Coincidence, Events, coincidences, events_of
+from runner.present.spikes.coincidence import Events, coincidences, events_of
 from runner.present.spikes.found import Spike, Track, inside, track
 
 SUBJECTS = ("server", "generator", "database")
@@ -27,7 +27,6 @@ class View:
     samples: pd.DataFrame  # its rows of the resources table
     tracks: dict[str, Track]  # CPU by subject, the server first
     events: tuple[Events, ...]
-    found: tuple[Coincidence, ...]
     start_s: float
     stop_s: float
     duration_s: float  # of the load
@@ -68,9 +67,8 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
         )
     by_subject = dict(list(samples.groupby("subject")))
     tracks = {subject: track(by_subject[subject], duration_s) for subject in SUBJECTS if subject in by_subject}
-    events = events_of(samples, tracks, duration_s)
-    found = coincidences(tracks["server"], events)
-    return View(case, why, samples, tracks, events, found, start_s, min(stop_s, duration_s), duration_s)
+    events = coincidences(tracks["server"], events_of(samples, tracks, duration_s))
+    return View(case, why, samples, tracks, events, start_s, min(stop_s, duration_s), duration_s)
 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")

@@ -8,7 +8,7 @@ from runner.model import CALIBRATION
 from runner.present.answers import evidence
 from runner.present.look.captions import plural
 from runner.present.look.style import number
-from runner.present.spikes.coincidence import ALPHA, Coincidence, seen
+from runner.present.spikes.coincidence import ALPHA, Events, seen
 from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOOR_PCT, LIMIT, SETTLING_S
 from runner.present.spikes.view import View
 
@@ -90,7 +90,7 @@ def coincidence_words(view: View) -> str:
     """Say with what the spikes coincide."""
     if not view.server.counted:
         return "There is no spike to hold against other events; the table says which there were."
-    tied = [found.kind for found in view.found if found.p_holm <= ALPHA]
+    tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
     if tied:
         return (
             f"Beyond chance (Holm's p at most {ALPHA:g}) the spikes coincide with: {', '.join(tied)}. "
@@ -101,33 +101,34 @@ def coincidence_words(view: View) -> str:
 
 def coincidence_table(view: View) -> pd.DataFrame:
     """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
-    spikes = len(view.server.counted)
-    rows = {kind.kind: {"event": kind.kind, "what it says": f"not known: {kind.unknown}"} for kind in view.events}
-    for kind in view.found:
-        rows[kind.kind] |= {
-            "what it says": reading(kind, spikes),
+    spikes, rows = len(view.server.counted), []
+    for kind in view.events:
+        numbers = {
             "spikes with one": f"{kind.together} of {spikes}",
             "by chance": number(kind.expected * spikes),
             "p, Holm": number(kind.p_holm),
             "p": number(kind.p),
-            "events": f"{kind.events:,}",
+            "events": f"{kind.count:,}",
             "time with one": f"{100 * kind.covered:.1f} %",
             "looked at every": f"{kind.every_s:.2g} s",
         }
-    return pd.DataFrame(rows.values()).fillna(number(math.nan))
+        rows.append({"event": kind.kind, "what it says": reading(kind, spikes), **({} if kind.unknown else numbers)})
+    return pd.DataFrame(rows).fillna(number(math.nan))
 
 
-def reading(found: Coincidence, spikes: int) -> str:
-    """Return what a coincidence says, in a few words."""
+def reading(kind: Events, spikes: int) -> str:
+    """Return what it says that so many spikes coincide with a kind of event, or do not, in a few words."""
+    if kind.unknown:
+        return f"not known: {kind.unknown}"
     if not spikes:
         return "there is no spike"
-    if not found.events:
+    if not kind.count:
         return "there was none"
-    if math.isnan(found.p):
+    if math.isnan(kind.p):
         return "nothing: there was one all the time"
-    if found.p_holm <= ALPHA:
+    if kind.p_holm <= ALPHA:
         return "coincides with spikes more than by chance"
-    if found.least_p > ALPHA:
+    if kind.least_p > ALPHA:
         return "nothing: too common, or the spikes too few, to differ from chance"
     return "no more than by chance"
 
