@@ -8,8 +8,8 @@ import traceback
 
 import typer
 
+from runner import console
 from runner.commands import auditing, machine, measuring, presenting
-from runner.console import Console
 from runner.model import LabError
 
 app = typer.Typer(
@@ -43,11 +43,11 @@ def main() -> None:
     try:
         app()
     except LabError as error:
-        Console().error(str(error))
+        console.error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
         named = f" ({error.filename})" if error.filename else ""
-        Console().error(f"The system refused: {error.strerror or error}{named}.")
+        console.error(f"The system refused: {error.strerror or error}{named}.")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -58,7 +58,7 @@ def main() -> None:
             where = f"details are in {file.name}"
         except OSError:
             where = "its details could not be written"
-        Console().error(f"Unexpected error ({type(error).__name__}: {error}); {where}.")
+        console.error(f"Unexpected error ({type(error).__name__}: {error}); {where}.")
         sys.exit(1)
 
 

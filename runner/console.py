@@ -1,6 +1,6 @@
 """What the terminal shows: tables on stdout, progress and notes on stderr; plain text where it is no terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import rich.console
@@ -12,72 +12,61 @@ from runner.model import Trial, number
 from runner.planning.plan import TimeLeft
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
+out = rich.console.Console(highlight=False)
+err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+"""Coloured on a terminal only: rich decides, and honours NO_COLOR."""
+if not out.is_terminal:
+    out.width = 160
 
 
-class Console:
-    """Prints for people; colours only on a terminal (rich decides, and honours NO_COLOR)."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table; a cell that names a level is coloured."""
+    shown = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        shown.add_column(escape(column), overflow="fold")
+    for row in rows:
+        shown.add_row(*(f"[{_LEVELS[c]}]{c}[/]" if c in _LEVELS else escape(str(c)) for c in row))
+    out.print(shown)
 
-    def __init__(self) -> None:
-        self.out = rich.console.Console(highlight=False, soft_wrap=False)
-        self.err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-        if not self.out.is_terminal:
-            self.out.width = 160
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print a table; a cell that names a level is coloured."""
-        table = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(escape(column), overflow="fold")
-        for row in rows:
-            table.add_row(*(f"[{_LEVELS[c]}]{c}[/]" if c in _LEVELS else escape(str(c)) for c in row))
-        self.out.print(table)
+def frame(title: str, texts: Any) -> None:
+    """Print a pandas table of texts."""
+    if texts.empty:
+        note(f"{title}: no trial came to a result.")
+    else:
+        table(title, list(texts), texts.to_numpy())
 
-    def rows(self, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Print a list of like mappings as a table."""
-        if not rows:
-            self.note(f"{title}: no trial came to a result.")
-            return
-        columns = list(rows[0])
-        self.table(title, columns, [["" if row[c] is None else row[c] for c in columns] for row in rows])
 
-    def note(self, text: str) -> None:
-        """Print a line beside the result."""
-        self.err.print(escape(text))
+def note(*lines: str) -> None:
+    """Print lines beside the result."""
+    for line in lines:
+        err.print(escape(line))
 
-    def error(self, text: str) -> None:
-        """Print an error as one sentence; control characters, as files of others may have, do not reach a terminal."""
-        shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
-        self.err.print(f"[red]Error:[/] {escape(shown)}")
 
-    def errors(self, sentences: Sequence[str]) -> None:
-        """Print the first ten errors, and how many there are beyond."""
-        for sentence in sentences[:10]:
-            self.error(sentence)
-        if len(sentences) > 10:
-            self.note(f"… and {len(sentences) - 10} more: see the trial.json files.")
+def error(text: str) -> None:
+    """Print an error as one sentence; control characters, as files of others may have, do not reach a terminal."""
+    shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+    err.print(f"[red]Error:[/] {escape(shown)}")
 
 
 class TrialProgress(Progress):
     """Live progress on a terminal; one line per trial elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         super().__init__(
             TextColumn("trial {task.completed:.0f} of {task.total:.0f}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[what]}"),
             TextColumn("{task.fields[left]}"),
-            console=console.err,
+            console=err,
             # The display shares the generator's CPUs: twice a second is enough.
             refresh_per_second=2,
-            disable=not console.err.is_terminal,
+            disable=not err.is_terminal,
         )
-        self._note = console.note
         self._task = self.add_task("", total=0, what="", left="", visible=False)
         self._clock, self._total, self._what = TimeLeft(()), 0, ""
 
-    def say(self, text: str) -> None:
-        """Print a line above the progress."""
-        self._note(text)
+    say = staticmethod(note)  # above the progress
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import Html, JsonFlag, emit, records, write_page
-from runner.console import Console
+from runner import console
+from runner.commands.options import Html, JsonFlag, emit, write_page
 from runner.model import LabError
 
 SHOWN = 15  # findings of each severity that a terminal shows
@@ -48,7 +48,6 @@ def audit(
         raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
     if html is not None and ("-" in files or distant):
         raise LabError("--html takes files: save what comes through stdin, or from an address, first.")
-    console = Console()
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
@@ -57,16 +56,15 @@ def audit(
         emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": known})
     else:
         if found.findings:
-            console.rows("findings", records(table(found, most=SHOWN)))
-        for sentence in summary(found):
-            console.note(sentence)
+            console.frame("findings", table(found, most=SHOWN))
+        console.note(*summary(found))
         for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
     given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
     given["files"] = ",".join(str(Path(name).resolve()) for name in files)
     title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
-    write_page("audit", given, None if html is None else Path(html), title, console)
+    write_page("audit", given, html, title)
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
     if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

@@ -1,13 +1,12 @@
 """Commands about the machine and the servers: what is there, what is built, what keeps the contract."""
 
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit, engine_name, hosts_of
-from runner.console import Console
+from runner import console
+from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit
 from runner.model import LabError
 from runner.planning import catalog
 from runner.store import find_run
@@ -17,12 +16,11 @@ def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
     """Say what this machine, or each host, has, what a campaign would use, and what is missing."""
     from runner.measure.doctor import examine, examine_hosts
 
-    fleet = hosts_of(hosts)
-    findings = examine() if fleet is None else examine_hosts(fleet, Console().note)
+    findings = examine() if hosts is None else examine_hosts(hosts, console.note)
     if json_:
         emit([asdict(finding) for finding in findings])
     else:
-        Console().table("doctor", ("", "what", "found"), [(each.level, each.subject, each.text) for each in findings])
+        console.table("doctor", ("", "what", "found"), [(each.level, each.subject, each.text) for each in findings])
     if any(finding.level == "missing" for finding in findings):
         raise typer.Exit(2)
 
@@ -40,12 +38,12 @@ def list_(
         from runner.present.published.outcomes import count_words
 
         judged = judge_all(read_tables(find_run("sample")))
-        sys.stdout.write(count_words([each.found.outcome for each in judged]) + "\n")
+        typer.echo(count_words([each.found.outcome for each in judged]))
         return
     if columns:
         from runner.columns import markdown as columns_markdown
 
-        sys.stdout.write(columns_markdown() + "\n")
+        typer.echo(columns_markdown())
         return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
@@ -58,9 +56,8 @@ def list_(
     if markdown:
         from runner.present.look.markup import servers_table
 
-        sys.stdout.write(servers_table(servers) + "\n")
+        typer.echo(servers_table(servers))
         return
-    console = Console()
     rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
     console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)
     loads = [(w.name, w.tool, w.load_model, w.title) for w in workloads]
@@ -72,7 +69,6 @@ def build(servers: Servers = None, json_: JsonFlag = False) -> None:
     """Build binaries and, where a Docker engine answers, images."""
     from runner.measure.inspection import build_all
 
-    console = Console()
     outcomes = build_all([catalog.load_server(name) for name in servers or catalog.server_names()], console.note)
     if json_:
         emit([asdict(outcome) for outcome in outcomes])
@@ -90,8 +86,7 @@ def check(
     from runner.measure.inspection import inspect_all
 
     chosen = [catalog.load_server(name) for name in servers or catalog.server_names()]
-    console = Console()
-    inspections = inspect_all(chosen, engine_name(engine), console.note, hosts_of(hosts))
+    inspections = inspect_all(chosen, engine, console.note, hosts)
     if json_:
         emit([asdict(inspection) for inspection in inspections])
     else:
@@ -111,11 +106,11 @@ def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
     from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over
 
-    removed = clean_up_all(hosts_of(hosts))
+    removed = clean_up_all(hosts)
     left = left_over()
     if json_:
         emit(removed)
     elif removed or not left:
-        Console().note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
+        console.note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
     if left:
         raise LabError(f"Could not be removed: {', '.join(left)}. Start the Docker engine and try again.", exit_code=1)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runner import console
 from runner.commands import options
-from runner.commands.options import EngineOption, JsonFlag, emit, engine_name, records
-from runner.console import Console, TrialProgress
+from runner.commands.options import EngineOption, JsonFlag, emit
+from runner.console import TrialProgress
 from runner.model import Campaign, LabError, Workload, number
 from runner.planning import catalog
 from runner.store import RunFolder, find_run
@@ -53,27 +54,26 @@ def run(
     from runner.running.campaign import resume_campaign, run_campaign
     from runner.running.user_api import Asked, plan_user_api
 
-    console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
     rates, urls = tuple(rate or ()), tuple(url or ())
     api = Asked(urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close)
-    if fleet is not None and (api.given or engine == "process"):
+    if hosts is not None and (api.given or engine == "process"):
         raise LabError(
             "--hosts goes with a campaign, whose servers run as containers: leave it out for an API of your own."
         )
     _one_of(campaign, resume, api.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
-    with TrialProgress(console) as progress:
+    with TrialProgress() as progress:
         if resume is not None:
             begun = find_run(resume)
             stopping = _stopping(budget, _begun_until(begun, until))
-            outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=fleet)
+            outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=hosts)
         else:
             planned = plan_user_api(api, repeats, seed) if api.given else None
             chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server, repeats, scale)
             chosen = with_idle(chosen, idle)
             chosen = with_rates(chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None)
-            more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": fleet}
-            outcome = run_campaign(chosen, engine=choice, scale=scale, seed=seed, report=progress, **more)
-    _finish(console, outcome, json_)
+            more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": hosts}
+            outcome = run_campaign(chosen, engine=engine, scale=scale, seed=seed, report=progress, **more)
+    _finish(outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -148,10 +148,9 @@ def calibrate(
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine
 
-    console, choice, fleet = Console(), engine_name(engine), options.hosts_of(hosts)
     chosen = choose(catalog.load_campaign("calibrate"), None, repeats, scale)
-    with TrialProgress(console) as progress:
-        found = calibrate_machine(chosen, engine=choice, scale=scale, report=progress, hosts=fleet)
+    with TrialProgress() as progress:
+        found = calibrate_machine(chosen, engine=engine, scale=scale, report=progress, hosts=hosts)
     if json_:
         emit(asdict(found))
         return
@@ -173,9 +172,8 @@ def overhead(
     from runner.present.answers.overhead import costs
     from runner.running.overhead import measure_overhead, overhead_campaign
 
-    console, choice = Console(), engine_name(engine)
     campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
-    rows = costs(measure_overhead(campaign, engine=choice, say=console.note))
+    rows = costs(measure_overhead(campaign, engine=engine, say=console.note))
     if json_:
         emit([asdict(row) for row in rows])
         return
@@ -187,19 +185,21 @@ def overhead(
     console.table(f"what the lab costs: {server}, N = {vus}, {iterations} requests", columns.split(","), shown)
 
 
-def _finish(console: Console, outcome: Any, json_: bool) -> None:
+def _finish(outcome: Any, json_: bool) -> None:
     from runner.present.answers.findings import sentences
     from runner.present.answers.summary import printable, summarize
     from runner.present.frames import read_tables
 
     tables = read_tables(outcome.run)
-    rows, found = records(printable(summarize(tables))), sentences(tables)
+    shown, findings = printable(summarize(tables)), sentences(tables)
     if json_:
         result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
-        emit({**result, "failed": outcome.failed, "warnings": outcome.warnings, "findings": found, "summary": rows})
+        result |= {"failed": outcome.failed, "warnings": outcome.warnings, "findings": findings}
+        emit(result | {"summary": shown.to_dict("records")})
         return
-    console.rows(f"run {outcome.run.run_id}", rows)
-    console.errors(outcome.failed)
-    for sentence in found:
-        console.note(sentence)
-    console.note(f"Raw samples and tables: {outcome.run.path}")
+    console.frame(f"run {outcome.run.run_id}", shown)
+    for sentence in outcome.failed[:10]:
+        console.error(sentence)
+    if len(outcome.failed) > 10:
+        console.note(f"… and {len(outcome.failed) - 10} more: see the trial.json files.")
+    console.note(*findings, f"Raw samples and tables: {outcome.run.path}")

@@ -7,19 +7,39 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.console import Console
+from runner import console
 from runner.model import LabError
+from runner.planning.hosts import Hosts, read_hosts
 from runner.store import RunFolder, find_run
 
+
+def engine_of(name: str) -> str:
+    """Return the name of an engine; LabError where there is none of it."""
+    if name not in ("auto", "docker", "process"):
+        raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
+    return name
+
+
+def page_of(name: str) -> Path:
+    """Return the path of a page to write; LabError, before any work, where it cannot be one."""
+    if Path(name).suffix != ".html" or Path(name).is_dir():
+        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
+    return Path(name)
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
-EngineOption = Annotated[str, typer.Option("--engine", help="How servers are started: auto, docker or process.")]
+EngineOption = Annotated[
+    Any, typer.Option("--engine", metavar="auto|docker|process", parser=engine_of, help="How servers are started.")
+]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
 Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
 Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
 Idle = Annotated[str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")]
 RatesOf = Annotated[str | None, typer.Option(metavar="RUN", help="Rates are shares of the capacities in this run.")]
-HostsFile = Annotated[str | None, typer.Option(metavar="FILE", help="Use the hosts of this file (docs/fleet.md).")]
+HostsFile = Annotated[
+    Hosts | None, typer.Option(metavar="FILE", parser=read_hosts, help="Use the hosts of this file (docs/fleet.md).")
+]
 Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
 Until = Annotated[
     str | None,
@@ -29,7 +49,9 @@ FailAbove = Annotated[
     float | None, typer.Option(metavar="PCT", min=0, help="Exit with 1 where something is worse by more than this.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")]
-Html = Annotated[str | None, typer.Option("--html", metavar="PATH", help="Write a page too, and its notebook.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="PATH", parser=page_of, help="Write a page too, and its notebook.")
+]
 
 
 def emit(value: Any) -> None:
@@ -38,12 +60,7 @@ def emit(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=ascii_only, default=str) + "\n")
 
 
-def records(frame: Any) -> list[dict[str, Any]]:
-    """Return a pandas table as the rows of a terminal's table."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def opened(run: str, console: Console) -> RunFolder:
+def opened(run: str) -> RunFolder:
     """Return a run whose tables are there; LabError where there is none."""
     from runner.digest.tables import ensure_tables
 
@@ -52,34 +69,13 @@ def opened(run: str, console: Console) -> RunFolder:
     return folder
 
 
-def page_path(name: str | None) -> Path | None:
-    """Return the path of a page to write, if any; LabError, before any work, where it cannot be one."""
-    if name is not None and (Path(name).suffix != ".html" or Path(name).is_dir()):
-        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
-    return None if name is None else Path(name)
-
-
-def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str, console: Console) -> None:
+def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str) -> None:
     """Write the page of a notebook, with its parameters, where one was asked for."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 
         build_page(notebook, given, page, title)
         console.note(f"Page:    {page}")
-
-
-def hosts_of(path: str | None) -> Any:
-    """Return what a hosts file says; None without one."""
-    from runner.planning.hosts import read_hosts
-
-    return None if path is None else read_hosts(path)
-
-
-def engine_name(name: str) -> Any:
-    """Return the name of an engine; LabError where there is none of it."""
-    if name not in ("auto", "docker", "process"):
-        raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
-    return name
 
 
 def _option(*names: str, **more: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, page_path, records, write_page
-from runner.console import Console
+from runner import console
+from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, write_page
 from runner.model import LabError
 from runner.store import find_run, short_name
 
@@ -23,7 +23,6 @@ def report(
     """Make tables, figures and HTML of a run, through the notebooks."""
     from runner.present.notebook.kernels import Kernels
 
-    console = Console()
     folder = find_run(run)
     if cluster is not None:
         from runner.digest.cluster import spread_over
@@ -42,10 +41,8 @@ def report(
     if json_:
         emit({"run_id": folder.run_id, "html": str(made.html), "figures": [str(path) for path in made.figures]})
         return
-    console.rows(f"run {folder.run_id}", records(printable(made.summary)))
-    console.note(f"Figures: {made.html.parent}")
-    for page in made.pages:
-        console.note(f"Report:  {page}")
+    console.frame(f"run {folder.run_id}", printable(made.summary))
+    console.note(f"Figures: {made.html.parent}", *(f"Report:  {page}" for page in made.pages))
 
 
 def compare(
@@ -60,8 +57,7 @@ def compare(
     from runner.present.comparison.compare import compare_runs, left_out, provenance, tables
     from runner.present.comparison.conditions import word
 
-    console, page = Console(), page_path(html)
-    folders = opened(run_a, console), opened(run_b, console)
+    folders = opened(run_a), opened(run_b)
     found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
     if json_:
         emit(asdict(found))
@@ -71,14 +67,12 @@ def compare(
             rows = [(each.what, word(each.a), word(each.b)) for each in found.differences]
             console.table("compared by force", ("the runs differ in", "A", "B"), rows)
         for load, texts in tables(found).items():
-            console.rows(load, texts)
-        for sentence in provenance(found):
-            console.note(sentence)
-        for why, cells in left_out(found).items():
-            console.note(f"{why}: {'; '.join(cells)}.")
+            console.frame(load, texts)
+        out = (f"{why}: {'; '.join(cells)}." for why, cells in left_out(found).items())
+        console.note(*provenance(found), *out)
     a, b = map(short_name, folders)
     given = {"run_a": a, "run_b": b, "force": force, "fail_above": fail_above}
-    write_page("compare", given, page, f"{found.run_a} and {found.run_b}", console)
+    write_page("compare", given, html, f"{found.run_a} and {found.run_b}")
     if found.regressions:
         console.error(
             f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by more than {fail_above:g} %."
@@ -100,17 +94,15 @@ def history(
     from runner.present.comparison.history import findings, table
     from runner.present.comparison.history import history as history_of
 
-    console, page = Console(), page_path(html)
-    folders = [opened(run, console) for run in runs]
+    folders = [opened(run) for run in runs]
     found = history_of(folders, force=force, fail_above_pct=fail_above)
     if json_:
         emit({"runs": found.runs, "days": found.days, "courses": [asdict(course) for course in found.courses]})
     else:
-        console.rows("medians by run", records(table(found)))
-        for sentence in findings(found):
-            console.note(sentence)
+        console.frame("medians by run", table(found))
+        console.note(*findings(found))
     given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
-    write_page("history", given, page, f"{len(folders)} runs", console)
+    write_page("history", given, html, f"{len(folders)} runs")
     if fail_above is not None and found.regressions:
         console.error(f"{len(found.regressions)} last changes are for the worse by more than {fail_above:g} %.")
         raise typer.Exit(1)
@@ -123,8 +115,7 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     from runner.present.published.judging import judge_all
     from runner.present.published.outcomes import count_words
 
-    console = Console()
-    folder = opened(run, console)
+    folder = opened(run)
     tables = read_tables(folder)
     judged, rules = judge_all(tables), rules_words(tables.manifest)
     if json_:
@@ -135,8 +126,7 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
         for each in judged
     ]
     console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)
-    console.note(count_words([each.found.outcome for each in judged]))
-    console.note(rules)
+    console.note(count_words([each.found.outcome for each in judged]), rules)
 
 
 def export(
@@ -150,9 +140,8 @@ def export(
     from runner.present.frames import read_tables, sealed_trials
     from runner.store import export_compact
 
-    console = Console()
     if hgrm:
-        folder = opened(run, console)
+        folder = opened(run)
         tables = read_tables(folder)
         rows = tables.latency[tables.latency["trial_id"] == hgrm]
         if hgrm not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
@@ -175,8 +164,7 @@ def publish(
     """Write a folder for a blog: post, self-contained page, figures in light and dark, tables, provenance."""
     from runner.present.blog.publish import publish as publish_run
 
-    console = Console()
-    folder = opened(run, console)
+    folder = opened(run)
     made = publish_run(folder, Path(out), console.note)
     if json_:
         emit({"run_id": folder.run_id, "path": str(made.folder), "files": [str(path) for path in made.files]})

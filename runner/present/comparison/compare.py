@@ -232,8 +232,8 @@ def _compared(
 # --- in words ---------------------------------------------------------------------------------------------
 
 
-def tables(found: RunComparison) -> dict[str, list[dict[str, str]]]:
-    """Return the comparisons of each load as texts for a table."""
+def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
+    """Return the comparisons of each load as a table of texts."""
     by_load: dict[str, list[dict[str, str]]] = {}
     for row in found.comparisons:
         texts = {
@@ -246,7 +246,7 @@ def tables(found: RunComparison) -> dict[str, list[dict[str, str]]]:
             "verdict": row.words,
         }
         by_load.setdefault(row.load, []).append(texts)
-    return by_load
+    return {load: pd.DataFrame(rows) for load, rows in by_load.items()}
 
 
 def findings(found: RunComparison) -> list[str]:

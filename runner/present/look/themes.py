@@ -79,8 +79,7 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
             f"The figure has the colour {name}, which has no partner for a dark page: draw in the colours of the "
             "servers' looks and in greys."
         )
-    dark = to_rgb(known.get(name) or night(name))
-    return (*dark, alpha)
+    return to_rgba(known.get(name) or night(name), alpha)
 
 
 def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:

@@ -38,6 +38,7 @@ class ExplorePage(RunPage):
 
     def __init__(self, run: str, trial: str) -> None:
         super().__init__(run)
+        mpl.rcParams.update(style.RC)
         self.live = has_reader()
         sealed = sealed_trials(self.tables.trials)
         if trial and trial not in set(sealed["trial_id"]):
@@ -119,9 +120,7 @@ def open_tables(run: str, trial: str = "") -> ExplorePage:
     An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
     `RunPage`, and for a trial that was not sealed.
     """
-    page = ExplorePage(run, trial)
-    mpl.rcParams.update(style.RC)
-    return page
+    return ExplorePage(run, trial)
 
 
 def _described(figure: Figure, words: str) -> str:

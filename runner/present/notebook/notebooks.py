@@ -36,7 +36,6 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 
 LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one
 LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
-Given = Mapping[str, Any]  # parameters of a notebook
 
 
 class SavesOnce(NBClientEngine):  # type: ignore[misc]
@@ -55,7 +54,7 @@ class SavesOnce(NBClientEngine):  # type: ignore[misc]
 papermill_engines.register(SavesOnce.__name__, SavesOnce)
 
 
-def execute(notebook: Path, given: Given, output: Path, kernel: KernelManager | None = None) -> list[str]:
+def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None) -> list[str]:
     """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`; return its figures.
 
     It is executed in `kernel`, which goes on, else in a new one in the lab's root. The same run gives the same bytes:
@@ -206,7 +205,7 @@ def build_report(
 
 
 def build_page(
-    notebook: str, given: Given, html: Path, about: str = "", kernel: KernelManager | None = None
+    notebook: str, given: Mapping[str, Any], html: Path, about: str = "", kernel: KernelManager | None = None
 ) -> list[str]:
     """Execute a notebook of the lab; write its page to `html`, and it beside it as .ipynb; return its figures."""
     executed = html.with_suffix(".ipynb")

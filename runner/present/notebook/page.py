@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 from IPython.display import Image, display
@@ -22,7 +22,6 @@ from runner.present.look import captions, markup, style
 from runner.present.look.content import Block
 
 T = TypeVar("T")
-Given = ParamSpec("Given")
 COMPLETE = "lab_complete"  # key of the output metadata by which a notebook proves that its last cell ran
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 """Types of variables that may have been meant as parameters."""
@@ -100,7 +99,7 @@ def has_reader() -> bool:
     return bool(request.get("content", {}).get("allow_stdin"))
 
 
-def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
+def opener(open_page: Callable[..., T]) -> Callable[..., T]:
     """Make a function the one that a notebook calls with its parameters: they are held against its annotations.
 
     LabError for a value of another type, and for a variable that is no parameter, of which papermill only warns. From
@@ -109,7 +108,7 @@ def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
     @wraps(open_page)
-    def opened(*args: Given.args, **kwargs: Given.kwargs) -> T:
+    def opened(*args: Any, **kwargs: Any) -> T:
         given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
         if (shell := get_ipython()) is not None:
             shell.set_custom_exc((LabError,), _show_sentence)
@@ -121,7 +120,7 @@ def opener(open_page: Callable[Given, T]) -> Callable[Given, T]:
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
                 raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
         try:
-            return checked(**given)  # type: ignore[call-arg]
+            return checked(**given)
         except ValidationError as error:
             first = error.errors()[0]
             kind = first["msg"].removeprefix("Input should be ")

@@ -79,7 +79,7 @@ def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: Non
             "answer": lambda: [about, Bullets(tuple(compare.findings(found)))],
             "conditions": partial(_conditions, found, [each.manifest for each in tables]),
             # A table for each load: medians, ratio with interval, what difference was detectable, and verdict.
-            "loads": lambda: [TextTable(pd.DataFrame(rows), load) for load, rows in compare.tables(found).items()],
+            "loads": lambda: [TextTable(texts, load) for load, texts in compare.tables(found).items()],
             "left out": partial(_left_out, found),
         },
         charts={"compare-ratios": partial(compare.ratios, found, looks)},

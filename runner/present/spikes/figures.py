@@ -144,10 +144,9 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
     def read(t_s: float, _: float) -> str:
         return f"{name}, {_at(track.windows, t_s)} % of a core"
 
-    if not is_server:
-        return _Panel(heading, "", "CPU, %", 0.85, draw, read)
-    peaks = f"peak (thick bars): {peak_words(view)}; 100 % is one core" if view.peaks else "100 % is one core"
-    return _Panel(heading, peaks, "CPU, %", 1.75, draw, read)
+    peaks = f"peak (thick bars): {peak_words(view)}; " if view.peaks else ""
+    words, height_in = (f"{peaks}100 % is one core", 1.75) if is_server else ("", 0.85)
+    return _Panel(heading, words, "CPU, %", height_in, draw, read)
 
 
 def _draw_windows(ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any) -> None:

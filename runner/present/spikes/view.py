@@ -73,7 +73,6 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
 OF_SPIKE = ("deviations", "height_pct", "start_s")
-COLUMNS = [*OF_TRIAL, "peak_pct", "gc_per_s", "seconds", "spikes", "spike_s", "settling", *OF_SPIKE]
 
 
 def has_samples(tables: Tables) -> bool:
@@ -83,33 +82,32 @@ def has_samples(tables: Tables) -> bool:
 
 
 def survey(tables: Tables) -> pd.DataFrame:
-    """Return one row per sealed trial with samples of its server, columns COLUMNS, in the order of the loads.
+    """Return one row per sealed trial with samples of its server, in the order of the loads; empty without any.
 
     `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are those in which spikes
-    are counted, `spikes` and `spike_s` how many and how long in all, `settling` how many began with the load;
-    `deviations`, `height_pct` and `start_s` are of the most pronounced of those counted, NaN without one. `gc_per_s` is
-    NaN where the server reports no garbage collector.
+    are counted, `spikes` and `spike_s` how many and how long in all, `settling` how many began with the load; the
+    columns OF_SPIKE are of the most pronounced of those counted, NaN without one. `gc_per_s` is NaN where the server
+    reports no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(list(tables.resources[tables.resources["subject"] == "server"].groupby("trial_id")))
     rows = []
     for trial in trials[trials["trial_id"].isin(list(samples))].to_dict("records"):
         found = track(samples[trial["trial_id"]], float(trial["duration_s"]))
-        most = max(found.counted, key=lambda spike: spike.deviations, default=None)
+        counted = found.counted
+        most = max(counted, key=lambda spike: spike.deviations, default=None)
         _, end_s, cycles = inside(samples[trial["trial_id"]], "gc_cycles", math.inf, -math.inf)
         peaks = trial["server_cpu_peak_100ms_pct"], trial["server_cpu_mean_pct"]
-        row = (
-            *(trial[name] for name in OF_TRIAL),
-            next(filter(math.isfinite, peaks), math.nan),
-            np.ptp(cycles) / np.ptp(end_s) if len(cycles) > 1 else math.nan,
-            found.settled_s,
-            len(found.counted),
-            sum(spike.length_s for spike in found.counted),
-            len(found.spikes) - len(found.counted),
-            *(getattr(most, name, math.nan) for name in OF_SPIKE),
-        )
-        rows.append(row)
-    return pd.DataFrame(rows, columns=COLUMNS)
+        row = {name: trial[name] for name in OF_TRIAL} | {
+            "peak_pct": next(filter(math.isfinite, peaks), math.nan),
+            "gc_per_s": np.ptp(cycles) / np.ptp(end_s) if len(cycles) > 1 else math.nan,
+            "seconds": found.settled_s,
+            "spikes": len(counted),
+            "spike_s": sum(spike.length_s for spike in counted),
+            "settling": len(found.spikes) - len(counted),
+        }
+        rows.append(row | {name: getattr(most, name, math.nan) for name in OF_SPIKE})
+    return pd.DataFrame(rows)
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
@@ -117,7 +115,7 @@ def most_pronounced(found: pd.DataFrame) -> str:
 
     A trial that is too short to look for spikes is taken only where all are. Empty without any trial.
     """
-    ranked = found.assign(looked=found["seconds"] > 0).sort_values(
-        ["looked", "deviations", "peak_pct"], ascending=False, kind="stable", na_position="last"
-    )
-    return "" if found.empty else str(ranked["trial_id"].iloc[0])
+    if found.empty:
+        return ""
+    by = ["looked", "deviations", "peak_pct"]
+    return str(found.assign(looked=found["seconds"] > 0).sort_values(by, ascending=False)["trial_id"].iloc[0])

@@ -103,23 +103,24 @@ def coincidence_table(view: View) -> pd.DataFrame:
     """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
     spikes, rows = len(view.server.counted), []
     for kind in view.events:
-        numbers = {
-            "spikes with one": f"{kind.together} of {spikes}",
-            "by chance": number(kind.expected * spikes),
-            "p, Holm": number(kind.p_holm),
-            "p": number(kind.p),
-            "events": f"{kind.count:,}",
-            "time with one": f"{100 * kind.covered:.1f} %",
-            "looked at every": f"{kind.every_s:.2g} s",
-        }
-        rows.append({"event": kind.kind, "what it says": reading(kind, spikes), **({} if kind.unknown else numbers)})
+        row = {"event": kind.kind, "what it says": f"not known: {kind.unknown}"}
+        if not kind.unknown:
+            row |= {
+                "what it says": reading(kind, spikes),
+                "spikes with one": f"{kind.together} of {spikes}",
+                "by chance": number(kind.expected * spikes),
+                "p, Holm": number(kind.p_holm),
+                "p": number(kind.p),
+                "events": f"{kind.count:,}",
+                "time with one": f"{100 * kind.covered:.1f} %",
+                "looked at every": f"{kind.every_s:.2g} s",
+            }
+        rows.append(row)
     return pd.DataFrame(rows).fillna(number(math.nan))
 
 
 def reading(kind: Events, spikes: int) -> str:
-    """Return what it says that so many spikes coincide with a kind of event, or do not, in a few words."""
-    if kind.unknown:
-        return f"not known: {kind.unknown}"
+    """Return what it says how often so many spikes overlap a kind of event, in a few words."""
     if not spikes:
         return "there is no spike"
     if not kind.count:
