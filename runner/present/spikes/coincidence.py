@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from runner.present.spikes.found import ROUNDING_S, Spike, Track, Windows, inside, runs, stand_out
@@ -133,13 +134,11 @@ def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.in
 
     `spikes` are ranges of windows (first, one after the last), `there` says of each window whether it has an event.
     """
-    n = len(there)
-    shift = np.arange(n)
-    total = np.zeros(n, dtype=np.int64)
+    shifts, total = np.arange(len(there)), np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
-        length = after - first
-        counted = np.concatenate([[0], np.cumsum(np.concatenate([there, there[: length - 1]]))])
-        total += (counted[length:] > counted[:-length])[(first - shift) % n]
+        in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
+        overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)  # by the window of its begin
+        total += overlaps[(first - shifts) % len(there)]
     return total
 
 
