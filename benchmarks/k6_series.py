@@ -88,7 +88,7 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
 
 def _load(bench: Bench, ready: Ready, cell: Cell, tool: Tool) -> float:
     """Run the load once by one k6; return the µs of CPU that it took for each iteration."""
-    with scratch(bench.ledger) as folder:
+    with scratch(bench.lab.ledger) as folder:
         bench = replace(bench, tools={"k6": tool.path})
         measurement, summary = observed(bench, ready, cell, folder, tool.name)
         length_s = (measurement.load_ended_mono_ns - measurement.load_started_mono_ns) / 1e9

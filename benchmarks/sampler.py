@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from runner.measure.leftovers import Ledger, ledger
 from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
-from runner.measure.sites import Clock, Sampler, Site
+from runner.measure.sites import Clock, Site
 from runner.model import Subject
 
 THREADS = 8
@@ -113,14 +114,14 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
-        sampler = Sampler(stack.enter_context(Site(book).instrument("sampler", hz, cpus[:1])))
+        ask = stack.enter_context(Site(book).instrument("sampler", hz, cpus[:1]))
         for subject, processes in kind.processes:
             pid, port = stack.enter_context(_stand_in(processes, kind.grouped, folder, book))
-            sampler.add(subject, pid)
+            ask({"add": subject, "pid": pid})
             if subject == "server" and kind.stats:
-                sampler.poll(subject, "127.0.0.1", port)
+                ask({"poll": port, "address": "127.0.0.1", "of": subject})
         time.sleep(seconds)
-        rows = sampler.stop()
+        rows = json.loads(ask({"stop": True}))
         write_rows([(rows, {name: name for name in set(rows["subject"])}, Clock())], out)
     return out
 

@@ -51,7 +51,7 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, stopping=attempts.TO_TH
 
     monkeypatch.setattr(attempts, "_run_unit", unit_ran)
     folder = SimpleNamespace(records=list, path=Path("the-run"))
-    failed = attempts.run_trials(folder, trials, Prepared(campaign, None), report, stopping)
+    failed = attempts.run_trials(folder, trials, Prepared(SimpleNamespace(campaign=campaign)), report, stopping)
     said = [call.args[0] for call in report.say.call_args_list]
     return failed, said, began, [call.args[1]["trial_id"] for call in report.end.call_args_list]
 
@@ -100,7 +100,7 @@ def test_a_trial_that_the_hypervisor_disturbed(monkeypatch, trial, tmp_path, att
 
     monkeypatch.setattr(attempts, "_measure_unit", measure)
     monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
-    prepared = Prepared(QUICK, SimpleNamespace(sites=Sites.here(None)))
+    prepared = Prepared(SimpleNamespace(campaign=QUICK, sites=Sites.here(None)))
     (record,) = attempts._run_unit(RunFolder(tmp_path), [again], prepared, lambda _: None)
     assert record["status"] == state
     assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))

@@ -1,6 +1,7 @@
 """What the sampler reads: held against psutil and known loads, while processes come, go and fork."""
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from runner.measure.machine import place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants
 from runner.measure.sampler import StatsPoll
-from runner.measure.sites import Clock, Sampler, Site
+from runner.measure.sites import Clock, Site
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
 from runner.model import LabError
 
@@ -72,11 +73,14 @@ SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 class Sampling:
     """A real sampler at 20 Hz, its ledger, and once it was stopped its rows."""
 
-    def __init__(self, book, sampler, path):
-        self.book, self.add, self._sampler, self.path = book, sampler.add, sampler, path
+    def __init__(self, book, ask, path):
+        self.book, self._ask, self.path = book, ask, path
+
+    def add(self, subject, pid):
+        self._ask({"add": subject, "pid": pid})
 
     def stop(self):
-        write_rows([(self._sampler.stop(), SUBJECTS, Clock())], self.path)
+        write_rows([(json.loads(self._ask({"stop": True})), SUBJECTS, Clock())], self.path)
 
     def rows(self, subject):
         return [row for row in pq.read_table(self.path).to_pylist() if row["subject"] == subject]
@@ -85,7 +89,7 @@ class Sampling:
 @pytest.fixture
 def sampling(root):
     with ledger() as book, Site(book).instrument("sampler", 20, place(1).generator) as ask:
-        yield Sampling(book, Sampler(ask), root / "r.parquet")
+        yield Sampling(book, ask, root / "r.parquet")
 
 
 def held(name, code, sampling, root):

@@ -47,6 +47,11 @@ class Lab:
         """Who is where."""
         return self.fleet.sites if self.fleet else Sites.here(self.ledger)
 
+    @property
+    def host_cpus(self) -> int | None:
+        """How many CPUs the server's machine has, those too that the lab may not use."""
+        return int(self.fleet.server.said["facts"]["cpus"]) if self.fleet else os.cpu_count()
+
 
 @contextlib.contextmanager
 def open_lab(

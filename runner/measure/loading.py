@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 
 from runner.calibration import Calibration
 from runner.measure import generators
-from runner.measure.engine import Engine, Running
+from runner.measure.engine import Running
 from runner.measure.generators import Shot
-from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger
-from runner.measure.sites import Ask, Clock, Job, Sampler, Site, Sites
+from runner.measure.lab import Lab
+from runner.measure.sites import Ask, Clock, Job, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Loaded, Placement
-from runner.model import Cell, LabError, Server, Share, Subject
+from runner.model import Campaign, Cell, LabError, Server, Share, Subject
 from runner.store import replacing
 
 _TYPES = {"subject": pa.string(), "source": pa.string(), "gc_pause_total_ms": pa.float64(), "gc_cpu_s": pa.float64()}
@@ -76,17 +75,13 @@ class Observers:
 class Bench:
     """What all trials of a run share."""
 
-    engine: Engine
+    lab: Lab
+    sites: Sites  # where servers, generators and instruments run
+    campaign: Campaign
     placement: Placement
     tools: Mapping[str, Path]
-    sample_hz: float
-    ledger: Ledger
-    environment: Sequence[tuple[str, str, str]]  # variables beyond the contract's: (server, name, value)
     calibration: Calibration | None  # the generators' ceilings; None where this machine has none that is valid
-    idle: IdleCpus
-    sites: Sites  # where servers, generators and instruments run
     observers: Observers = field(default_factory=Observers)
-    host_cpus: int | None = None  # all CPUs of the server's machine
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -101,21 +96,21 @@ class Bench:
 class Watchers:
     """A sampler in each place, and the probe, beside the loads of one or more servers; each may be left out."""
 
-    def __init__(self, samplers: Mapping[Site, Sampler], probe: Ask | None) -> None:
+    def __init__(self, samplers: Mapping[Site, Ask], probe: Ask | None) -> None:
         self.samplers = samplers
         self._probe = probe
-        self._polling: Sampler | None = None
+        self._polling: Ask | None = None
 
     def add(self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None) -> None:
-        """Sample a server or a database from now on."""
+        """Sample a server or a database from now on; `cpus` are those that it was given, where the lab gave it some."""
         if site in self.samplers:
-            self.samplers[site].add(subject, running.pid, alone=running.alone, cpus=cpus)
+            self.samplers[site]({"add": subject, "pid": running.pid, "alone": running.alone, "cpus": cpus})
 
     def begin(self, site: Site, subject: str, server: Server, running: Running, shot: Shot) -> None:
         """Turn to a server that is about to be loaded: ask its /stats, and probe it by `shot`."""
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
-            self._polling.poll(subject, running.address, running.port)
+            self._polling({"poll": running.port, "address": running.address, "of": subject})
         if self._probe is not None:
             request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
             self._probe({**request, "port": running.port, "address": running.address})
@@ -124,18 +119,22 @@ class Watchers:
         """Leave the server alone again; return what the probe saw, once its answers are there."""
         seen = None if self._probe is None else dict(json.loads(self._probe({"pause": True})))
         if self._polling is not None:
-            self._polling.pause()
+            self._polling({"poll": None})
             self._polling = None
         return seen
+
+    def stop(self) -> dict[Site, dict[str, list[Any]]]:
+        """Have a last row taken in each place; return all rows of all subjects by the columns of resources.parquet."""
+        return {site: json.loads(sampler({"stop": True})) for site, sampler in self.samplers.items()}
 
 
 @contextlib.contextmanager
 def watching(bench: Bench) -> Iterator[Watchers]:
     """Start the observers that `bench` asks for, each on the CPUs that the lab's instruments have in its place."""
-    observers, sites, hz = bench.observers, bench.sites, bench.sample_hz
+    observers, sites, hz = bench.observers, bench.sites, bench.campaign.sample_hz
     with contextlib.ExitStack() as stack:
         samplers = {
-            site: Sampler(stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site))))
+            site: stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site)))
             for site in (sites.all if observers.sampler else ())
         }
         probe = None

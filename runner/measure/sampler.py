@@ -1,8 +1,11 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
-Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input (`add` a subject,
-`poll` the /stats of a server or of none, `stop`, which is answered with all rows); the end of input ends it. Each row
-carries the monotonic and the wall time of its reading. The runner's side of it is in loading.py.
+Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input; the end of input ends
+it. `add` samples the control group of `pid`, or its process tree where it is not `alone` in its group, as a subject of
+that name instead of any before; with `cpus`, those that it was given, each row says how many others it may use. `poll`
+asks, over one connection kept open, the /stats of the server `of` that name at `address` and a port, or of none. `stop`
+is answered with all rows, a last one included. Each row carries the monotonic and the wall time of its reading. The
+runner's side of it is in loading.py.
 """
 
 import contextlib
@@ -110,9 +113,9 @@ class _Watch:
         """Carry out one command; return whether to go on."""
         command = json.loads(line)
         if "add" in command:
-            subject, pid, cpus = command["add"], command["pid"], command["cpus"]
+            subject, pid, cpus = command["add"], command["pid"], command.get("cpus")
             with contextlib.suppress(OSError):  # it has just died: it has no rows
-                self._sources[subject] = source_of(pid, MEMORY_NS, alone=command["alone"])
+                self._sources[subject] = source_of(pid, MEMORY_NS, alone=command.get("alone", True))
             if cpus is not None:
                 self._held[subject] = pid, frozenset(cpus)
         if "poll" in command:

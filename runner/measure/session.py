@@ -19,18 +19,7 @@ from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
-from runner.measurement import (
-    Counters,
-    DatabaseCounters,
-    DatabaseUse,
-    Loaded,
-    LoadFacts,
-    Measurement,
-    Part,
-    Placement,
-    Slice,
-    ended,
-)
+from runner.measurement import Counters, DatabaseUse, Loaded, LoadFacts, Measurement, Part, Placement, Slice, ended
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
@@ -70,7 +59,9 @@ class _Live:
     killed_before: Kills
     placement: Placement
     slices: list[Slice] = field(default_factory=list)
-    stored: list[tuple[str, DatabaseCounters]] = field(default_factory=list)  # each load's tag, and counters before it
+    stored: list[DatabaseUse] = field(
+        default_factory=list
+    )  # of each load; `after` is known once the server was stopped
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # once it was stopped; `oom_kills` as well
@@ -105,7 +96,7 @@ def measure(
     `order` has the slices as (trial id, place). A server that dies under its load is measured all the same: what was
     answered until then is a result. CannotGoOnError where nothing can go on.
     """
-    bench.idle.ask(members[0].cell.idle)
+    bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
     failed: dict[str, Measurement | LabError] = {}
     with contextlib.ExitStack() as stack:
@@ -141,15 +132,15 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
     with contextlib.ExitStack() as stack:
         database = None
         if workload.database:
-            database = stack.enter_context(serving(bench.engine, bench.placement.database, folder / "database.log"))
+            database = stack.enter_context(serving(bench.lab.engine, bench.placement.database, folder / "database.log"))
         handed = {**BY_AFFINITY} if member.cell.share < 1 else {}
-        handed |= {name: value for whose, name, value in bench.environment if whose == server.name}
+        handed |= {name: value for whose, name, value in bench.campaign.environment if whose == server.name}
         if database is not None:
             handed |= database.handed_to(server)
             handed |= {} if member.cell.pool_size is None else {"DB_POOL_SIZE": str(member.cell.pool_size)}
         handed["LAB_NONCE"] = nonce
         log = folder / "server.log"
-        running = stack.enter_context(bench.engine.started(server, bench.placement.server, handed, log))
+        running = stack.enter_context(bench.lab.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
         killed = bench.sites.server.kills(running.pid)
         yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
@@ -174,7 +165,7 @@ def _load_in_turn(
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
             with lives[trial_id].noting():
                 done.append((trial_id, _load_slice(bench, watchers, lives[trial_id], place, position)))
-        sampled = {site: sampler.stop() for site, sampler in watchers.samplers.items()}
+        sampled = watchers.stop()
         for live in lives.values() if sampled else ():
             _write_sampled(bench, sampled, live)
     return done
@@ -214,7 +205,8 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         why = ": the kernel killed it for want of memory" if killed else ""
         raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)
     if live.database is not None:
-        live.stored.append((tag, live.database.counters(tag)))
+        now = live.database.counters(tag)
+        live.stored.append(DatabaseUse(tag, live.database.version, before=now, after=now))
     watchers.begin(sites.server, live.subject, server, running, probe)
     try:
         loads, between = generate(bench, planned, watchers)
@@ -271,8 +263,7 @@ def _stop(bench: Bench, live: _Live) -> None:
     live.exit_code = live.running.stop()
     with live.noting():
         if live.database is not None and live.error is None:
-            version = live.database.version
-            uses = [DatabaseUse(tag, version, then, live.database.counters(tag)) for tag, then in live.stored]
+            uses = [replace(use, after=live.database.counters(use.tag)) for use in live.stored]
             live.slices = [replace(each, database=use) for each, use in zip(live.slices, uses, strict=True)]
     if live.probed:
         write_samples(live.probed, live.member.folder / "probe.parquet", bench.sites.probe.clock)
@@ -300,18 +291,18 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
     }
     return Measurement(
         **facts,
-        engine=bench.engine.name,
+        engine=bench.lab.engine.name,
         placement=live.placement,
         port=live.running.port,
-        sample_hz=bench.sample_hz,
+        sample_hz=bench.campaign.sample_hz,
         server_exit=live.exit_code,
         server_image=live.member.ready.image,
         server_sha256=live.member.ready.binary,
         died=live.died,
         generator_ceiling_rps=ceiling.rps_max if ceiling else None,
-        host_cpus=bench.host_cpus,
+        host_cpus=bench.lab.host_cpus,
         oom_kills=live.oom_kills,
-        idle=bench.idle.state,
+        idle=bench.lab.idle.state,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id

@@ -36,33 +36,6 @@ REACH_S = 4.0  # a SYN is sent again after 1 s and after 3 s: a network that los
 Ask = Callable[[Mapping[str, Any]], str]  # hands a command to an instrument, returns its answer; LabError without one
 
 
-class Sampler:
-    """A running sampler."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def add(self, subject: str, pid: int, *, alone: bool = True, cpus: Sequence[int] | None = None) -> None:
-        """Sample the control group or process tree of `pid` as `subject` from now on; returns after its first row.
-
-        Where it is not `alone` in its group, it is the tree. With `cpus`, those that it was given, each row says how
-        many others the process may use. A subject of the same name is sampled no more.
-        """
-        self._ask({"add": subject, "pid": pid, "alone": alone, "cpus": cpus})
-
-    def poll(self, subject: str, address: str, port: int) -> None:
-        """Ask a server's /stats as well from now on, over one connection kept open; of another one no more."""
-        self._ask({"poll": port, "address": address, "of": subject})
-
-    def pause(self) -> None:
-        """Ask no server's /stats any more."""
-        self._ask({"poll": None})
-
-    def stop(self) -> dict[str, list[Any]]:
-        """Have a last row taken; return all rows of all subjects by the columns of resources.parquet."""
-        return dict(json.loads(self._ask({"stop": True})))
-
-
 @dataclass(frozen=True)
 class Clock:
     """How far a host's monotonic clock is ahead of this machine's, and by how much that may be wrong."""
@@ -168,7 +141,7 @@ class Site:
         """Return where a generator there has to write the files that are to be here."""
         return files
 
-    def load(self, load: Job, sampler: Sampler | None) -> Callable[[], Loaded]:
+    def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
         """Start a load, at the latest by the call that is returned, which waits for its end and brings its files.
 
         `sampler`, which runs in the same place, watches the generator from before its first instruction on. LabError
@@ -176,12 +149,12 @@ class Site:
         """
         return lambda: self._generate(load, sampler)
 
-    def _generate(self, load: Job, sampler: Sampler | None) -> Loaded:
+    def _generate(self, load: Job, sampler: Ask | None) -> Loaded:
         command, folder, cpus, log = load.command, Path(tempfile.gettempdir()), load.cpus, load.log
         env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **command.env}
         with pinned("load", command.argv, cpus=cpus, env=env, folder=folder, log=log, ledger=self._ledger) as process:
             if sampler is not None:
-                sampler.add("generator", process.pid, cpus=cpus)
+                sampler({"add": "generator", "pid": process.pid, "cpus": cpus})
             if load.begin_mono_ns is not None:
                 time.sleep(max(0.0, (load.begin_mono_ns - time.monotonic_ns()) / 1e9))
             started = time.time_ns(), time.monotonic_ns()

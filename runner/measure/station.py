@@ -25,7 +25,7 @@ from runner.measure.generators import Command
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
 from runner.measure.machine import Diagnosis
-from runner.measure.sites import Ask, Job, Sampler, Site
+from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
 
@@ -98,7 +98,7 @@ class Station(Site):
         """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
         load = Job(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
-        sampler = Sampler(self._instruments["sampler"][1]) if sampled and "sampler" in self._instruments else None
+        sampler = self._instruments["sampler"][1] if sampled and "sampler" in self._instruments else None
         loaded = self.load(load, sampler)()
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.measure.generators import Shot
 from runner.measure.memory import Kills
-from runner.measure.sites import Ask, Clock, Job, Sampler, Site
+from runner.measure.sites import Ask, Clock, Job, Site
 from runner.measurement import Counters, Loaded
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
@@ -185,7 +185,7 @@ class StationClient(Site):
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
-    def load(self, load: Job, sampler: Sampler | None) -> Callable[[], Loaded]:
+    def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load" if load.files else "thrown-away"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns

@@ -127,7 +127,7 @@ def _attempted(
     for attempt in count(unit[0].attempt):
         records = _run_unit(run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step)
         why = next((each["error"] for each in records if each["disturbed"]), None)
-        if why is None or attempt >= prepared.campaign.attempts:
+        if why is None or attempt >= prepared.bench.campaign.attempts:
             break
         report.say(f"{unit[0].session or records[0]['trial_id']} is repeated: {why}")
     return records
@@ -155,7 +155,7 @@ def _run_unit(
     try:
         _measure_unit(run, unit, prepared, step, fates)
         step("digest")
-        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.campaign.attempts)
+        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.bench.campaign.attempts)
     except KeyboardInterrupt:
         _interrupt(fates, "interrupted before its end")
         raise
@@ -196,7 +196,7 @@ def _measure_unit(
 ) -> None:
     """Measure what can be measured of a session; the rest has its error."""
     cell = unit[0].cell
-    workload = campaign_workload(prepared.campaign, cell.workload, run.scripts)
+    workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
     members = []
     for trial in unit:
         needed = (trial.cell.server, DATABASE) if workload.database else (trial.cell.server,)
@@ -210,7 +210,7 @@ def _measure_unit(
     order = [(members[0].trial_id, 1)]
     if cell.slices is not None:
         order = slice_order(
-            [member.trial_id for member in members], cell.slices, f"{prepared.campaign.seed} {unit[0].session}"
+            [member.trial_id for member in members], cell.slices, f"{prepared.bench.campaign.seed} {unit[0].session}"
         )
     for trial_id, found in measure(prepared.bench, workload, members, order, step).items():
         fate = fates[trial_id]

@@ -69,7 +69,7 @@ def run_campaign(
         if planned is not None and planned.script is not None:
             store_script(run, planned.script, PACKAGE / "workloads" / WRAPPER)
         more = {"scale": scale, "idle": idle, "until": stopping.until or None, "host_warnings": warnings}
-        preparing.write_manifest(run, prepared, opened, tools, inputs, **more)
+        preparing.write_manifest(run, prepared, tools, inputs, **more)
         remember(run)
         for trial in trials:
             run.append("planned", trial.trial_id)

@@ -111,7 +111,7 @@ def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) ->
 
 
 def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str, Any]:
-    with scratch(bench.ledger) as folder:
+    with scratch(bench.lab.ledger) as folder:
         measurement, summary = observed(bench, ready, trial.cell, folder, variant)
         assert summary.rps is not None and summary.http_req_duration is not None
         probe, samples = read_probe(folder / "probe.parquet"), folder / "resources.parquet"

@@ -5,7 +5,6 @@ What fails in the middle of a campaign costs hours: room is asked for before it 
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import subprocess
@@ -45,7 +44,6 @@ DATABASE = "the database"  # stands beside the servers' names where something is
 class Prepared:
     """Everything that trials need, and for each server, and the database, the reason why it is not to be had."""
 
-    campaign: Campaign
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseFacts | None = None
@@ -54,7 +52,8 @@ class Prepared:
 
     def require_unchanged(self) -> None:
         """Raise CannotGoOnError where a file, or a binary that is run as it lies there, is another one by now."""
-        if said := changed(self.inputs, inputs_of(self.campaign, [ready.server for ready in self.servers.values()])):
+        servers = [ready.server for ready in self.servers.values()]
+        if said := changed(self.inputs, inputs_of(self.bench.campaign, servers)):
             raise CannotGoOnError(f"{said}: put it back.")
         for ready in self.servers.values():
             run_as_it_is = ready.image is None and ready.binary is not None and ready.server.artifact is not None
@@ -136,19 +135,9 @@ def prepare(
             errors[DATABASE] = str(error)
     for said in errors.values():
         say(f"Error: {said}")
-    bench = Bench(
-        engine,
-        placement,
-        {name: tool.path for name, tool in tools.items()},
-        campaign.sample_hz,
-        opened.ledger,
-        campaign.environment,
-        calibration,
-        opened.idle,
-        opened.sites,
-        host_cpus=opened.fleet.server.said["facts"]["cpus"] if opened.fleet else os.cpu_count(),
-    )
-    return Prepared(campaign, bench, ready, database, errors, inputs_of(campaign, [r.server for r in ready.values()]))
+    paths = {name: tool.path for name, tool in tools.items()}
+    bench = Bench(opened, opened.sites, campaign, placement, paths, calibration)
+    return Prepared(bench, ready, database, errors, inputs_of(campaign, [each.server for each in ready.values()]))
 
 
 BYTES_A_REQUEST = 200  # seen: 102 of k6's gzipped samples and 39 in the table of requests
@@ -206,12 +195,12 @@ _PACKAGES = ("docker", "duckdb", "matplotlib", "numpy", "pandas", "papermill", "
 
 
 def write_manifest(
-    run: RunFolder, prepared: Prepared, opened: Lab, tools: Mapping[str, Tool], inputs: Mapping[str, str], **more: Any
+    run: RunFolder, prepared: Prepared, tools: Mapping[str, Tool], inputs: Mapping[str, str], **more: Any
 ) -> None:
     """Write run.json, what is run, with what, on what (`more` as it is): an allow-list, never the environment."""
     bench, servers = prepared.bench, prepared.servers.values()
-    hosts = {"hosts": list(opened.fleet.facts())} if opened.fleet else {}
-    campaign = asdict(prepared.campaign)
+    engine, fleet, campaign = bench.lab.engine, bench.lab.fleet, asdict(bench.campaign)
+    hosts = {"hosts": fleet.facts()} if fleet else {}
     seed, apis = campaign.pop("seed"), campaign.pop("owns")
     campaign |= {"own": apis[0] if len(apis) == 1 else apis or None, "toml": campaign.pop("text")}
     placement = {name: value for name, value in asdict(bench.placement).items() if name != "hosts" or value}
@@ -230,8 +219,8 @@ def write_manifest(
             **hosts,
             "tools": versions | {"python": platform.python_version()},
             "packages": {name: version(name) for name in _PACKAGES},
-            "engine": bench.engine.name,
-            "engine_reason": bench.engine.reason,
+            "engine": engine.name,
+            "engine_reason": engine.reason,
             "placement": placement
             | {"disjoint": bench.placement.disjoint, "database_shared": bench.placement.database_shared},
             "images": {each.server.name: each.image for each in servers if each.image},
