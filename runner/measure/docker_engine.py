@@ -157,6 +157,11 @@ TROUBLE = (DockerException, RequestException)
 """What docker-py raises: its errors, and those of the HTTP client below it."""
 
 
+def labels(what: str) -> dict[str, str]:
+    """Return a container's labels: what it is, and whose."""
+    return {LABEL: what, RUNNER: identity(os.getpid())}
+
+
 def sweep(client: DockerClient) -> list[str]:
     """Remove the lab's containers whose runner is dead, and no other; return what was removed, in words."""
     removed = []
@@ -261,7 +266,7 @@ class DockerEngine:
                 memswap_limit=MEMORY_BYTES,
                 pids_limit=PIDS,
                 ulimits=[docker.types.Ulimit(name="nofile", soft=files, hard=files)],
-                labels={LABEL: name, RUNNER: identity(os.getpid())},
+                labels=labels(name),
                 log_config=docker.types.LogConfig(type="json-file", config={"max-size": "10m"}),
                 detach=True,
                 **HARDENED,

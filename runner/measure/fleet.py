@@ -5,7 +5,6 @@ Nothing is installed on a host but its Docker engine, and nothing of the lab lis
 
 import contextlib
 import io
-import os
 import socket
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,20 +15,11 @@ from typing import Any
 from docker.errors import APIError, DockerException
 from docker.types import Mount
 
+from runner.measure import docker_engine
 from runner.measure.connecting import connect, reason
-from runner.measure.docker_engine import (
-    HARDENED,
-    LABEL,
-    RUNNER,
-    TROUBLE,
-    DockerEngine,
-    DockerHost,
-    build_image,
-    debian_base,
-    sweep,
-)
+from runner.measure.docker_engine import TROUBLE, DockerEngine, DockerHost, build_image, debian_base, sweep
 from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger, identity
+from runner.measure.leftovers import Ledger
 from runner.measure.machine import Diagnosis
 from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
@@ -298,7 +288,7 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container goes."""
     options: dict[str, Any] = {
-        **HARDENED,
+        **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",
         "command": [str(LONGEST_S)],
         "pid_mode": "host",
@@ -310,7 +300,7 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
         ],
         # Real-time priority, ending a server whose runner is gone, reading other users' processes, and pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
-        "labels": {LABEL: f"station {role}", RUNNER: identity(os.getpid())},
+        "labels": docker_engine.labels(f"station {role}"),
     }
     try:
         try:

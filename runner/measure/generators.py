@@ -15,7 +15,7 @@ from runner.measure.engine import Running
 from runner.measure.leftovers import temporary
 from runner.measure.memory import allowed_bytes
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError, Share, Workload
-from runner.store import RunFolder, sha256
+from runner.store import RunFolder
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
@@ -326,11 +326,3 @@ def store_script(run: RunFolder, script: Script, wrapper: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     _wrap(wrapper, run.scripts / wrapper.name, f"./{COPY}/{script.name}")
-
-
-def require_same_script(run: RunFolder, files: tuple[tuple[str, str], ...]) -> None:
-    """Raise LabError where a run's copy of the script is not the one that it began with."""
-    for name, digest in files:
-        path = run.scripts / COPY / name
-        if not path.is_file() or sha256(path) != digest:
-            raise LabError(f"The run cannot go on: {path} is not the script that it began with. Start a new run.")

@@ -207,11 +207,8 @@ def _measure_unit(
             members.append(Member(trial.trial_id, ready, trial.cell, run.trial(trial.trial_id)))
     if not members:
         return
-    order = [(members[0].trial_id, 1)]
-    if cell.slices is not None:
-        order = slice_order(
-            [member.trial_id for member in members], cell.slices, f"{prepared.bench.campaign.seed} {unit[0].session}"
-        )
+    names = [member.trial_id for member in members]
+    order = slice_order(names, cell.slices or 1, f"{prepared.bench.campaign.seed} {unit[0].session}")
     for trial_id, found in measure(prepared.bench, workload, members, order, step).items():
         fate = fates[trial_id]
         if isinstance(found, Measurement):

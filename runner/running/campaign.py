@@ -23,7 +23,7 @@ from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running import preparing
 from runner.running.attempts import TO_THE_END, RunResult, Stopping, run_trials
-from runner.running.user_api import Planned, require_same_api
+from runner.running.user_api import Planned, why_not_same
 from runner.store import RunFolder, begun_here, data_folder, decode, new_run, read_json, remember, sweep, write_json
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def resume_campaign(
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
         return _finished(run, 0, manifest)
     for api in campaign.owns:
-        require_same_api(api, run)
+        if why := why_not_same(api, run):
+            raise _cannot(why)
     preparing.require_room(trials, run.path)
     tools = preparing.tools_of(trials)
     if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from runner.measure import attached
 from runner.measure.engine import require_answer
-from runner.measure.generators import Script, read_script, require_same_script
+from runner.measure.generators import COPY, Script, read_script
 from runner.measure.tools import need_tool
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
 from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
-from runner.store import RunFolder, lab_root
+from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
 DURATION_S = 15.0  # where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs
@@ -213,15 +213,14 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
         yield from attached.remarks(api)
 
 
-def require_same_api(api: UserApi, run: RunFolder) -> None:
-    """Raise LabError where a run cannot go on: its script, or the process that it loads, has changed."""
-    require_same_script(run, api.files)
-    if api.url is None:
-        return
-    if api.process is None:
-        why = "which process it loaded is unknown, so that nothing says whether it is still the same"
-    elif attached.find(api).identity != api.process:
-        why = f"what listens at {api.url} is not the process that it began with"
-    else:
-        return
-    raise LabError(f"The run cannot go on: {why}. Start a new run.")
+def why_not_same(api: UserApi, run: RunFolder) -> str | None:
+    """Say why a run cannot go on: its script, or the process that it loads, is another one now; None where it can."""
+    for name, digest in api.files:
+        path = run.scripts / COPY / name
+        if not path.is_file() or sha256(path) != digest:
+            return f"{path} is not the script that it began with"
+    if api.url is not None and api.process is None:
+        return "which process it loaded is unknown, so that nothing says whether it is still the same"
+    if api.url is not None and attached.find(api).identity != api.process:
+        return f"what listens at {api.url} is not the process that it began with"
+    return None
