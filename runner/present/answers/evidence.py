@@ -1,8 +1,8 @@
 """From what a load generator said to what was measured, in words and tables: one trial (`case`), all computed."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -77,55 +77,42 @@ def percentile_table(case: Case) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-class Little(NamedTuple):
-    """A closed loop's steady part: its users, the rate counted in it, the mean time of a request, and N / X.
+def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
+    """Return the rate of a closed loop's steady part; NaN for an open load, or a trial without timeline or such a part.
 
-    Users and rate alone give the mean response time, whatever the server does: L = lambda W (J. D. C. Little, A Proof
-    for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time N users have N requests
-    under way, so that W = N / X at a rate of X.
+    It is counted from a tenth of the load on until one mean iteration before its end, when users begin to run out of
+    iterations. Users and rate alone give the mean response time, whatever the server does: L = lambda W (J. D. C.
+    Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time N users have
+    N requests under way, so that W = N / X at a rate of X.
     """
-
-    users: float
-    rate_rps: float
-    mean_ms: float
-    expected_ms: float
-
-
-def little(row: Mapping[Any, Any], throughput: pd.DataFrame) -> Little | None:
-    """Return what the law relates in a trial; None for an open load, or one without a timeline or a steady part.
-
-    The rate is counted from a tenth of the load on until one mean iteration before its end, when users begin to run out
-    of iterations. The mean is that of the iterations; of the requests, where a run does not have it.
-    """
-    mean_ms = float(row["iteration_mean_ms"] if math.isfinite(row["iteration_mean_ms"]) else row["latency_mean_ms"])
-    if row["load_model"] == "open" or not math.isfinite(row["vus"]) or not math.isfinite(mean_ms):
-        return None
-    begin, end = SETTLED * row["duration_s"], row["duration_s"] - mean_ms / 1000
+    begin, end = SETTLED * row["duration_s"], row["duration_s"] - _mean_ms(row) / 1000
     middle = throughput["t_s"] + FINE_S / 2
     within = throughput["trial_id"].eq(row["trial_id"]) & (middle > begin) & (middle < end)
-    seconds, requests = FINE_S * int(within.sum()), float(throughput.loc[within, "requests"].sum())
-    if not requests:
-        return None
-    users, rate_rps = float(row["vus"]), requests / seconds
-    return Little(users, rate_rps, mean_ms, expected_ms=1000 * users / rate_rps)
+    requests = float(throughput.loc[within, "requests"].sum())
+    is_closed = row["load_model"] != "open" and math.isfinite(row["vus"])
+    return requests / (FINE_S * int(within.sum())) if is_closed and requests else math.nan
+
+
+def _mean_ms(row: Mapping[Any, Any]) -> float:
+    """Return the mean time of an iteration; of a request, where a run does not have it."""
+    return float(row["iteration_mean_ms"] if math.isfinite(row["iteration_mean_ms"]) else row["latency_mean_ms"])
 
 
 def law_words(case: Case) -> str:
     """Say what users and rate alone make of the mean response time, and how that compares with the measured one."""
     if case.row["load_model"] == "open":
         return "This load is open: requests are sent on a schedule, so that how many are under way is not given."
-    law = little(case.row, case.tables.throughput)
-    if law is None:
+    users, mean_ms, rate = case.row["vus"], _mean_ms(case.row), steady_rps(case.row, case.tables.throughput)
+    if math.isnan(rate):
         return "This trial is too short, or its tool keeps no timeline: there is no steady part to apply the law to."
-    apart = 100 * (law.expected_ms / law.mean_ms - 1)
-    under_way = case.row["in_flight_mean"]
+    expected_ms, under_way = 1000 * users / rate, case.row["in_flight_mean"]
     counted = f" (counted: {number(under_way)} on the average)" if math.isfinite(under_way) else ""
+    apart = 100 * (expected_ms / mean_ms - 1)
     return (
-        f"{law.users:,.0f} users without think time always have {law.users:,.0f} requests under way{counted}. At "
-        f"{law.rate_rps:,.0f} requests/s each must take {law.users:,.0f} / {law.rate_rps:,.0f} s = "
-        f"{number(law.expected_ms)} ms on the average, wherever it spends them. Measured: {number(law.mean_ms)} ms; "
-        f"the two differ by {apart:+.1f} %. So this mean is the rate in another unit, and would be the same with any "
-        "server at this rate."
+        f"{users:,.0f} users without think time always have {users:,.0f} requests under way{counted}. At {rate:,.0f} "
+        f"requests/s each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on the average, wherever "
+        f"it spends them. Measured: {number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate "
+        "in another unit, and would be the same with any server at this rate."
     )
 
 
@@ -144,10 +131,10 @@ def servers_table(case: Case) -> pd.DataFrame:
     """
     rows = []
     for server, trials in case.peers.groupby("server", sort=True):
-        laws = [law for row in trials.to_dict("records") if (law := little(row, case.tables.throughput))]
-        values: dict[str, Iterable[float]] = {
-            "requests/s, steady": [law.rate_rps for law in laws],
-            "users / rate, ms": [law.expected_ms for law in laws],
+        rates = trials.apply(steady_rps, axis="columns", throughput=case.tables.throughput)
+        values = {
+            "requests/s, steady": rates,
+            "users / rate, ms": 1000 * trials["vus"] / rates,
             f"{case.tool}'s mean, ms": trials["iteration_mean_ms"].fillna(trials["latency_mean_ms"]),
             "probe's p50, ms": trials["probe_p50_ms"],
             "CPU ms per request": trials["server_cpu_ms_per_request"],

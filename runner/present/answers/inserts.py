@@ -1,6 +1,5 @@
 """The answer about inserts: who inserts most and at what CPU, what the limit was, how large a pool need be."""
 
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -112,33 +111,24 @@ def _database(table: pd.DataFrame) -> str:
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
     """Say which pool size is the smallest that does not differ from the fastest size."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
-    known = {server: pool for server, pool in found.items() if pool is not None}
+    known = {server: pool for server, pool in found.items() if pool}
     why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is unknown"
     if not known:
         return f"{loop}: no pool size can be advised ({why})."
-    by_size: dict[float, list[str]] = {}
-    for server, pool in known.items():
-        by_size.setdefault(pool.size, []).append(server)
-    parts = [f"{size:.0f} for {', '.join(names)}" for size, names in sorted(by_size.items())]
-    detectable = max(pool.detectable for pool in known.values())
+    pools = pd.DataFrame.from_dict(known, orient="index", columns=["size", "detectable"])
+    parts = [f"{size:.0f} for {', '.join(rows.index)}" for size, rows in pools.groupby("size")]
+    detectable = pools["detectable"].max()
     within = f" (differences below {percent(detectable)} are undetectable)" if detectable > NOTHING else ""
     unknown = ", ".join(server for server in found if server not in known)
     rest = f"; unknown: {unknown} ({why})" if unknown else ""
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
-@dataclass(frozen=True)
-class SmallestPool:
-    """A pool size, and the ratio by which the fastest size could be faster without a difference being found."""
+def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
+    """Return the smallest pool size whose rates do not differ from those of the fastest size, and a ratio.
 
-    size: float
-    detectable: float
-
-
-def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
-    """Return the smallest pool size whose rates do not differ from those of the fastest size.
-
-    `trials` are sealed ones of one server and loop. None where a size has too few trials, or the generator was the
+    By that the fastest size could be faster without a difference being found. `trials` are sealed ones of one server
+    and loop. None where a size has too few trials, or the generator was the
     limit at the fastest size, or could have been: then a larger pool could have been faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
@@ -151,4 +141,4 @@ def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     pairs = ranking.pairs.items()
     even = {float(other): pair.detectable for (one, other), pair in pairs if one == best and not pair.differ}
     size = min([float(best), *even])
-    return SmallestPool(size, even.get(size, 1.0))
+    return size, even.get(size, 1.0)

@@ -1,13 +1,16 @@
 """What the lab itself costs, in words: the rate with all observers beside the rate without each of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
-from runner.present.statistics.inference import FEWEST, Ratio, Sample, ratio, sample_of
+import pandas as pd
+
+from runner.present.statistics.inference import FEWEST, Ratio, ratio, sample_of
 
 LAB = "lab"
+MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,12 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
 
     An observation has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct`, `probe_cpu_pct`.
     """
-    found: list[Cost] = []
-    lab: Sample | None = None
-    for name in dict.fromkeys([LAB, *sorted(str(row["variant"]) for row in observations)]):
-        rows = [row for row in observations if row["variant"] == name]
-        known = {
-            column: [row[column] for row in rows if row[column] is not None]
-            for column in ("rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct")
-        }
-        rates = sample_of(known["rps"], [row["block"] for row in rows])
-        lab_to_variant = None if lab is None else ratio(lab, rates)
-        lab = rates if lab is None else lab
-        medians: dict[str, Any] = {column: median(values) if values else None for column, values in known.items()}
-        found.append(Cost(variant=name, trials=len(rows), lab_to_variant=lab_to_variant, **medians))
+    table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
+    table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))
+    rates = {name: sample_of(rows["rps"], rows["block"]) for name, rows in table.groupby("variant", sort=False)}
+    found = []
+    for name, rows in table.groupby("variant", sort=False):
+        lab_to_variant = ratio(rates[LAB], rates[name]) if name != LAB else None
+        rps, p50_ms, *cpu_pct = rows[MEASURED].median().replace({math.nan: None})
+        found.append(Cost(str(name), len(rows), rps, p50_ms, lab_to_variant, *cpu_pct))
     return found
