@@ -319,8 +319,8 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
         return {"campaign": {"own": vars(replace(api, files=files))}}
 
     a, b = manifest((("my.js", "a" * 64),)), manifest((("my.js", "b" * 64),))
-    assert [each.what for each in conditions(a, b, trials)] == ["script"]
-    assert conditions(a, a, trials) == ()
+    assert [each.what for each in conditions(a, b, trials, force=True)] == ["script"]
+    assert conditions(a, a, trials, force=False) == ()
 
 
 # --- several against each other ---------------------------------------------------------------------------

@@ -26,8 +26,6 @@ from runner.store import RunFolder
 VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
 TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
-
-
 QUANTITIES = (
     Compared("rps", "requests/s", more=True),
     *(Compared(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
@@ -124,10 +122,7 @@ def compare_runs(a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct
     names = manifests[0]["run_id"], manifests[1]["run_id"]
     if not common:
         raise LabError(f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare.")
-    differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]))
-    if differences and not force:
-        named = "; ".join(map(str, differences))
-        raise LabError(f"{names[0]} and {names[1]} differ in {named}: --force compares them all the same.")
+    differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]), force=force)
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
     whole = {cell: pair for cell, pair in sealed.items() if all(map(len, pair))}
     return RunComparison(
@@ -197,7 +192,7 @@ def samples_of(runs: Sequence[Mapping[SizedCell, pd.DataFrame]]) -> dict[Followe
             sealed = sealed_trials(trials)
             blocks = [f"{number} {block}" for block in sealed["block"]]  # those of different runs are different
             for quantity in QUANTITIES:
-                if len(sealed) and _may_compare(quantity, sealed) and (sealed[quantity.column] > 0).any():
+                if _may_compare(quantity, sealed) and (sealed[quantity.column] > 0).any():
                     sample = sample_of(sealed[quantity.column] / quantity.unit, blocks)
                     found.setdefault((cell, quantity), {})[number] = sample
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from runner.calibration import FACTS
+from runner.model import LabError
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,14 @@ class Difference:
         return f"{self.what} ({word(self.a)} and {word(self.b)})"
 
 
-def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame) -> tuple[Difference, ...]:
+def conditions(
+    a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame, *, force: bool
+) -> tuple[Difference, ...]:
     """Return what differs between two runs' manifests and changes the numbers of `trials`.
 
     The machine (as `fingerprint` has it), the engine, the CPUs of server, generator and database, how
-    often is sampled, and the versions of the tools and of the database that these trials used.
+    often is sampled, and the versions of the tools and of the database that these trials used. LabError where something
+    differs, unless `force`.
     """
     tools = sorted(set(trials["tool"]) | (set(trials["server"]) & {"nginx"}))
     stored = bool(trials["pool_size"].notna().any())
@@ -52,7 +56,11 @@ def conditions(a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame)
             **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
         }
 
-    return _differences(facts(a), facts(b))
+    found = _differences(facts(a), facts(b))
+    if found and not force:
+        named = "; ".join(map(str, found))
+        raise LabError(f"{a['run_id']} and {b['run_id']} differ in {named}: --force compares them all the same.")
+    return found
 
 
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -83,8 +91,7 @@ def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[st
         binary = (manifest.get("artifacts") or {}).get(server) or (manifest.get("images") or {}).get(server)
         return binary, _variables(manifest, server)
 
-    alike = [server for server in servers if facts(a, server) == facts(b, server)]
-    return tuple(server for server in alike if facts(a, server)[0] is not None)
+    return tuple(server for server in servers if facts(a, server) == facts(b, server) and facts(a, server)[0])
 
 
 def word(value: Any) -> str:

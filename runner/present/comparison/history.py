@@ -80,10 +80,7 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
     for before, after in pairwise(tables):
-        both = pd.concat([before.trials, after.trials])
-        if not force and (differences := conditions(before.manifest, after.manifest, both)):
-            ids, named = f"{before.manifest['run_id']} and {after.manifest['run_id']}", "; ".join(map(str, differences))
-            raise LabError(f"{ids} differ in {named}: --force puts them side by side all the same.")
+        conditions(before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force)
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
