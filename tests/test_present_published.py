@@ -206,7 +206,7 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(axums: str, facto
 def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: float, times: int) -> None:
     found = Ratio(1.0, 1 / 1.08, 1.08, 0.04, 6, standard_error=0.03, degrees=5.0)
     claim = replace(CLAIMS["rust-no-spikes"], at_least=0.0, at_most=border)
-    assert sessions_needed(ClaimPart("", ratio=found), claim) == times
+    assert sessions_needed(found, claim) == times
 
 
 @pytest.mark.parametrize(

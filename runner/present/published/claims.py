@@ -37,11 +37,10 @@ WHOLE = ConfigDict(extra="forbid")
 class Against:
     """What the divisor of a ratio has otherwise than the dividend; empty where it has the same."""
 
+    __pydantic_config__ = WHOLE
     quantity: QuantityName | None = None
     load: Literal["experiments", "experiments-md5", "experiments offered", "experiments-md5 offered"] | None = None
     connections: Numbers = ()
-
-    __pydantic_config__ = WHOLE
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Comparison:
     The keys are explained at the head of claims.toml.
     """
 
+    __pydantic_config__ = WHOLE
     quantity: QuantityName
     load: Annotated[str, _one_of(("count", *LOADS))]
     servers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=2)]
@@ -60,8 +60,6 @@ class Comparison:
     words: str = ""
     names: tuple[Text, ...] = ()
     reading: str = ""
-
-    __pydantic_config__ = WHOLE
 
     def __post_init__(self) -> None:
         """ValueError for what does not go together."""
@@ -83,6 +81,7 @@ class Claim:
     explained at the head of claims.toml.
     """
 
+    __pydantic_config__ = WHOLE
     name: Text
     short: Text
     says: Text
@@ -95,8 +94,6 @@ class Claim:
     combine: Literal["all", "any"] = "all"
     depends_on: str = ""
     also: tuple[Annotated[str, _one_of(NOTES)], ...] = ()
-
-    __pydantic_config__ = WHOLE
 
     def __post_init__(self) -> None:
         """ValueError for what does not go together."""

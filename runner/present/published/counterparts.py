@@ -43,21 +43,14 @@ METRICS: dict[str, dict[str, str]] = {
     "cpu_peak": {f"CPU peak, %, over {window} here": column for window, column in WINDOWS.items()},
 }
 """Published metric -> how it is printed, and our column for it; several where ours need a window."""
-CLOSED = {
-    "experiments": ("experiments",),
-    "experiments-md5": ("experiments-md5",),
+WORKLOADS = {
+    "experiments": ("experiments", "rates"),
+    "experiments-md5": ("experiments-md5", "rates-md5"),
     "count": ("wrk-matrix", "count"),
-    "static": ("static", "static-k6"),
-    "postgres-insert": ("devices-insert", "devices-insert-k6"),
+    "static": ("static", "static-k6", "static-ramp", "static-rates"),
+    "postgres-insert": ("devices-insert", "devices-insert-k6", "devices-insert-ramp"),
 }
-"""Published scenario -> the workloads that repeat it in closed loops."""
-OPEN = {
-    "experiments": ("rates",),
-    "experiments-md5": ("rates-md5",),
-    "static": ("static-ramp", "static-rates"),
-    "postgres-insert": ("devices-insert-ramp",),
-}
-"""Published scenario -> the workloads that repeat it at offered rates."""
+"""Published scenario -> the workloads that repeat it, in closed loops or at offered rates."""
 USERS = 3000  # virtual users of the published loads by k6
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
@@ -152,23 +145,27 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in names if name in set(trials["server"])) or names[:1]
 
 
+@lru_cache(maxsize=16)
+def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
+    """Return the trials of a published scenario, or of all, failed ones too, sorted by load; no steps of a search.
+
+    Their column `disturbed` is as `ratios.disturbed` has it. Others read the same frame: nobody changes it.
+    """
+    scenarios, trials = [scenario] if scenario else WORKLOADS, tables.trials
+    workloads = [workload for each in scenarios for workload in WORKLOADS.get(each, ())]
+    known = trials["workload"].isin(workloads) & trials["objective"].eq("") & trials["tier"].ne(CALIBRATION)
+    chosen = trials[known]
+    return chosen.assign(disturbed=disturbed(chosen)).sort_values(["load_order", "trial_order"])
+
+
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a published scenario in closed loops, failed ones too, sorted by load."""
-    return _chosen(tables, CLOSED.get(scenario, ()), "closed")
+    """Return those trials of a scenario that were in closed loops."""
+    return published_trials(tables, scenario).query("load_model == 'closed'")
 
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a published scenario at offered rates, failed ones too, without steps of a search."""
-    return _chosen(tables, OPEN.get(scenario, ()), "open")
-
-
-@lru_cache(maxsize=16)
-def _chosen(tables: Tables, workloads: tuple[str, ...], load_model: str) -> pd.DataFrame:
-    """Return the trials of some workloads with a column `disturbed`, as `ratios.disturbed` has it; to be read only."""
-    trials = tables.trials
-    known = trials["workload"].isin(workloads) & trials["load_model"].eq(load_model) & trials["tier"].ne(CALIBRATION)
-    chosen = trials[known & ((load_model == "closed") | trials["objective"].eq(""))]
-    return chosen.assign(disturbed=disturbed(chosen)).sort_values(["load_order", "trial_order"])
+    """Return those trials of a scenario that were at offered rates."""
+    return published_trials(tables, scenario).query("load_model == 'open'")
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
@@ -221,18 +218,13 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     trials = trials[trials["mode"] == number.mode]
     if number.metric == "cpu_peak":  # under a quota nothing peaks
         trials = trials[trials["share"] == 1]
-    sought = f"{CLOSED.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
+    sought = f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
     if math.isnan(number.connections):
         rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["rps"].median()
         return cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
     by_wrk = trials["tool"].eq("wrk").all()
     chosen = trials[trials["connections"] == number.connections] if by_wrk else nearest(trials, number.connections)
     return cell(chosen[chosen["share"] == chosen["share"].max()], server, f"{sought}, {number.connections:,.0f}")
-
-
-def published_trials(tables: Tables) -> pd.DataFrame:
-    """Return the trials, failed ones too, of all loads that a source published."""
-    return pd.concat([*(closed(tables, each) for each in CLOSED), *(offered(tables, each) for each in OPEN)])
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:

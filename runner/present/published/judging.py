@@ -22,7 +22,7 @@ from runner.present.published.counterparts import STAND_INS, Counterpart, cell
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, SUCH_A_LOAD, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, FEWEST, level, ratio
+from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, level, ratio
 from runner.present.statistics.significance import holm
 
 TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
@@ -65,7 +65,7 @@ class Judged:
         """What would decide it, where it is not decided; else empty."""
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
-            times = min(sessions_needed(part, self.claim) for part in parts)
+            times = min(sessions_needed(part.ratio, self.claim) for part in parts if part.ratio)
             return f"at least {times:,.0f} times as many sessions" if times < 1000 else "no number of sessions"
         remedies = [part.remedy for part in parts] or [SUCH_A_LOAD]
         return ", or ".join(dict.fromkeys(remedies)) if self.found.outcome == ABSENT else ""
@@ -89,13 +89,11 @@ class Judged:
         }
 
 
-def sessions_needed(part: ClaimPart, claim: Claim) -> float:
+def sessions_needed(found: Ratio, claim: Claim) -> float:
     """Return how many times as many sessions would show on which side of the nearest border a ratio lies.
 
     An interval is as wide as one over the square root of the sessions, and the ratio is taken to stay where it is.
     """
-    found = part.ratio
-    assert found is not None
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
     reach = max(abs(math.log(end / found.ratio)) for end in (found.low, found.high) if 0 < end < math.inf)
     return max(2, math.ceil((reach / off) ** 2)) if off else math.inf
@@ -115,29 +113,25 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
     if claim.judge:
         return JUDGES[claim.judge](tables)
     language = next((name for each in claim.compare for name in each.servers if name in STAND_INS), "")
-    names: tuple[str, ...] = ("",)
-    if language:
-        loads = [load for each in claim.compare for load in _loads(tables, each, ())]
-        names = counterparts.standing_in(language, pd.concat([load.trials for load in loads]))
-    outcomes = {}
+    loads = [load.trials for each in claim.compare for load in _loads(tables, each, ())]
+    names = counterparts.standing_in(language, pd.concat(loads))
+    outcomes, seen = {}, dict[str, None]()
     for name in names:
         readings: dict[str, list[ClaimPart]] = {}
         for each in claim.compare:
             readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, {language: name}))
         cells = [part.cells for parts in readings.values() for part in parts]
-        seen = tuple(sentence for note in claim.also for sentence in NOTES[note](tables, cells))
+        seen |= {sentence: None for note in claim.also for sentence in NOTES[note](tables, cells)}
         alpha, count = level(tables.manifest), len(names) * len(readings)
-        found = {reading: combined(parts, claim, seen, alpha, count) for reading, parts in readings.items()}
+        found = {reading: combined(parts, claim, alpha, count) for reading, parts in readings.items()}
         outcomes[name] = _whichever(found, claim.depends_on)
-    return _whichever(outcomes, f"which framework `{language}` is")
+    return replace(_whichever(outcomes, f"which framework `{language}` is"), seen=tuple(seen))
 
 
 # --- from the comparisons of a claim to its outcome -------------------------------------------------------
 
 
-def combined(
-    parts: Sequence[ClaimPart], claim: Claim, seen: tuple[str, ...] = (), alpha: float = ALPHA, readings: int = 1
-) -> Outcome:
+def combined(parts: Sequence[ClaimPart], claim: Claim, alpha: float = ALPHA, readings: int = 1) -> Outcome:
     """Decide a claim from its parts, at the level `alpha`.
 
     A claim about all of them holds where each does: an intersection-union test, which needs no correction (Berger 1982,
@@ -162,7 +156,7 @@ def combined(
         ends = [(part.ratio, claim.nearest_border(part.ratio.ratio)) for part in decisive if part.ratio]
         reach = max(max(found.high / end, end / found.low if found.low else math.inf) for found, end in ends) - 1
         why += f": within ±{number(100 * reach)} % of it" if math.isfinite(reach) else ""
-    return Outcome(outcome, why, tuple(whole), seen)
+    return Outcome(outcome, why, tuple(whole))
 
 
 def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
@@ -177,7 +171,6 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
-    seen = tuple(dict.fromkeys(sentence for each in found for sentence in each.seen))
     outcome = _foremost([each.outcome for each in found], FAILS, HOLDS)
     if len({(each.outcome, each.why) for each in found}) == 1:
         why = found[0].why
@@ -186,7 +179,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     else:
         readings = "; ".join(f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items())
         why = f"it depends on {depends_on}, which the source does not name: {readings}"
-    return Outcome(outcome, why, parts, seen)
+    return Outcome(outcome, why, parts)
 
 
 # --- from an entry to ratios ------------------------------------------------------------------------------
@@ -278,8 +271,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     first = min(obstacles.values(), key=lambda each: [*Limit, None].index(each.limit), default=None)
     found, floor = ratio(*samples, confidence=1 - level(tables.manifest)), 1.0
     if name == other and quantity.points is None:
-        within = {each.load: bool(each.sealed["session"].ne("").all()) for each in cells}
-        floor = max(ratios.noise_floor(tables, where, name, within=sessions) for where, sessions in within.items())
+        floor = max(ratios.noise_floor(tables, each.load, name, within=all(each.sealed["session"])) for each in cells)
     part = ClaimPart(
         words, cells, f"{medians} (medians of {trials})",
         found and replace(found, low=found.low / floor, high=found.high * floor), why=first.why if first else "",

@@ -44,17 +44,16 @@ def no_failed_requests(tables: Tables) -> Outcome:
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
     """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU was full."""
-    trials = pd.concat([closed(tables, "postgres-insert"), offered(tables, "postgres-insert")])
+    trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
         return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
     cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
     used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
-    place = database_place(tables.manifest)
     seen = (
         f"What limited {plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
         f"CPU of PostgreSQL, median: {number(used.median)} % of what it was given, at most {number(used.high)} %.",
-        *([place] if place else []),
+        database_place(tables.manifest),
     )
     limits = limits_of(sealed)
     cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
@@ -74,7 +73,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
         found, why = ABSENT, f"{where}, and its CPU use reached {number(used.high)} %"
     else:
         found, why = HOLDS, "the database was the limit in no trial, and its CPU was never full"
-    return Outcome(found, why, seen=seen)
+    return Outcome(found, why, seen=tuple(filter(None, seen)))
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
@@ -205,5 +204,4 @@ _NOTES = (
     *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers, price_of_connecting),
     shared_cpus,
 )
-NOTES = {note.__name__: note for note in _NOTES}
-"""Name in an entry's `also` -> the function that says what else was seen."""
+NOTES = {note.__name__: note for note in _NOTES}  # name in an entry's `also` -> what says what else was seen
