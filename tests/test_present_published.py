@@ -47,7 +47,7 @@ ABOUT_LIMITS = {
 
 def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
     assert set(WORLDS) | ELSEWHERE == set(CLAIMS)
-    published = read_published()
+    published = pd.DataFrame(read_published())
     assert {claim.source for claim in CLAIMS.values()} >= set(published["source"])
     assert published.loc[published["scenario"] == "experiments", "connections"].eq(counterparts.USERS).all()
 

@@ -23,7 +23,7 @@ from runner.present.notebook.pages import open_report
 from runner.present.notebook.parts import claim_by_claim, evidence_words
 from runner.present.published import claims, figures, published_table
 from runner.present.published.claims import read_claims
-from runner.present.published.counterparts import METRICS, numbers, read_published
+from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import judge_all
 from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
 
@@ -38,9 +38,9 @@ def rows_of(tables: Tables, server: str, mode: str, connections: float) -> list[
 
 @pytest.mark.parametrize("run", ["published", "sample"])
 def test_every_published_number_has_a_row(run: str) -> None:
-    published = read_published()
+    published = pd.DataFrame(read_published())
     found = Counter(str(row.number) for row in published_table.rows(tables_of(run)))
-    asked = {str(number): len(METRICS[number.metric]) for number in numbers(published)}
+    asked = {str(number): len(METRICS[number.metric]) for number in read_published()}
     assert set(found) == set(asked)
     assert all(count % asked[number] == 0 for number, count in found.items())
     assert sum(found.values()) >= len(published) + (published["metric"] == "cpu_peak").sum()
@@ -155,7 +155,7 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     assert all("\n" not in source for source in code[2:])
     named = [re.search(r'"claims", "(.+)"', source) for source in code]
     parts = [found[1].lower() for found in named if found]
-    sources = set(read_published()["source"])
+    sources = {number.source for number in read_published()}
     assert all(sum(part in source.lower() for part in parts) == 1 for source in sources)
     assert 'page.show_part("claims")' in code  # shows the claims of no such source
 
@@ -169,7 +169,7 @@ def test_an_unknown_figure_or_source_is_one_sentence() -> None:
 
 
 def test_a_claim_without_a_published_source_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = set(read_published()["source"])
+    sources = {number.source for number in read_published()}
     known = tuple(claim for claim in read_claims() if claim.source in sources)
     mine = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
     for others, headings in (((), []), ((mine,), ["Claim by claim: others", "Mine (does not hold)"])):

@@ -17,8 +17,6 @@ from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import carried_quantile, mlperf_requests, tail_error_pct
 
-OF_LOAD = ("load", "workload", "tool", "server", "language", "tier", "load_model", "pool_size")
-"""Columns that are those of every trial."""
 MEDIANS = {
     "rps": "rps",
     "p50_ms": "latency_p50_ms",
@@ -69,7 +67,7 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
     rates, costs = sealed["rps"], sealed["server_cpu_ms_per_request"]
     found = {
-        **first[list(OF_LOAD)],
+        **first,  # what is the same in every trial: only `COLUMNS` become the table's
         **{name: float(sealed[column].median()) for name, column in MEDIANS.items()},
         "trials": len(sealed), "left_out": int(left_out.sum()), "verdicts": "; ".join(filter(None, counts)),
         "rps_low": rates.min(), "rps_high": rates.max(), "cpu_low": costs.min(), "cpu_high": costs.max(),

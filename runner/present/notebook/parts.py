@@ -171,7 +171,7 @@ def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
         if not found:
             raise LabError(f"No claim has a source with {source!r} in its name.")
     else:
-        numbered = set(read_published()["source"])
+        numbered = {number.source for number in read_published()}
         found = [each for each in judged if each.claim.source not in numbered]
         if found:
             yield Heading("Claim by claim: others")

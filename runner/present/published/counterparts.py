@@ -60,8 +60,8 @@ WHY_STAND_INS = (
 )
 
 
-def read_published() -> pd.DataFrame:
-    """Return data/published.csv, one row per published number.
+def read_published() -> list[Number]:
+    """Return the published numbers in the order of their file.
 
     LabError where it is missing, lacks a column, or has a metric that is not in `METRICS`.
     """
@@ -74,12 +74,8 @@ def read_published() -> pd.DataFrame:
         raise LabError(f"{path} lacks the column {', '.join(missing)}.", exit_code=1)
     if unknown := sorted(set(frame["metric"].astype(str)) - set(METRICS)):
         raise LabError(f"{path} has the metric {unknown[0]!r}; known are {', '.join(METRICS)}.", exit_code=1)
-    return frame.astype({"connections": float, "value": float})
-
-
-def numbers(published: pd.DataFrame) -> list[Number]:
-    """Return the published numbers in their order."""
-    return [Number(*row) for row in published[list(Number._fields)].itertuples(index=False)]
+    typed = frame.astype({"connections": float, "value": float})[list(Number._fields)]
+    return [Number(*row) for row in typed.itertuples(index=False)]
 
 
 def threads_of(load: str) -> int:

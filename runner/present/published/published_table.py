@@ -82,7 +82,7 @@ def rows(tables: Tables) -> list[Row]:
     A published server that is a language has a row for each framework that stands for it, a CPU peak for each window.
     """
     found = []
-    for number in counterparts.numbers(read_published()):
+    for number in read_published():
         servers = counterparts.standing_in(number.server, closed(tables, number.scenario))
         for server, (words, column) in product(servers, METRICS[number.metric].items()):
             cell = counterparts.counterpart(tables, number, server)

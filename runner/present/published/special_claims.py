@@ -78,9 +78,8 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     """Judge whether wrk opens as many connections as the published commands ask for."""
-    published = counterparts.read_published().dropna(subset="connections")
-    pairs = zip(published["connections"].astype(int), map(counterparts.threads_of, published["load"]), strict=True)
-    commands = sorted({command for command in pairs if command[1]})
+    named = [each for each in counterparts.read_published() if each.connections >= 0]
+    commands = sorted({(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))})
     trials = closed(tables, "count")
     ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:
