@@ -135,7 +135,7 @@ def servers_table(case: Case) -> pd.DataFrame:
         values = {
             "requests/s, steady": rates,
             "users / rate, ms": 1000 * trials["vus"] / rates,
-            f"{case.tool}'s mean, ms": trials["iteration_mean_ms"].fillna(trials["latency_mean_ms"]),
+            f"{case.tool}'s mean, ms": trials.apply(_mean_ms, axis="columns"),
             "probe's p50, ms": trials["probe_p50_ms"],
             "CPU ms per request": trials["server_cpu_ms_per_request"],
         }

@@ -125,11 +125,11 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
 
 
 def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
-    """Return the smallest pool size whose rates do not differ from those of the fastest size, and a ratio.
+    """Return the smallest pool size whose rates do not differ from those of the fastest, and what might be missed.
 
-    By that the fastest size could be faster without a difference being found. `trials` are sealed ones of one server
-    and loop. None where a size has too few trials, or the generator was the
-    limit at the fastest size, or could have been: then a larger pool could have been faster.
+    That is the ratio by which the fastest size could be faster without a difference being found. `trials` are sealed
+    ones of one server and loop. None where a size has too few trials, or the generator was the limit at the fastest
+    size, or could have been: then a larger pool could have been faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
     ranking = rank({size: sample_of(of_size["rps"], of_size["block"]) for size, of_size in sizes.items()})

@@ -79,7 +79,7 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     names = tuple(str(each.manifest["run_id"]) for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
-    for before, after in pairwise(tables):
+    for before, after in pairwise(tables):  # an error where they differ
         conditions(before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force)
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}

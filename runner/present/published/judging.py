@@ -265,7 +265,7 @@ def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counter
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
     medians = "; ".join(f"{side}: {style.number(sample.median())}" for side, sample in zip(sides, samples, strict=True))
     trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
-    rules = zip(names, (quantity.rule(tables, each) for each in cells), strict=False)
+    rules = zip(names, (quantity.rule and quantity.rule(tables, each) for each in cells), strict=False)
     obstacles = {key: obstacle for key, obstacle in rules if obstacle}
     # Of two cells that may not be compared, the one whose limit is known says why.
     first = min(obstacles.values(), key=lambda each: [*Limit, None].index(each.limit), default=None)

@@ -38,11 +38,6 @@ class Obstacle:
 Rule = Callable[[Tables, Counterpart], Obstacle | None]  # returns None where a quantity of a cell may be compared
 
 
-def anywhere(_tables: Tables, _cell: Counterpart) -> Obstacle | None:
-    """Allow every cell: for what is the server's, whatever was the limit."""
-    return None
-
-
 def at_its_limit(tables: Tables, cell: Counterpart) -> Obstacle | None:
     """Allow cells whose server was the limit in every trial: only then a rate is the server's.
 
@@ -119,14 +114,14 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What can be compared: its noun, where it is the server's, and how a trial's value is made.
+    """What can be compared: its noun, and the rule where it is the server's; without one, whatever was the limit.
 
-    That is the column `name` divided by `unit`, or `value` of the trial's `points`: values by time, t_s.
+    A trial's value is the column `name` divided by `unit`, or `value` of the trial's `points`: values by time, t_s.
     """
 
     name: str
     noun: str
-    rule: Rule
+    rule: Rule | None = None
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame] | None = None
     value: Callable[[pd.Series[float]], float] = len
     unit: float = 1.0
@@ -137,7 +132,7 @@ class Quantity:
         if self.points is None:
             return sample_of(trials[self.name] / self.unit, trials["block"])
         points = self.points(trials, tables).sort_values("t_s").set_index("t_s")
-        by_trial = {str(trial): self.value(rows) for trial, rows in points.groupby("trial_id")["value"]}
+        by_trial = points.groupby("trial_id")["value"].agg(self.value)
         return sample_of(trials["trial_id"].map(by_trial).astype(float), trials["block"])
 
 
@@ -152,10 +147,10 @@ CPU = partial(seconds.cpu, subject="server")
 _KNOWN = (
     Quantity("rps", "requests/s", at_its_limit),
     *(Quantity(f"latency_p{q}_ms", f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)),
-    Quantity("server_cpu_ms_per_request", "CPU ms/request", anywhere),
+    Quantity("server_cpu_ms_per_request", "CPU ms/request"),
     Quantity("server_cpu_mean_pct", "CPU", unlimited),
     *(Quantity(column, f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()),
-    Quantity("server_rss_peak_bytes", "memory in MiB", anywhere, unit=2.0**20),
+    Quantity("server_rss_peak_bytes", "memory in MiB", unit=2.0**20),
     Quantity("rows_inserted", "rows", beyond_a_server),
     Quantity("p90_of_first_second", "p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
     Quantity("p90_of_later_seconds", "median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),
