@@ -65,11 +65,6 @@ class Row:
         return tuple(value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high))
 
     @property
-    def ranked(self) -> bool:
-        """Whether a rate is the server's; true of what is no rate."""
-        return self.number.metric != "rps" or server_bound(self.cell.sealed)
-
-    @property
     def load(self) -> str:
         """The published load in words."""
         mode, size = self.number.mode, self.number.connections
@@ -139,6 +134,7 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
     lines = []
     for row in found:
         server, published, known = row.cell.server, row.number.server, row.ours.n > 0
+        dagger = f" {NOT_RANKED}" * (row.number.metric == "rps" and not server_bound(row.cell.sealed))
         here = [printed(value) for value in (row.ours.median, row.ours.low, row.ours.high)]
         ratios = [f"{value:.3f}" if value < 10 else printed(value) for value in row.ratio]
         line = {
@@ -146,7 +142,7 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
             "load": row.load,
             "metric": row.metric,
             "published": printed(row.number.value),
-            "here": _with_ends(row.ours, *here) + ("" if row.ranked else f" {NOT_RANKED}") if known else "–",
+            "here": _with_ends(row.ours, *here) + dagger if known else "–",
             "trials": str(row.ours.n),
             "here / published": _with_ends(row.ours, *ratios) if known else "–",
             "verdicts": verdict_counts(row.cell.sealed) if known else "–",
