@@ -19,7 +19,7 @@ from runner.digest.usage import evidence, limited, measure_usage, others_pct, ot
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import Check, LabError, Trial
+from runner.model import OWN, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, raw_name, replacing
 
@@ -79,7 +79,12 @@ class _Seen:
         return stitched(since(self.raw, self.windows[0], self.windows[at]), [self.windows[at]])
 
     def others_pct(self, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
-        """Return what programs took that are no part of the trial; None where that is not known."""
+        """Return what programs took that are no part of the trial; None where that is not known.
+
+        A user's server may have helpers that the lab does not know.
+        """
+        if self.trial.cell.workload in OWN:
+            return None
         probe_share = self.probe.cpu_share or 0.0 if self.probe else 0.0
         return others_pct(self.trial.cell, self.measurement, counters, lasted_s, probe_share)
 

@@ -122,10 +122,8 @@ def others_pct(
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
     which ticks cannot measure, and where a quota limits the server or the database, as its periods may keep step with
     them. Interrupts are left out: some kernels book what the trial's connections cost there, and to no program
-    (CONFIG_IRQ_TIME_ACCOUNTING). None for a user's server too, which may have helpers that the lab does not know.
+    (CONFIG_IRQ_TIME_ACCOUNTING).
     """
-    if cell.workload in OWN:
-        return None
     elsewhere: set[str] = set()  # subjects that were sampled on other machines than the server's, or are such machines
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
