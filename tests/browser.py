@@ -40,7 +40,7 @@ IMAGES = """() => [...document.images].flatMap(image => {
   if (!image.complete || !image.naturalWidth || !image.naturalHeight) faults.push(`${name} shows nothing`);
   return faults;
 })"""
-SMALL_TEXT = """() => [...document.body.querySelectorAll(":not(script, style)")].flatMap(e => {
+SMALL_TEXT = """() => [document.body, ...document.body.querySelectorAll(":not(script, style)")].flatMap(e => {
   const size = parseFloat(getComputedStyle(e).fontSize), least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
   const written = [...e.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
   if (!written || size >= least || !e.getBoundingClientRect().width) return [];

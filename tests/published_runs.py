@@ -18,7 +18,7 @@ def build(world: World | None = None, **shape: Any) -> Tables:
 
 
 def plain() -> Tables:
-    """The run of a world in which nothing is special."""
+    """The run of a world in which nothing is special; with other claims or numbers take `replace(plain())`: caches."""
     return tables_of("published")
 
 

@@ -92,8 +92,12 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
         try:
             yield made
         finally:
+            below: list[psutil.Process] = []
             with contextlib.suppress(psutil.NoSuchProcess):
-                for each in [*psutil.Process(made.pid).children(recursive=True), made]:
+                below = psutil.Process(made.pid).children(recursive=True)
+            made.kill()  # before those below it, of which it may start others
+            for each in below:
+                with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import read
 from scipy import stats
 
 from runner.store import RunFolder
@@ -99,8 +98,9 @@ def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared: Compared,
     assert row["ratio"]["low"] < 1.2 < row["ratio"]["high"] and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
     verdicts = (row["verdict"], cpu["verdict"], find(found, "gin", "requests/s")["verdict"])
     assert verdicts == ("better", "better", "tie") and (row["delta"], row["magnitude"]) == (1, "large")
-    trials = [read(tmp_path / "data" / "runs" / name).trials for name in ("one", "two")]
-    one, two = (np.log(each.query("server == 'axum' and load == @LOAD")["rps"]) for each in trials)
+    files = [tmp_path / "data" / "runs" / name / "tables" / "trials.parquet" for name in ("one", "two")]
+    axum = "trial_id.str.startswith('axum-wrk-matrix-c100-keepalive')"
+    one, two = (np.log(pd.read_parquet(file).query(axum)["rps"]) for file in files)
     theirs = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 

@@ -245,7 +245,7 @@ def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
     raw = tmp_path / "k6.json"
     found = [(digest(write_lines(raw, each)), read_table(raw, "requests")) for each in (lines, others)]
     assert found[0][0] == found[1][0]
-    pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    pd.testing.assert_frame_equal(found[0][1], found[1][1], check_exact=True)
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:

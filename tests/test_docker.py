@@ -283,7 +283,9 @@ def engine(monkeypatch):
 @pytest.mark.load
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a Docker engine")
 @needs_wrk
-@pytest.mark.fault("the Docker engine is stopped under load", "interrupted; the run goes on with the engine")
+@pytest.mark.fault(
+    "the Docker engine is stopped under load", "the trial is interrupted; the run goes on with the engine"
+)
 def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     real_lab.make(tmp_path)
     wrk = load("wrk-matrix", connections=4, modes=["keepalive"], duration_s=4)

@@ -111,7 +111,8 @@ def test_many_campaigns_at_once_give_what_each_gives_alone(together: Any, alone:
 
 
 def detectable(standard_error: float, degrees: int, **how: float) -> float:
-    return Ratio(1, 1, 1, 1, 0, standard_error, degrees).detectable(**how)
+    found = Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=standard_error, degrees=degrees)
+    return found.detectable(**how)
 
 
 # G*Power 3.1: an effect of half a standard deviation, two-sided 5 %.
@@ -203,7 +204,7 @@ def test_fewer_than_five_trials_have_their_median_and_range_and_equal_ones_a_ban
     assert [*low, *high] == pytest.approx([7.0] * 4)
 
 
-def test_a_quantile_counts_only_the_trials_that_carry_it() -> None:
+def test_a_quantile_that_one_trial_does_not_carry_has_no_band() -> None:
     many, few = cell([10.0] * 5), cell([10.0], requests=5_000).assign(trial_id="few")
     curves = trial_curves(pd.concat([many, few]), [*Q, 0.9999])
     assert np.isfinite(curves).sum(axis=0).tolist() == [6, 6, 5, 0]

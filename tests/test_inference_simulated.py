@@ -186,7 +186,9 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n: int, alpha: fl
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
     for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (unpaired, 2 * n - 2, 0.0, missed)):
         a, b = campaigns("log-normal", n, 2, block)
-        shift = np.log(Ratio(1, 1, 1, 1, 0, NOISE * np.sqrt(2 / n), degrees).detectable(alpha))
+        spread = NOISE * np.sqrt(2 / n)  # the standard error of the difference of two means of n logarithms
+        known = Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees)
+        shift = np.log(known.detectable(alpha))
         assert np.mean(test(a + shift, b).p_value() <= alpha) == pytest.approx(0.8, abs=off)
 
 

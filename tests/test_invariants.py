@@ -23,7 +23,8 @@ POINTS = K6Points(
     **dict.fromkeys(COUNTS, 1000),
     **dict.fromkeys(("failed", "dropped_iterations", "first_start_ns", "worst_residual_ms"), 0),
     **dict.fromkeys(("durations", "latency"), TREND),
-    **{"last_end_ns": 10**9, "iteration_max_ms": 50.5},
+    last_end_ns=10**9,
+    iteration_max_ms=50.5,
     steady=Steady(seconds=0.9, in_flight=50.0, iteration_mean_ms=10.0),
 )
 

@@ -32,6 +32,8 @@ def server(tmp_path):
         path = wait_for(lambda: lab.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None), 60)
         assert lab.poll() is None, (tmp_path / "log").read_text()
         yield json.loads(path.read_text())["url"], lab
+        lab.terminate()
+        lab.wait(30)
 
 
 def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(server):

@@ -282,7 +282,8 @@ def documented(root):
     def go(commands):
         """Run them; return what they said, and the trials of all runs that are there."""
         command = ["bash", "-c", "set -eu\n" + commands.replace("9000", str(free_port()))]
-        env, said = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200"}, root / "said.txt"
+        user = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        env, said = user | {"BENCH_ROOT": str(root), "COLUMNS": "200"}, root / "said.txt"
         with said.open("w") as out:
             shell = subprocess.Popen(command, cwd=root, env=env, stdout=out, stderr=out, start_new_session=True)
         try:
