@@ -59,9 +59,7 @@ class _Live:
     killed_before: Kills
     placement: Placement
     slices: list[Slice] = field(default_factory=list)
-    stored: list[DatabaseUse] = field(
-        default_factory=list
-    )  # of each load; `after` is known once the server was stopped
+    stored: list[DatabaseUse] = field(default_factory=list)  # of each load, with `after` once the server was stopped
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # once it was stopped; `oom_kills` as well
