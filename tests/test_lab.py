@@ -29,9 +29,13 @@ def server(tmp_path):
         (tmp_path / "log").open("w") as log,
         real_lab.process(*command, cwd=ROOT, env=env, stdout=log, stderr=log) as lab,
     ):
-        path = wait_for(lambda: lab.poll() is not None or next(tmp_path.glob("jpserver-*.json"), None), 60)
+
+        def facts():  # empty until JupyterLab has written its file
+            return lab.poll() is not None or "".join(path.read_text() for path in tmp_path.glob("jpserver-*.json"))
+
+        said = wait_for(facts, 60)
         assert lab.poll() is None, (tmp_path / "log").read_text()
-        yield json.loads(path.read_text())["url"], lab
+        yield json.loads(said)["url"], lab
         lab.terminate()
         lab.wait(30)
 
