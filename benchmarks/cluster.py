@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
     """Digest the file as one trial; return the worker's peak resident size in bytes."""
     targets = [folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")]
-    digest_k6(raw, *targets, trial_id=f"t{number}", mode="keepalive", scratch=folder, threads=1)
+    digest_k6(raw, targets, trial_id=f"t{number}", mode="keepalive", scratch=folder, threads=1)
     return {str(number): resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
