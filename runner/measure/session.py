@@ -196,7 +196,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     planned = _loads(bench, live, shot_of(live.workload, tool, running, tag), number)
     probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
     count = sites.server.counters
-    before = settle(running, count) if server.contract else count()
+    before = settle(running, count, afar=sites.transfer is not None) if server.contract else count()
     if (code := running.exit_code()) is not None:
         when = "in the warm-up" if not live.slices else "between two slices"
         killed = sites.server.kills(running.pid).since(live.killed_before)
