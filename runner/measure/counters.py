@@ -15,6 +15,8 @@ from runner.measurement import Counters
 from runner.model import Cell
 
 SETTLE_S = 3.0  # how long a server may take to drain the warm-up
+QUIET_S = 0.05  # in which nothing is counted, once it has
+QUIET_AFAR_S = 0.25  # the same for another host: a lost request comes again after 0.2 s, TCP's least timeout in Linux
 
 
 def tcp_counters() -> dict[str, int]:
@@ -40,12 +42,12 @@ def settle(running: Running, counted: Callable[[], Counters], *, afar: bool = Fa
     """Return the counters once the server has finished what the warm-up left in its queues, or after SETTLE_S.
 
     wrk stops with a request under way on every connection: counted into the load, they would be strangers. One that was
-    lost on the way from another host (`afar`) is sent again after TCP's least timeout, 0.2 s in Linux.
+    lost on the way from another host (`afar`) comes later.
     """
     deadline = time.monotonic() + SETTLE_S
     now = read_counters(running, counted)
     while time.monotonic() < deadline:
-        time.sleep(0.25 if afar else 0.05)
+        time.sleep(QUIET_AFAR_S if afar else QUIET_S)
         before, now = now, read_counters(running, counted)
         quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1
         if quiet and now.requests == before.requests:
