@@ -41,6 +41,20 @@ def test_the_figures_show_every_row_and_what_is_found():
     assert figures.little(nothing) is None and figures.cpu(nothing) is None
 
 
+def test_each_panel_says_all_of_its_name_and_counts_rows():
+    test = "count (a comparison of two servers with a name that is much longer than one line of a figure has room for)"
+    loads = [with_row(5, connections=size).assign(test=test, connections=size)[:2] for size in (10, 1000)]
+    loads.append(loads[0][:1].assign(test="one row"))
+    chart = figures.rates(audit(pd.concat(loads, ignore_index=True)))
+    assert chart is not None
+    figure = draw(chart)
+    readable(figure)
+    said = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    assert said.count("count (a comparison of two servers") == 2 and "…" not in said
+    assert all(f"room for), {size} connections" in said for size in ("10", "1,000"))
+    assert all(tick == round(tick) for ax in figure.axes for tick in ax.get_xticks())
+
+
 def test_the_command(tmp_path, run, monkeypatch):
     file = tmp_path / "table.csv"
     file.write_text(pd.DataFrame(sound()).to_csv(index=False))

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
-from runner.audit.finding import Audit, laws
+from runner.audit.finding import Audit, laws, sized
 from runner.present.chart import Axis, Chart
 from runner.present.chart.value import COLUMNS
 from runner.present.look import captions, scales, style
@@ -18,11 +18,12 @@ PANELS = 6  # tests of a figure, those with the most rows first
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
     """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
+    names = [style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels]
     figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8, heading_in=0.36,
-        left_in=1.2, right_in=0.3, axis_in=0.6,
+        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8,
+        heading_in=0.36 + (max(map(len, names)) - 1) * style.LINE_IN, left_in=1.2, right_in=0.3, axis_in=0.6,
     )  # fmt: skip
-    for ax, panel in zip(axes, chart.panels, strict=True):
+    for ax, panel, (name, *more) in zip(axes, chart.panels, names, strict=True):
         rows = chart.frame[chart.frame["panel"] == panel]
         low, high = band or (0.0, line)
         low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)
@@ -32,13 +33,12 @@ def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = No
             ax.axhline(line, color=style.GREY, lw=1)
         limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
         scales.limit(ax, "y", *limits, log=chart.y.log)
-        if not chart.x.even:
-            ax.set_xlim(0, rows["x"].max() * 1.05)
-        scales.even_axis(ax, "x")
+        ax.set_xlim(*((0.5, rows["x"].max() + 0.5) if chart.x.even else (0, rows["x"].max() * 1.05)))
+        scales.even_axis(ax, "x", whole=chart.x.even)
         for solid, color in ((True, style.INK), (False, style.GREY)):
             part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
             ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)
-        style.heading(ax, style.short(panel, 60))
+        style.heading(ax, name, "\n".join(more))
         ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
     return figure
 
@@ -59,13 +59,13 @@ def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: st
     """
     if rows.empty:
         return None
-    sizes = [f", {count:,.0f} connections" if count > 0 else "" for count in rows["connections"]]
-    rows = rows.assign(panel=rows["test"] + sizes, server=rows["subject"], series=rows["row"])
-    panels = rows.sort_index()["panel"].value_counts().index
-    kept = rows.set_index("panel", drop=False).loc[panels[:PANELS]]
+    panels = [sized(*load) for load in zip(rows["test"], rows["connections"], strict=True)]
+    rows = rows.assign(panel=panels, server=rows["subject"], series=rows["row"])
+    largest = rows.sort_index()["panel"].value_counts().index
+    kept = rows.set_index("panel", drop=False).loc[largest[:PANELS]]
     if x.even:
         kept = kept.assign(x=kept.groupby(level=0).cumcount() + 1)
-    left = len(panels) - PANELS
+    left = len(largest) - PANELS
     more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
     frame, draw = kept.reset_index(drop=True).reindex(columns=list(COLUMNS)), partial(_draw, **beside)
     return Chart(title, frame, x, y, caption=about + more, key=key, noun="test", draw=draw, describe=_describe)

@@ -1,6 +1,7 @@
 """What an audit finds, in three sentences that can be pasted and a table, and which laws could not be held."""
 
 import functools
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -102,9 +103,15 @@ def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
 
 def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
     """Return a finding about all rows of a test."""
-    first = rows.iloc[0]
-    size = f", {first['connections']:,.0f} connections" if rows["connections"].nunique() == 1 else ""
-    return Finding(severity, says, first["source"], f"{first['test']}{size}")
+    first, alike = rows.iloc[0], rows["connections"].nunique() == 1
+    test = sized(first["test"], first["connections"] if alike else math.nan)
+    return Finding(severity, says, first["source"], test)
+
+
+def sized(test: str, connections: float) -> str:
+    """Return a test with its connections, where they are known: `json, 1,000 connections`."""
+    noun = "connection" if connections == 1 else "connections"
+    return f"{test}, {connections:,.0f} {noun}" if connections > 0 else test
 
 
 def summary(found: Audit) -> tuple[str, str, str]:

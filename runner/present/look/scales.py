@@ -19,12 +19,13 @@ def plain(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def even_axis(ax: Axes, axis: str) -> None:
-    """Give a linear axis as many round ticks as have room."""
+def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
+    """Give a linear axis as many round ticks as have room, on whole numbers alone if `whole`."""
     width, height = style.size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
-    target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=[1, 2, 2.5, 5, 10]))
+    steps, fewest = [1, 2, 2.5, 5, 10], 1 if whole else 2
+    target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=steps, integer=whole, min_n_ticks=fewest))
     target.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 
