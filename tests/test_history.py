@@ -110,6 +110,9 @@ def test_runs_that_do_not_go_together_are_refused(weeks: Weeks) -> None:
     with pytest.raises(LabError, match="differ in engine"):
         history.history([one, two])
     assert history.history([one, two], force=True).courses
+    other = varied(two.path.with_name("other"), change=lambda table: table.assign(workload="another"))
+    with pytest.raises(LabError, match=r"^No two of these runs have a cell in common that may be compared\.$"):
+        history.history([one, other])
 
 
 def test_the_command_says_it_and_fails_on_request(weeks: Weeks, bench: Any) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from runner.model import LabError
-from runner.present.chart import Axis, Chart, Shared, bars, empty, extreme
+from runner.present.chart import Axis, Chart, Shared, bars, extreme
 from runner.present.chart.value import COLUMNS
 from runner.present.comparison.compare import cells_of, samples_of
 from runner.present.comparison.conditions import conditions
@@ -72,8 +72,8 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     """Follow each cell over runs, sorted by when they began; a quantity only where a run's verdicts allow it.
 
     A run is one value, the mean of its trials' logarithms, since what changes on a machine between runs is in all of
-    its trials. LabError for less than two runs, for one named twice, and for runs of different conditions, unless
-    `force`.
+    its trials. LabError for less than two runs, for one named twice, for runs of different conditions, unless `force`,
+    and for runs that have nothing in common.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or ""))
     names = tuple(str(each.manifest["run_id"]) for each in tables)
@@ -83,6 +83,8 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
         conditions(before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force)
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
+    if not followed:
+        raise LabError("No two of these runs have a cell in common that may be compared.")
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = []
     for (cell, quantity), samples in followed.items():
@@ -176,8 +178,6 @@ def timeline(found: History) -> Chart:
         for course in courses
         for number, side in course.sides.items()
     ]  # fmt: skip
-    if not rows:
-        return empty(TITLE, "These runs have no cell in common that may be compared.")
     shown = f"{PANELS} of {len(panels)} loads and quantities, those with changes first. "
     runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
