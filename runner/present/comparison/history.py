@@ -21,7 +21,6 @@ from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spre
 from runner.present.statistics.stats import Floats, Spread
 from runner.store import RunFolder
 
-TITLE = "The same loads over many runs"
 AT_EACH_SIDE = 2  # runs before and after a change, at least
 LEAST = 6  # runs from which on a change is looked for
 SIMULATED = 20_000
@@ -181,7 +180,7 @@ def timeline(found: History) -> Chart:
     shown = f"{PANELS} of {len(panels)} loads and quantities, those with changes first. "
     runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
-        TITLE,
+        "The same loads over many runs",
         pd.DataFrame(rows, columns=[*COLUMNS, "changed"]),
         Axis("run", "run"),
         Axis("median"),
