@@ -32,9 +32,19 @@ KNOWN = campaign(
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
-    return made.trials.set_index("name")
+def known_run(tmp_path_factory):
+    return real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
+
+
+@pytest.fixture(scope="module")
+def known(known_run):
+    return known_run.trials.set_index("name")
+
+
+def test_every_tool_warms_a_server_up(known_run):
+    """With a warm-up of 0.2 s: what the server had counted when the load began is no less than a few requests."""
+    counted = {each["trial_id"]: each["measurement"]["counters_before"]["requests"] for each in known_run.records}
+    assert len(counted) == 8 and min(counted.values()) >= 5, counted
 
 
 def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):

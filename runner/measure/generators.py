@@ -107,8 +107,11 @@ def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
         return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
     if cell.tool == "wrk":
         return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
-    scenario = {"executor": "constant-vus", "vus": min(cell.vus or 1, 100), "duration": f"{cell.warmup_s:g}s"}
-    return _k6(cell, shot, scenario | {"gracefulStop": "5s"}, folder, cell.warmup_s + 60, _garbage_collector())
+    users = min(cell.vus or 1, 100)
+    # A ramp from as many users to as many: k6 takes no `constant-vus` of less than a second.
+    stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
+    scenario = {"executor": "ramping-vus", "startVUs": users, "stages": stages, "gracefulStop": "5s"}
+    return _k6(cell, shot, scenario, folder, cell.warmup_s + 60, _garbage_collector())
 
 
 def _k6(

@@ -23,7 +23,7 @@ from runner.measure.lab import Lab
 from runner.measure.sites import Ask, Clock, Job, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Loaded, Placement
 from runner.model import Campaign, Cell, LabError, Server, Share, Subject
-from runner.store import replacing
+from runner.store import last_line, replacing
 
 _TYPES = {"subject": pa.string(), "source": pa.string(), "gc_pause_total_ms": pa.float64(), "gc_cpu_s": pa.float64()}
 """Column types; whole numbers where nothing is said."""
@@ -144,15 +144,18 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
-    """Run a load that leaves nothing but its log, from every generator."""
+    """Run a load that leaves nothing but its log, from every generator; LabError where k6 could not."""
     with contextlib.ExitStack() as stack:
         loads = []
         for share, site in zip(bench.shares, bench.sites.generators, strict=True):
             command = generators.warmup(share.of(cell), site.shot(shot), stack.enter_context(site.folder()))
             loads.append(Job(command, bench.cpus_of(site), {}, log))
         done, _ = generate(bench, loads, None)
-    if any(each.generator_exit == -signal.SIGKILL for each in done):
+    codes = [each.generator_exit for each in done]
+    if -signal.SIGKILL in codes:
         raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
+    if cell.tool == "k6" and any(codes):  # wrk is ended by a signal where the warm-up is shorter than a second
+        raise LabError(f"k6 ended with exit code {max(codes, key=abs)} in the warm-up{last_line(log)}.", exit_code=1)
 
 
 AHEAD_S = 0.5  # how long before their beginning several generators are started: longer than that takes
