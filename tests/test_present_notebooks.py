@@ -1,5 +1,6 @@
 """Notebooks run for real through papermill, fail with one sentence, and export as pages that load nothing."""
 
+import fcntl
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ from runner.model import LabError
 from runner.present.chart import charts
 from runner.present.notebook import notebooks
 from runner.present.notebook.explore_page import open_tables
-from runner.present.notebook.kernels import Kernels
+from runner.present.notebook.kernels import FOLDER, Kernels
 from runner.present.notebook.pages import open_report
 from runner.store import find_run
 
@@ -344,3 +346,21 @@ def test_a_notebook_without_the_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.ipynb").write_text("not JSON")
     with pytest.raises(LabError, match="cannot be read as a notebook"):
         notebooks.execute(tmp_path / "text.ipynb", {"run": "sample"}, tmp_path / "out.ipynb")
+
+
+def test_folders_of_reports_that_were_killed_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, lives = (tmp_path / f"{FOLDER}{name}" for name in ("left", "lives"))
+    left.mkdir()
+    lives.mkdir()
+    held = os.open(lives, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with Kernels(count=0):
+        (own,) = set(tmp_path.iterdir()) - {lives}
+        assert own.name.startswith(FOLDER)
+        with Kernels(count=0):
+            assert own.exists()
+    assert set(tmp_path.iterdir()) == {lives}
+    os.close(held)

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import queue
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 LOAD = "__import__('runner.present.notebook.pages')"
 """Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half a second."""
 FORGET = "%reset -f"  # removes every variable of a notebook, and numbers the next one's cells from 1
+FOLDER = "bench-kernels-"  # how the names of folders with sockets begin
 QUIET = ["--log-level=40"]  # errors only: a kernel's warnings are about a socket on loopback
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
 
@@ -40,11 +43,11 @@ class Kernels:
         self.count = count
         self._started: list[KernelManager] = []
         self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = queue.SimpleQueue()
-        self._folder = tempfile.TemporaryDirectory(prefix="bench-kernels-", ignore_cleanup_errors=True)
+        self._folder, self._lock = _new_folder()
 
     def __enter__(self) -> Kernels:
         for number in range(self.count):
-            file = str(Path(self._folder.name, f"{number}.json"))
+            file = str(self._folder / f"{number}.json")
             kernel: KernelManager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=file)
             self._started.append(kernel)
             run_sync(kernel.start_kernel)(extra_arguments=QUIET, cwd=str(lab_root()))  # type: ignore[arg-type]
@@ -57,7 +60,8 @@ class Kernels:
     def __exit__(self, *_: object) -> None:
         for kernel in self._started:
             run_sync(kernel.shutdown_kernel)(now=True)  # type: ignore[arg-type]
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
@@ -73,3 +77,25 @@ class Kernels:
         finally:
             client.execute(FORGET, silent=True)
             self._idle.put((kernel, client))
+
+
+def _new_folder() -> tuple[Path, int]:
+    """Return a folder for sockets and its lock, which ends with this process; remove those whose process was killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        with contextlib.suppress(OSError):  # somebody holds it, or it is another user's
+            os.close(_locked(left))
+            shutil.rmtree(left)
+    made = Path(tempfile.mkdtemp(prefix="bench-new-"))
+    lock = _locked(made)
+    return made.rename(made.with_name(made.name.replace("bench-new-", FOLDER))), lock
+
+
+def _locked(folder: Path) -> int:
+    """Lock a folder until the descriptor that is returned is closed; OSError where another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
