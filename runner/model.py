@@ -354,15 +354,17 @@ class Campaign:
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.
 
-        Iterations keep at least one per virtual user; durations and steps keep 0.2 s. Arrival rates and the number of a
-        search's steps stay as they are.
+        Iterations keep at least one per virtual user, durations and steps 0.2 s, and durations 1 s where virtual users
+        load, as k6 takes no less. Arrival rates and the number of a search's steps stay as they are.
         """
         if factor <= 0:
             raise LabError(f"--scale must be greater than 0, not {factor:g}.")
         loads = []
         for load in self.loads:
-            given = {name: getattr(load, name) for name in ("duration_s", "step_s", "slice_s")}
-            lengths = {name: length and max(0.2, length * factor) for name, length in given.items()}
+            least_s = {"step_s": 0.2} | dict.fromkeys(("duration_s", "slice_s"), 1.0 if load.vus else 0.2)
+            lengths = {
+                name: max(least, length * factor) for name, least in least_s.items() if (length := getattr(load, name))
+            }
             least = max(load.vus, default=1) * (load.slices or 1)
             iterations = load.iterations and max(least, round(load.iterations * factor))
             loads.append(replace(load, iterations=iterations, **lengths))

@@ -25,6 +25,7 @@ INSERTS["pool_sizes"] = [4, 16]
 RAMP = campaign(["gin", "axum", "nginx"], INSERTS) + '\n[environment.gin]\nGOGC = "200"\n'
 COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
 PAIR = {"workload": "wrk-matrix", "connections": [4]}
+RATE = {"workload": "rates", "vus": 5, "rates_rps": [50]}
 SESSIONS = campaign(["gin", "axum"], PAIR, repeats=3, attempts=1, sessions={"slices": 2, "slice_s": 1})
 
 
@@ -132,6 +133,13 @@ def test_scale_shrinks_but_never_below_what_can_be_measured(plan):
     assert {t.cell.iterations for t in plan(scale=10) if t.cell.tool == "k6"} == {100}
     with pytest.raises(LabError, match="greater than 0"):
         plan(scale=0)
+
+
+def test_k6_loads_for_no_less_than_the_second_that_it_takes_and_wrk_in_shorter_slices(read_campaign):
+    sliced = campaign(["gin", "axum"], RATE, PAIR, repeats=3, sessions={"slices": 2, "slice_s": 2})
+    users, wrk = read_campaign(sliced).scaled(0.1).loads
+    assert (users.slice_s, wrk.slice_s) == (1.0, 0.2)
+    assert read_campaign(SWEEP).scaled(0.1).loads[0].duration_s == 1.0
 
 
 def test_servers_and_repeats_are_chosen_and_a_server_that_is_not_there_is_named(plan):
