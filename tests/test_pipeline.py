@@ -144,6 +144,7 @@ FAULTS = {
         ("server-counts-double", "5 requests that the server counted"),
         ("k6-drops-a-line", "k6.json.gz, line"),
         ("generator-exits-7", "k6 ended with exit code 1"),
+        ("k6-refuses-its-warm-up", 'k6 ended with exit code 1 in the warm-up: "there were problems with the conf'),
         ("k6-writes-rubbish", "k6.json.gz, line"),
         ("k6-summary-lies", "4 quantiles from raw"),
         ("k6-loses-an-iteration", "1 iterations asked"),

@@ -10,10 +10,11 @@ from pathlib import Path
 if sys.argv[1:] == ["version"]:
     print("k6 v1.8.1 (fake)")
     sys.exit(0)
-if json.loads(os.environ["SCENARIO"])["executor"] == "constant-vus":  # the warm-up
-    sys.exit(0)
 sys.path.insert(0, str(Path(__file__).with_name("lib")))
 from faults import asked
+
+if json.loads(os.environ["SCENARIO"])["executor"] == "ramping-vus":  # the warm-up
+    sys.exit("there were problems with the configuration" if asked() == "k6-refuses-its-warm-up" else 0)
 from k6_files import Request, announce, iteration_lines, request_lines, write_lines
 
 fault = asked()
