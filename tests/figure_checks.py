@@ -20,9 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from synthetic_run import NINE
 
-from runner.present.case import Case, choose
 from runner.present.chart import describe, draw, made
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Case, Tables, choose, read_tables
 from runner.present.spikes.view import View
 from runner.store import RunFolder
 

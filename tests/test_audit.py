@@ -18,8 +18,7 @@ from runner.audit.page import HARD, of_published, rows_of
 from runner.audit.reading import MOST_BYTES, parse, read_all, value_of
 from runner.model import LabError
 from runner.present.frames import read_tables
-from runner.present.look.content import Bullets, TextTable
-from runner.present.look.markup import html
+from runner.present.look.markup import Bullets, TextTable, html
 from runner.store import RunFolder
 
 LITTLE, TIMES, COUNTS = HARD

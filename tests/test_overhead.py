@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import real_lab
 
-from runner.present.answers.overhead import costs
-from runner.running.overhead import VARIANTS
+from runner.running.overhead import VARIANTS, costs
 
 
 def observations(variants, blocks=8, noise=0.01, seed=1):

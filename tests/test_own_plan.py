@@ -30,7 +30,7 @@ from runner.measure.tools import find_program
 from runner.measurement import Counters, Placement
 from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
-from runner.present.comparison.conditions import conditions
+from runner.present.comparison.compare import conditions
 from runner.running import user_api
 from runner.running.user_api import Asked, plan_user_api
 

@@ -17,8 +17,7 @@ from markdown_it import MarkdownIt
 from shown import soup
 
 from runner.present.blog.post import Post, compose
-from runner.present.look.content import Heading, TextTable
-from runner.present.look.markup import html, literal, markdown, page, prose, style_sheet
+from runner.present.look.markup import Heading, TextTable, html, literal, markdown, page, prose, style_sheet
 from runner.present.look.palette import NIGHT
 from runner.present.notebook.notebooks import export_html
 

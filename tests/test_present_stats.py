@@ -19,8 +19,7 @@ from runner.present.answers import summary
 from runner.present.chart import charts, describe, draw, made
 from runner.present.figures import sweeps
 from runner.present.frames import Tables
-from runner.present.look.content import TextTable
-from runner.present.look.markup import html, to_markdown
+from runner.present.look.markup import TextTable, html, to_markdown
 from runner.present.look.style import number
 from runner.present.statistics.stats import Spread, carried_quantile, histogram_quantile, sliding_mean, spread
 

@@ -17,9 +17,8 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present.case import Case, choose
 from runner.present.chart import charts
-from runner.present.frames import Tables
+from runner.present.frames import Case, Tables, choose
 from runner.present.look import palette, style, themes
 from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, WHITE, identities, legible, pale
 from runner.present.spikes import view as spike_view

@@ -17,7 +17,7 @@ from runner.model import LabError
 from runner.present.chart import charts, draw
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
-from runner.present.look.content import NOT_RANKED, Heading
+from runner.present.look.markup import NOT_RANKED, Heading
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_report
 from runner.present.notebook.parts import claim_by_claim, evidence_words

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from runner.cli import app
 from runner.columns import columns, schema_of
 from runner.planning.catalog import load_server, server_names
-from runner.present.case import choose
 from runner.present.figures import ratios
+from runner.present.frames import choose
 from runner.present.look.markup import servers_table
 from runner.present.look.style import number
 

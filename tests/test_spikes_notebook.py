@@ -150,13 +150,11 @@ move = {"type": "motion_notify", "button": 0, "buttons": 0, "modifiers": [], "gu
 canvas._handle_message(canvas, move, [])
 canvas._message"""
 """Moves the pointer as the front end says it does; the message is what the widget shows below the figure."""
-HIDE = "import sys\nsys.modules[{0!r}] = None"
-SHOW = "import sys\ndel sys.modules[{0!r}]"
 
 
 @pytest.fixture(scope="module")
 def client(lab: Path) -> Any:
-    """One kernel for all tests; what they hide from it they show again."""
+    """One kernel for all tests."""
     manager, client = start_new_kernel(cwd=str(lab), env={**os.environ, "BENCH_ROOT": str(lab)})
     yield client
     client.stop_channels()
@@ -165,31 +163,33 @@ def client(lab: Path) -> Any:
 
 def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
-    ask = "from runner.present.notebook.page import has_reader\nhas_reader()"
+    ask = "from runner.present.notebook.pages import has_reader\nhas_reader()"
     for reader in (True, False):
         assert run_cells(client, ask, reader=reader)[-1]["text/plain"] == str(reader)
 
 
 @pytest.mark.long
 def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: Any) -> None:
-    pytest.importorskip("ipywidgets")
     shutil.rmtree(lab / "figures", ignore_errors=True)
     trial, part = "page.controls.children[0].value", "page.controls.children[1].value"
-    first = run_cells(client, HIDE.format("ipympl"), OPEN, *CELLS, SHOW.format("ipympl"), reader=True)
-    assert sum(WIDGET in data for data in first) == 3  # the controls, and a place for each part
+    first = run_cells(client, OPEN, *CELLS, reader=True)
+    assert sum(WIDGET in data for data in first) == 4  # the controls, a place for each part, and in one the figure
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
-    chosen = run_cells(client, HIDE.format("ipympl"), f"{trial} = {AXUM!r}", SHOW.format("ipympl"), reader=True)
+    chosen = run_cells(client, f"{trial} = {AXUM!r}", reader=True)
     assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
-    (picture,) = [data["image/png"] for data in chosen if "image/png" in data]
-    assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
+    assert sum(WIDGET in data for data in chosen) == 1  # the figure; the places are those from before
     cut = run_cells(client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True)
     assert cut[-1]["text/plain"] == "(4.0, 9.0)"
     assert run_cells(client, f"{trial} = {GIN!r}", part, reader=True)[-1]["text/plain"] == "(0.0, 30.0)"
+    explore = (
+        "from runner.present.notebook.explore_page import open_tables\nopen_tables('sample').show_figure('cpu-peaks')"
+    )
+    (picture,) = [data["image/png"] for data in run_cells(client, explore, reader=True)]
+    assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
     assert not (lab / "figures").exists()  # looking around changes no file
 
 
 def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
-    pytest.importorskip("ipympl")
     shutil.rmtree(lab / "figures", ignore_errors=True)
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
     assert sum(WIDGET in data for data in shown) == 2  # the place for the figure, and in it the figure
@@ -204,11 +204,3 @@ def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(lab: Path,
     other = f"old = page._canvas\npage.choose({AXUM!r})\n(old.comm is None, page._canvas is old)"
     assert run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"  # no widget is left behind
     assert not (lab / "figures").exists()
-
-
-@pytest.mark.long
-def test_a_reader_without_ipywidgets_gets_the_pictures(client: Any) -> None:
-    found = run_cells(client, HIDE.format("ipywidgets"), OPEN, *CELLS, SHOW.format("ipywidgets"), reader=True)
-    assert not any(WIDGET in data for data in found)
-    assert any("install ipywidgets" in data.get("text/plain", "") for data in found)
-    assert any("image/png" in data for data in found)

@@ -12,11 +12,10 @@ from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS
 from runner.audit.reading import read_all
-from runner.present.case import given_pct
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, given_pct, sealed_trials
 from runner.present.look import captions
-from runner.present.look.content import Block, Bullets, Paragraph, TextTable
-from runner.present.notebook.page import Page, opener
+from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
+from runner.present.notebook.pages import Page, opener
 from runner.store import data_folder, lab_root
 
 HARD = ("Little's law", "percentiles", "counts")  # the checks whose laws a measured trial must keep

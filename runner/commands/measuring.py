@@ -169,8 +169,7 @@ def overhead(
     json_: JsonFlag = False,
 ) -> None:
     """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
-    from runner.present.answers.overhead import costs
-    from runner.running.overhead import measure_overhead, overhead_campaign
+    from runner.running.overhead import costs, measure_overhead, overhead_campaign
 
     campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
     rows = costs(measure_overhead(campaign, engine=engine, say=console.note))

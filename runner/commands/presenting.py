@@ -54,8 +54,7 @@ def compare(
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.present.comparison.compare import compare_runs, left_out, provenance, tables
-    from runner.present.comparison.conditions import word
+    from runner.present.comparison.compare import compare_runs, left_out, provenance, tables, word
 
     folders = opened(run_a), opened(run_b)
     found = compare_runs(*folders, force=force, fail_above_pct=fail_above)

@@ -1,12 +1,15 @@
 """What the lab itself costs: the same load with all of its observers, without each of them, and by a stock k6."""
 
 import contextlib
+import math
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from runner.calibration import fingerprint
 from runner.digest.k6 import K6Summary, read_summary
@@ -23,11 +26,13 @@ from runner.measurement import Measurement
 from runner.model import Campaign, Cell, LabError, Load, Trial, number
 from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
+from runner.present.statistics.inference import FEWEST, Ratio, ratio, sample_of
 from runner.running.preparing import greet, place_for, prepare, tools_of
 from runner.store import data_folder, last_line, write_json
 
+LAB = "lab"
 VARIANTS = {
-    "lab": Observers(),
+    LAB: Observers(),
     "summary only": Observers(output="summary"),
     "no sampler": Observers(sampler=False),
     "no probe": Observers(probe=False),
@@ -36,6 +41,7 @@ VARIANTS = {
 """`lab` is what every trial has: every sample of k6, the sampler, the probe. A stock k6 has none of them, nor the lab's
 settings (few tags, garbage collector), and writes its summary only; the script is the same."""
 WORKLOAD = "experiments"
+MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observation
 
 Say = Callable[[str], None]
 
@@ -122,3 +128,44 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
         probe_pct = 100 * probe.cpu_share if probe and probe.cpu_share is not None else None
         seen = {"variant": variant, "block": trial.block, "rps": summary.rps, "p50_ms": summary.http_req_duration.p50}
         return {**seen, "sampler_cpu_pct": sampler_pct, "probe_cpu_pct": probe_pct}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One variant beside the lab as it measures; rates in requests/s, CPU in percent of a core (None: not there)."""
+
+    variant: str
+    trials: int
+    rps: float
+    p50_ms: float
+    lab_to_variant: Ratio | None
+    """Rate of the lab divided by the variant's, compared within blocks; None for the lab itself, and for few trials."""
+    sampler_cpu_pct: float | None
+    probe_cpu_pct: float | None
+
+    @property
+    def in_words(self) -> str:
+        """The ratio as it may be said: with its interval, and whether it differs from no cost at all."""
+        if self.variant == LAB:
+            return ""
+        found = self.lab_to_variant
+        if found is None:
+            return f"fewer than {FEWEST} blocks"
+        said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
+        return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
+
+
+def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
+    """Return each variant's cost, the lab first.
+
+    An observation has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct`, `probe_cpu_pct`.
+    """
+    table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
+    table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))
+    rates = {name: sample_of(rows["rps"], rows["block"]) for name, rows in table.groupby("variant", sort=False)}
+    found = []
+    for name, rows in table.groupby("variant", sort=False):
+        lab_to_variant = ratio(rates[LAB], rates[name]) if name != LAB else None
+        rps, p50_ms, *cpu_pct = rows[MEASURED].median().replace({math.nan: None})
+        found.append(Cost(str(name), len(rows), rps, p50_ms, lab_to_variant, *cpu_pct))
+    return found

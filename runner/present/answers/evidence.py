@@ -10,8 +10,8 @@ from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.ranking_text import median_words
-from runner.present.case import Case
 from runner.present.figures.seconds import FINE_S
+from runner.present.frames import Case
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import carried_quantile

@@ -10,10 +10,9 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.answers.evidence import TWICE
 from runner.present.answers.summary import NOTHING
-from runner.present.case import choose
 from runner.present.figures import objectives, ratios
 from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
-from runner.present.frames import Tables, is_sealed, sealed_trials
+from runner.present.frames import Tables, choose, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 

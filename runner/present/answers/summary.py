@@ -10,7 +10,7 @@ from runner.model import CALIBRATION, OWN_SCRIPT
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
 from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.content import NOT_RANKED
+from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.look.style import number
 from runner.present.statistics.inference import ALPHA, FEWEST

@@ -10,11 +10,10 @@ import pandas as pd
 
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
-from runner.present.case import choose
 from runner.present.figures import ratios
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, choose, sealed_trials
 from runner.present.look import captions, markup
-from runner.present.look.content import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
+from runner.present.look.markup import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 

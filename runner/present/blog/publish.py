@@ -13,10 +13,8 @@ from runner.model import LabError
 from runner.present import chart
 from runner.present.answers.summary import summarize
 from runner.present.blog.post import allowed, compose
-from runner.present.case import Case, choose
-from runner.present.frames import Tables, read_tables, sealed_trials
-from runner.present.look.content import Picture, TextTable
-from runner.present.look.markup import literal_table
+from runner.present.frames import Case, Tables, choose, read_tables, sealed_trials
+from runner.present.look.markup import Picture, TextTable, literal_table
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
 from runner.present.spikes.view import View, most_pronounced, survey, view

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from runner.model import LabError
 from runner.present.chart import Axis, Chart, Shared, bars, extreme
 from runner.present.chart.value import COLUMNS
-from runner.present.comparison.compare import cells_of, samples_of
-from runner.present.comparison.conditions import conditions
+from runner.present.comparison.compare import cells_of, conditions, samples_of
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import identities

@@ -8,12 +8,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from runner.present.case import Case, probed
 from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, points, seconds_axes, tidy
 from runner.present.chart.drawing import ridges
 from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
+from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, scales, style
 from runner.present.look.style import number
 

@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from runner.present.case import given_pct
 from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, extreme, points, tidy
 from runner.present.chart.drawing import bars, facets
 from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import seconds
-from runner.present.frames import Tables, limit_words, sealed_trials, server_bound
+from runner.present.frames import Tables, given_pct, limit_words, sealed_trials, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import Floats, carried_quantile, spread

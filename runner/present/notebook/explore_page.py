@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from runner.model import LabError
 from runner.present.frames import sealed_trials
 from runner.present.look import scales, style
-from runner.present.look.content import Paragraph, TextTable
+from runner.present.look.markup import Paragraph, TextTable
 from runner.present.look.palette import identities
-from runner.present.notebook.page import has_reader, opener, show
-from runner.present.notebook.pages import RunPage
+from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.statistics.stats import histogram_quantile
 
 ROWS = {

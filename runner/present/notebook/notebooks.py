@@ -31,7 +31,7 @@ from runner.present.frames import read_tables
 from runner.present.look import captions
 from runner.present.look.markup import page
 from runner.present.notebook.kernels import QUIET, Kernels
-from runner.present.notebook.page import COMPLETE
+from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
 LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one

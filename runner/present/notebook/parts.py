@@ -14,7 +14,7 @@ from runner.present.chart import charts
 from runner.present.figures import objectives, ratios, sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
-from runner.present.look.content import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
+from runner.present.look.markup import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
 from runner.present.published import claims, outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
 from runner.present.published.judging import Judged, judge_all

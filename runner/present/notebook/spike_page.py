@@ -3,20 +3,19 @@
 # mypy: allow-untyped-calls
 # IPython ships without type annotations.
 
-import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import ipywidgets as widgets
 import matplotlib as mpl
 from IPython.display import display
 from matplotlib.figure import Figure
 
 from runner.present.look import captions, scales, style
-from runner.present.look.content import Block, Bullets, Paragraph, TextTable
+from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook import parts
-from runner.present.notebook.page import has_reader, opener, show
-from runner.present.notebook.pages import RunPage
+from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.view import View, most_pronounced, survey, view
 
@@ -43,8 +42,7 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader()
-        self._widgets = _installed("ipywidgets") if self.live else None
-        self._choices = self._widgets.IntText() if self._widgets else None  # counts them: what is shown follows it
+        self._choices = widgets.IntText() if self.live else None  # counts them: what is shown follows it
         self.survey = survey(self.tables)
         self.parts = {**self.parts, **parts.about(None, PARTS, spike_words.NOTHING), "control": self._control}
         if trial:
@@ -62,10 +60,6 @@ class SpikePage(RunPage):
     def show_controls(self) -> None:
         """Show a list of the trials and a slider for the part of the load, where a reader is there to use them."""
         if not self.live or self.view is None:
-            return
-        if (widgets := self._widgets) is None:
-            instead = "the parameters trial, start_s and stop_s do the same."
-            show([Paragraph(f"To choose the trial here, install ipywidgets; {instead}")])
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
         labels = [
@@ -105,10 +99,10 @@ class SpikePage(RunPage):
 
     def _in_place(self, render: Callable[[], None]) -> None:
         """Show something, for a reader in a place where it can be replaced."""
-        if self._widgets is None or self.view is None:
+        if self._choices is None or self.view is None:
             render()
         else:
-            display(self._widgets.interactive_output(lambda **_: render(), {"choices": self._choices}))
+            display(widgets.interactive_output(lambda **_: render(), {"choices": self._choices}))
 
     def _control(self) -> Iterator[Block]:
         """Yield how often each server of the run spikes, and those without a garbage collector under the same load."""
@@ -117,15 +111,17 @@ class SpikePage(RunPage):
             yield TextTable(spike_words.control_table(self.survey), "All sealed trials of the run, by server")
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a reader the figure as a widget, with its words below, where ipympl is installed.
+        """Show a reader the figure as a widget, with its words below.
 
         All panels zoom and move together. Below stands what is under the pointer (each panel's `format_coord`).
         """
-        if self._canvas is not None:
-            self._canvas.close()
-        if self._widgets is None or (backend := _installed("ipympl.backend_nbagg")) is None:
+        if not self.live:
             super().show_picture(name, figure, alt)
             return
+        from ipympl import backend_nbagg  # noqa: PLC0415 - makes widgets when imported, which no page may have
+
+        if self._canvas is not None:
+            self._canvas.close()
         mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
         first, *others = figure.axes
         for ax in others:
@@ -135,8 +131,8 @@ class SpikePage(RunPage):
         for ax in figure.axes:
             if ax.get_yscale() == "log":
                 ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
-        self._canvas = canvas = backend.Canvas(figure)
-        backend.FigureManager(canvas, 0)
+        self._canvas = canvas = backend_nbagg.Canvas(figure)
+        backend_nbagg.FigureManager(canvas, 0)
         canvas.header_visible, canvas.resizable = False, False
         display(canvas)
         show([Paragraph(alt)])
@@ -151,11 +147,3 @@ def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float =
     are none of the load.
     """
     return SpikePage(run, trial, start_s, stop_s)
-
-
-def _installed(name: str) -> Any:
-    """Return a module that only a reader in front of the notebook needs; None where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None

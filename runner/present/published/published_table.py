@@ -10,7 +10,7 @@ import pandas as pd
 from runner.limits import Limit
 from runner.present.frames import MODES, Tables, limits_of, server_bound
 from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.content import NOT_RANKED, Block, Paragraph, TextTable
+from runner.present.look.markup import NOT_RANKED, Block, Paragraph, TextTable
 from runner.present.look.style import number as printed
 from runner.present.published import counterparts
 from runner.present.published.counterparts import METRICS, Counterpart, Number, closed, read_published, sizes

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.case import given_pct
 from runner.present.figures import seconds
-from runner.present.frames import Tables, did_at_least, limits_of, server_bound
+from runner.present.frames import Tables, did_at_least, given_pct, limits_of, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.published.counterparts import WINDOWS, Counterpart, sizes

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from runner.model import LabError
-from runner.present.case import Case, choose
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Case, Tables, choose, sealed_trials
 from runner.present.spikes.coincidence import Events, coincidences, events_of
 from runner.present.spikes.found import Spike, Track, inside, track
 
