@@ -33,7 +33,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         patch.setenv("BENCH_ROOT", str(lab))
         bundle = publish(find_run("sample"), lab / "bundle", print)
         report = build_report(find_run("sample"))
-    yield {"bundle": bundle.folder / "index.html"} | {page.stem: page for page in report.pages}
+    yield {"bundle": bundle.folder / "index.html"} | {page.stem: page for page in report}
 
 
 @pytest.fixture(scope="module")

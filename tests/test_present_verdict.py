@@ -205,12 +205,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
-    pages = {page.name: page for page in report.pages}
+    pages = {page.name: page for page in report}
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
     assert list(pages) == [f"{name}.html" for name in every]
-    named = {path.name for path in report.figures if not path.name.startswith("explore-")}
-    shown = (*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios")
-    assert named == {f"{name}.{kind}" for name in shown for kind in ("png", "svg")}
+    named = {name for names in report.values() for name in names if not name.startswith("explore-")}
+    assert named == {*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios"}
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
     assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
     assert verdict.count('alt="') == 2 and 'alt="Of one trial, gin under' in verdict
@@ -220,7 +219,7 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
 @pytest.mark.long
 def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
-    pages = [page.name for page in notebooks.build_report(find_run("sample")).pages]
+    pages = [page.name for page in notebooks.build_report(find_run("sample"))]
     assert pages == ["report.html", "cpu_spikes.html", "explore.html", "published.html"]
     notebooks.execute(ROOT / "notebooks" / "verdict.ipynb", {"run": "sample"}, out)
     assert evidence.NO_PROBE in texts(out) and notebooks.figures_shown(out) == list(VERDICT_FIGURES)

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from runner.cli import app
 from runner.columns import columns, schema_of
+from runner.commands.machine import servers_table
 from runner.planning.catalog import load_server, server_names
 from runner.present.figures import ratios
 from runner.present.frames import choose
-from runner.present.look.markup import servers_table
 from runner.present.look.style import number
 
 ROOT = Path(__file__).parents[1]

@@ -48,8 +48,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("sample"))
-    assert [page.name for page in report.pages] == ["cpu_spikes.html"]
-    out, page = report.html.with_suffix(".ipynb"), report.html.read_text()
+    assert [page.name for page in report] == ["cpu_spikes.html"]
+    html = next(iter(report))
+    out, page = html.with_suffix(".ipynb"), html.read_text()
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds

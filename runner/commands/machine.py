@@ -1,5 +1,7 @@
 """Commands about the machine and the servers: what is there, what is built, what keeps the contract."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -7,7 +9,7 @@ import typer
 
 from runner import console
 from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit
-from runner.model import LabError
+from runner.model import LabError, Server
 from runner.planning import catalog
 from runner.store import find_run
 
@@ -54,8 +56,6 @@ def list_(
         emit({**found, "campaigns": [asdict(campaign) for campaign in campaigns]})
         return
     if markdown:
-        from runner.present.look.markup import servers_table
-
         typer.echo(servers_table(servers))
         return
     rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
@@ -63,6 +63,25 @@ def list_(
     loads = [(w.name, w.tool, w.load_model, w.title) for w in workloads]
     console.table("workloads", ("name", "tool", "load", "what"), loads)
     console.table("campaigns", ("name", "servers", "what"), [(c.name, " ".join(c.servers), c.title) for c in campaigns])
+
+
+def servers_table(servers: Sequence[Server]) -> str:
+    """Return the README's table of servers: what each is, what it implements, and what was chosen for it."""
+    import pandas as pd
+
+    from runner.present.look.markup import to_markdown
+
+    every = dict.fromkeys(name for server in servers for name in server.implements)
+    rows = []
+    for server in servers:
+        missing = [name for name in every if name not in server.implements]
+        but = f" but {', '.join(missing)}" if missing else ""
+        implements = f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
+        # The first sentence of its notes; the rest is in server.toml.
+        chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
+        rows.append((f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen))
+    heads = ["server", "language", "framework", "tier", "implements", "what was chosen"]
+    return to_markdown(pd.DataFrame(rows, columns=heads))
 
 
 def build(servers: Servers = None, json_: JsonFlag = False) -> None:

@@ -1,6 +1,7 @@
 """Commands about what was measured."""
 
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -32,17 +33,21 @@ def report(
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
     with Kernels() as kernels:  # they load their modules while this process loads its modules
         from runner.digest.tables import ensure_tables
-        from runner.present.answers.summary import printable
+        from runner.present.answers.summary import printable, summarize
+        from runner.present.frames import read_tables
         from runner.present.notebook.notebooks import build_report
 
         ensure_tables(folder, console.note, salvage=salvage and cluster is None)
         console.note("Executing the notebooks …")
-        made = build_report(folder, console.note, kernels)
+        pages = build_report(folder, console.note, kernels)
+    html = next(iter(pages))
     if json_:
-        emit({"run_id": folder.run_id, "html": str(made.html), "figures": [str(path) for path in made.figures]})
+        names = dict.fromkeys(chain.from_iterable(pages.values()))
+        figures = [str(html.with_name(f"{name}.{kind}")) for name in names for kind in ("png", "svg")]
+        emit({"run_id": folder.run_id, "html": str(html), "figures": figures})
         return
-    console.frame(f"run {folder.run_id}", printable(made.summary))
-    console.note(f"Figures: {made.html.parent}", *(f"Report:  {page}" for page in made.pages))
+    console.frame(f"run {folder.run_id}", printable(summarize(read_tables(folder))))
+    console.note(f"Figures: {html.parent}", *(f"Report:  {page}" for page in pages))
 
 
 def compare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
-
-from runner.model import Server
 
 NOT_RANKED = "†"  # follows a value that must not be ranked; HTML greys the cell too
 DAGGER = (
@@ -191,18 +189,3 @@ def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _are_numbers(column: pd.Series[Any]) -> bool:
     return all(NUMBER.fullmatch(str(value)) for value in column)
-
-
-def servers_table(servers: Sequence[Server]) -> str:
-    """Return the README's table of servers: what each is, what it implements, and what was chosen for it."""
-    every = dict.fromkeys(name for server in servers for name in server.implements)
-    rows = []
-    for server in servers:
-        missing = [name for name in every if name not in server.implements]
-        but = f" but {', '.join(missing)}" if missing else ""
-        implements = f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
-        # The first sentence of its notes; the rest is in server.toml.
-        chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
-        rows.append((f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen))
-    heads = ["server", "language", "framework", "tier", "implements", "what was chosen"]
-    return to_markdown(pd.DataFrame(rows, columns=heads))

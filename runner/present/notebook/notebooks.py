@@ -9,12 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import pandas as pd
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import KernelManager
 from nbclient.exceptions import CellControlSignal
@@ -25,7 +23,6 @@ from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
-from runner.present.answers.summary import summarize
 from runner.present.chart import charts
 from runner.present.frames import read_tables
 from runner.present.look import captions
@@ -147,28 +144,15 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     return [cell for cell in kept if cell.cell_type == "markdown" or cell.get("outputs")]
 
 
-@dataclass(frozen=True)
-class BuiltReport:
-    """What `build_report` left on disk, and the run's summary (columns as in `summary.summarize`)."""
-
-    pages: tuple[Path, ...]  # one HTML page per notebook, the general report first
-    figures: tuple[Path, ...]
-    summary: pd.DataFrame
-
-    @property
-    def html(self) -> Path:
-        """The general report's page."""
-        return self.pages[0]
-
-
 def build_report(
     run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None
-) -> BuiltReport:
+) -> dict[Path, list[str]]:
     """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
 
-    One that the run has nothing for is left out. `say` is called for each that is done; `kernels` may have been started
-    for it already, and as many notebooks are executed at a time. LabError where there is no such notebook or one of
-    them fails.
+    Return the HTML pages, the general report first, with the names of the figures that each shows. A notebook that the
+    run has nothing for is left out. `say` is called for each that is done; `kernels` may have been started for it
+    already, and as many notebooks are executed at a time. LabError where there is no such notebook or one of them
+    fails.
     """
     tables, folder = read_tables(run), figures_folder(run)
     every = charts().values()
@@ -196,12 +180,7 @@ def build_report(
                 say(f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after {took_s:.0f} s")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
-    names = dict.fromkeys(name for notebook in notebooks for name in shown[notebook])
-    return BuiltReport(
-        tuple(folder / f"{notebook.stem}.html" for notebook in notebooks),
-        tuple(folder / f"{name}.{kind}" for name in names for kind in ("png", "svg")),
-        summarize(tables),
-    )
+    return {folder / f"{notebook.stem}.html": shown[notebook] for notebook in notebooks}
 
 
 def build_page(
