@@ -1,7 +1,6 @@
 """What the loop over trials does with an outcome: a disturbed trial is tried again, any other failure stands."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +17,9 @@ from runner.model import Check, LabError
 from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
-from runner.running import attempts, preparing
-from runner.running.attempts import Stopping
+from runner.running import attempts, preparing, stopping
 from runner.running.preparing import Prepared
+from runner.running.stopping import TO_THE_END, Stopping
 from runner.store import RunFolder
 
 QUICK = load_campaign("quick")
@@ -31,7 +30,7 @@ def trial():
     return plan_trials(QUICK, [load_server("gin")])[0]
 
 
-def run(monkeypatch, trials, outcome_of, campaign=QUICK, stopping=attempts.TO_THE_END):
+def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
     """Run trials that are not measured: `outcome_of` says how an attempt at one ends, `ok`, `disturbed` or in an error.
 
     Return the sentences of those that failed, what was said, which attempts began and which trials ended.
@@ -50,8 +49,8 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, stopping=attempts.TO_TH
         return records
 
     monkeypatch.setattr(attempts, "_run_unit", unit_ran)
-    folder = SimpleNamespace(records=list, path=Path("the-run"))
-    failed = attempts.run_trials(folder, trials, Prepared(SimpleNamespace(campaign=campaign)), report, stopping)
+    folder = SimpleNamespace(records=list, manifest=dict, path=Path("the-run"))
+    failed = attempts.run_trials(folder, trials, Prepared(SimpleNamespace(campaign=campaign)), report, until)
     said = [call.args[0] for call in report.say.call_args_list]
     return failed, said, began, [call.args[1]["trial_id"] for call in report.end.call_args_list]
 
@@ -169,16 +168,18 @@ def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
         began.append(trial.trial_id)
         return "ok"
 
-    def look(_run):
+    def settled_by_now(_tables, until):
         looked_after.append(max(int(name[1:3]) for name in began))
-        return {settled}, "something is known"
+        return {settled}, f"something is {until}"
 
-    _, said, _, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(math.inf, "decided", (2, 4), look))
+    monkeypatch.setattr(stopping, "LOOKS", (2, 4))
+    monkeypatch.setattr(stopping, "settled", settled_by_now)
+    _, said, _, _ = run(monkeypatch, trials, outcome_of, until=Stopping(until="decided"))
     assert looked_after == [2, 4], "it is asked after two sessions and after four, and no more"
     skipped = {trial.trial_id for trial in trials} - set(began)
     assert skipped and all("c1000" in name and int(name[1:3]) > 2 for name in skipped)
     assert {int(name[1:3]) for name in began if "c1000" in name} == {1, 2}
-    assert "After 2 sessions something is known." in said
+    assert "After 2 sessions something is decided." in said
 
 
 @pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
@@ -190,7 +191,7 @@ def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(monkeypat
         return "ok"
 
     monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
-    _, said, began, _ = run(monkeypatch, trials, outcome_of, stopping=Stopping(budget_s))
+    _, said, began, _ = run(monkeypatch, trials, outcome_of, until=Stopping(budget_s))
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
     ends = f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` goes on."

@@ -24,7 +24,7 @@ from runner.present.chart import Axis, Chart, Fact, charts, describe, extreme
 from runner.present.chart.sentences import LIMIT, fit, pale, said
 from runner.present.frames import Tables
 from runner.present.look.style import number
-from runner.present.notebook import notebooks, page, pages
+from runner.present.notebook import notebooks, pages
 
 STORED_FIGURES, RATES_FIGURES = charts("postgres"), charts("rates")
 OF_A_RUN = charts("report") | STORED_FIGURES | RATES_FIGURES
@@ -353,7 +353,7 @@ def test_the_page_of_a_run_carries_the_texts(bare_lab: Path, tmp_path: Path) -> 
 def test_a_figure_of_one_trial_is_described_by_that_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Image] = []
     case = probed_case()
-    monkeypatch.setattr(page, "display", shown.append)
+    monkeypatch.setattr(pages, "display", shown.append)
     report = pages.open_report(str(case.tables.folder.path), case.trial_id)
     report.figures = tmp_path
     subjects = {"verdict-cpu": case, "cpu-peaks": case.tables}

@@ -22,11 +22,12 @@ from runner.present.frames import Tables
 from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
-from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed, settled
+from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
 from runner.present.published.quantities import QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import Ratio
+from runner.running.stopping import settled
 
 CLAIMS = {claim.name: claim for claim in read_claims()}
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +15,6 @@ from runner.console import TrialProgress
 from runner.model import Campaign, LabError, Workload, number
 from runner.planning import catalog
 from runner.store import RunFolder, find_run
-
-if TYPE_CHECKING:
-    from runner.running.attempts import Stopping
 
 
 def run(
@@ -52,6 +46,7 @@ def run(
     """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
     from runner.planning.plan import choose, with_idle, with_rates
     from runner.running.campaign import resume_campaign, run_campaign
+    from runner.running.stopping import read_stopping
     from runner.running.user_api import Asked, plan_user_api
 
     rates, urls = tuple(rate or ()), tuple(url or ())
@@ -64,14 +59,14 @@ def run(
     with TrialProgress() as progress:
         if resume is not None:
             begun = find_run(resume)
-            stopping = _stopping(budget, _begun_until(begun, until))
+            stopping = read_stopping(budget, _begun_until(begun, until))
             outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=hosts)
         else:
             planned = plan_user_api(api, repeats, seed) if api.given else None
             chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server, repeats, scale)
             chosen = with_idle(chosen, idle)
             chosen = with_rates(chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None)
-            more: dict[str, Any] = {"planned": planned, "stopping": _stopping(budget, until), "hosts": hosts}
+            more: dict[str, Any] = {"planned": planned, "stopping": read_stopping(budget, until), "hosts": hosts}
             outcome = run_campaign(chosen, engine=engine, scale=scale, seed=seed, report=progress, **more)
     _finish(outcome, json_)
     if outcome.failed:
@@ -84,33 +79,6 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
     loads = [load for load in campaign.loads if load.workload == workload.name]
     return capacity(run, [name for load in loads for name in load.servers or campaign.servers], workload)
-
-
-def _stopping(budget: str | None, until: str | None) -> Stopping:
-    """Return when a run ends before its last trial; LabError for what cannot be read."""
-    from runner.running.attempts import Stopping
-
-    budget_s = math.inf
-    if budget is not None:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-        budget_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
-        if not budget_s:
-            raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
-    if until is None:
-        return Stopping(budget_s)
-    from runner.present.published.judging import read_until
-    from runner.present.statistics.inference import LOOKS
-
-    read_until(until)
-
-    def look(run: RunFolder) -> tuple[Collection[str], str]:
-        from runner.digest.tables import trial_row
-        from runner.present.frames import tables_of
-        from runner.present.published.judging import settled
-
-        return settled(tables_of(run.manifest(), map(trial_row, run.records())), until)
-
-    return Stopping(budget_s, until, LOOKS, look)
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -24,6 +23,7 @@ from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
 from runner.running.preparing import DATABASE, Prepared
+from runner.running.stopping import TO_THE_END, Stopping
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
 
 if TYPE_CHECKING:
@@ -31,23 +31,6 @@ if TYPE_CHECKING:
 
 WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
 FULL_BYTES = 16 * 2**20  # with less room than this on a disk that it writes to, a trial that failed did so for that
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When a run ends before its last session: with its budget of time, or load by load where a look finds it settled.
-
-    After as many sessions as `looks` has, `look` is asked which loads (by the names of their sessions) need no further
-    one, and what to say.
-    """
-
-    budget_s: float = math.inf
-    until: str = ""
-    looks: Collection[int] = ()
-    look: Callable[[RunFolder], tuple[Collection[str], str]] | None = None
-
-
-TO_THE_END = Stopping()
 
 
 @dataclass(frozen=True)
@@ -95,13 +78,11 @@ def _needed(
     run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, goes_on: str
 ) -> Iterator[list[Trial]]:
     """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
-    clock, looked, settled, units = TimeLeft(trials), 0, frozenset[str](), by_session(trials)
+    clock, looked, settled, units = TimeLeft(trials), 0, set[str](), by_session(trials)
     for number, unit in enumerate(units):
         done = unit[0].block - 1
-        if stopping.look is not None and done in stopping.looks and done > looked:
-            looked = done
-            found, words = stopping.look(run)
-            settled = frozenset(found)
+        if done > looked and (found := stopping.look(run, done)):
+            looked, (settled, words) = done, found
             report.say(f"After {done} sessions {words}.")
         if unit[0].session is not None and unit[0].session.partition("-")[2] in settled:
             clock.skip(unit)

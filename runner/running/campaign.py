@@ -22,7 +22,8 @@ from runner.planning.catalog import PACKAGE, WRAPPER, campaign_from_manifest, ca
 from runner.planning.hosts import Hosts
 from runner.planning.plan import by_session, next_attempt, plan_trials
 from runner.running import preparing
-from runner.running.attempts import TO_THE_END, RunResult, Stopping, run_trials
+from runner.running.attempts import RunResult, run_trials
+from runner.running.stopping import TO_THE_END, Stopping
 from runner.running.user_api import Planned, why_not_same
 from runner.store import RunFolder, begun_here, data_folder, decode, new_run, read_json, remember, sweep, write_json
 
