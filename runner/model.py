@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -357,8 +358,8 @@ class Campaign:
         Iterations keep at least one per virtual user, durations and steps 0.2 s, and durations 1 s where virtual users
         load, as k6 takes no less. Arrival rates and the number of a search's steps stay as they are.
         """
-        if factor <= 0:
-            raise LabError(f"--scale must be greater than 0, not {factor:g}.")
+        if not 0 < factor < math.inf:
+            raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
         loads = []
         for load in self.loads:
             least_s = {"step_s": 0.2} | dict.fromkeys(("duration_s", "slice_s"), 1.0 if load.vus else 0.2)

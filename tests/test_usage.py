@@ -11,7 +11,10 @@ WRONG = [
     (["run", "nonsense"], "There is no campaign 'nonsense'"),
     (["run", "no/such.toml"], "does not exist"),
     (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
-    (["run", "quick", "--scale", "-1"], "--scale must be greater than 0"),
+    *(
+        (["run", "quick", "--scale", factor], "--scale must be a number greater than 0")
+        for factor in ("-1", "nan", "inf")
+    ),
     (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
     (["run", "fakes.toml", "--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
     (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
