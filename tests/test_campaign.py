@@ -17,10 +17,11 @@ from runner.model import Check, LabError
 from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
+from runner.present.frames import read_tables
 from runner.running import attempts, preparing, stopping
 from runner.running.preparing import Prepared
 from runner.running.stopping import TO_THE_END, Stopping
-from runner.store import RunFolder
+from runner.store import RunFolder, find_run
 
 QUICK = load_campaign("quick")
 
@@ -180,6 +181,16 @@ def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
     assert skipped and all("c1000" in name and int(name[1:3]) > 2 for name in skipped)
     assert {int(name[1:3]) for name in began if "c1000" in name} == {1, 2}
     assert "After 2 sessions something is decided." in said
+
+
+def test_loads_of_the_committed_run_are_settled_by_the_intervals_that_its_report_prints():
+    """At 1000 kept connections axum / actix is 0.90 [0.79–1.02]; all at 100, axum / gin 2.11 [2.06–2.18], exclude 1."""
+    tables = read_tables(find_run("sample"))
+    decided, words = stopping.settled(tables, "decided")
+    assert "wrk-matrix-c100-keepalive-share0_5-x4" in decided and words.startswith("8 of 15 loads are decided; the")
+    assert not decided & {"wrk-matrix-c1000-keepalive-share0_5-x4", "static-c100-keepalive-share0_5-x4"}
+    names = {name: stopping.settled(tables, name)[0] for name in ("0.1%", "20%", "100%")}
+    assert names["0.1%"] == set() and names["20%"] < names["100%"] and decided < names["100%"]
 
 
 @pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
