@@ -1,17 +1,22 @@
-"""server.toml and campaign TOML: what is wrong is said with file and line; what is right becomes a plan."""
+"""server.toml and campaign TOML: what is wrong is said with its line; what is right becomes a plan and commands."""
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from real_lab import campaign
+from real_lab import campaign, load
 
+from runner.measure import generators
+from runner.measure.engine import Running
 from runner.measure.tools import build
 from runner.model import LabError, Server
-from runner.planning.catalog import campaign_names, campaign_servers, load_campaign, load_server, server_names
+from runner.planning import catalog
+from runner.planning.catalog import campaign_servers, load_campaign, load_server
 from runner.planning.plan import choose, plan_trials
+from runner.store import OF_GENERATORS
 
 USERS = {"workload": "experiments", "vus": 5, "iterations": 10}
 WRK = {"workload": "wrk-matrix", "connections": [1, 10], "modes": ["keepalive", "close"], "duration_s": 1}
@@ -22,7 +27,8 @@ SWEEP = campaign(["gin"], RATES | {"rates_rps": [5, 50]})
 STATIC_RAMP = 'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2'
 INSERTS = {"workload": "devices-insert-ramp", "from_rps": 100, "to_rps": 400, "steps": 4, "step_s": 2.5, "vus": 30}
 INSERTS["pool_sizes"] = [4, 16]
-RAMP = campaign(["gin", "axum", "nginx"], INSERTS) + '\n[environment.gin]\nGOGC = "200"\n'
+SERVERS = ["gin", "axum", "nginx"]
+RAMP = campaign(SERVERS, INSERTS) + '\n[environment.gin]\nGOGC = "200"\n'
 COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
 PAIR = {"workload": "wrk-matrix", "connections": [4]}
 RATE = {"workload": "rates", "vus": 5, "rates_rps": [50]}
@@ -39,10 +45,10 @@ def plan(read_campaign):
 
 
 def test_all_campaigns_and_servers_load():
-    assert {"quick", "seeds"} <= set(campaign_names())
-    assert {"axum", "gin", "nginx"} <= set(server_names())
-    assert all(load_campaign(name).loads for name in campaign_names())
-    assert all(load_server(name).implements for name in server_names())
+    assert {"quick", "seeds"} <= set(catalog.campaign_names())
+    assert {"axum", "gin", "nginx"} <= set(catalog.server_names())
+    assert all(load_campaign(name).loads for name in catalog.campaign_names())
+    assert all(load_server(name).implements for name in catalog.server_names())
 
 
 def test_seeds_has_the_published_size():
@@ -165,3 +171,56 @@ def test_two_that_build_the_same_server_take_turns(tmp_path):
     with ThreadPoolExecutor() as pool:
         assert len(list(pool.map(build, [server] * 3))) == 3
     assert (tmp_path / "build" / "build.log").read_text() == "done\n"
+
+
+# --- what the generators are told -------------------------------------------------------------------------
+
+SERVER = Running(1, 8080, lambda: None, lambda: None)
+
+
+@pytest.fixture
+def ramp(read_campaign):
+    return read_campaign(RAMP)
+
+
+def cells(campaign):
+    return [trial.cell for trial in plan_trials(campaign, campaign_servers(campaign))]
+
+
+def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(ramp):
+    assert {(cell.cell_id, cell.rates_rps) for cell in cells(ramp)} == {
+        (f"{server}-devices-insert-ramp-r100-400-pool{size}", (100.0, 200.0, 300.0, 400.0))
+        for server in ("gin", "axum")
+        for size in (4, 16)
+    }
+    assert {(cell.step_s, cell.rates_rps[-1]) for cell in cells(ramp.scaled(0.1))} == {(0.25, 400)}
+
+
+def command(cell, tool, tag):
+    shot = generators.shot_of(catalog.load_workload(cell.workload), Path(tool), SERVER, tag)
+    return generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
+
+
+def test_k6_is_told_to_hold_each_rate(ramp):
+    (cell, *_) = cells(ramp)
+    env = command(cell, "k6", "load").env
+    scenario = json.loads(env["SCENARIO"])
+    assert (scenario["executor"], scenario["preAllocatedVUs"]) == ("ramping-arrival-rate", 30)
+    assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
+    assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
+    assert json.loads(env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
+    assert cell.to_begin == 2500
+
+
+def test_wrk_sends_the_workloads_body(read_campaign):
+    inserts = load("devices-insert", connections=8, duration_s=1, pool_sizes=4)
+    (cell, *_) = cells(read_campaign(campaign(SERVERS, inserts)))
+    env = command(cell, "wrk", "tagged").env
+    assert env["WRK_METHOD"] == "POST" and json.loads(env["WRK_BODY"])["firmware"] == "tagged"
+
+
+def test_a_load_may_be_for_some_servers_only_and_variables_reach_one(read_campaign):
+    some = load("static", connections=8, duration_s=1, servers=["axum", "nginx"])
+    found = read_campaign(campaign(SERVERS, some, environment={"gin": {"GOGC": "200"}}))
+    assert {cell.server for cell in cells(found)} == {"axum", "nginx"}
+    assert found.environment == (("gin", "GOGC", "200"),)

@@ -1,13 +1,21 @@
-"""A run from somebody else: it leads out of no folder, overwrites nothing, and ends in a sentence at worst."""
+"""A run from somebody else: it leads out of no folder, and ends in a sentence at worst; its texts are only shown."""
 
 import json
 import lzma
 import os
+import re
 from functools import partial
+from pathlib import Path
 
+import bs4
+import fake_lab
+import mistune
+import pandas as pd
 import pytest
 import synthetic_run
+from fake_lab import bench
 from measured import record_of
+from shown import soup
 
 from runner.model import LabError
 from runner.running.campaign import resume_campaign
@@ -156,3 +164,62 @@ def test_a_pipe_is_no_wait_and_a_huge_file_is_not_read(lab):
     os.mkfifo(lab / "run.json")
     with pytest.raises(LabError, match="no file of the lab"):
         read_json(lab / "run.json")
+
+
+# --- texts that are markup, script or a formula -----------------------------------------------------------
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
+TEXTS = ("framework", "language", "error", "verdict_reason")
+HARMLESS = re.compile(r"#|data:image/|data:,|figures/|tables/|index\.html|[\w./-]+\.(csv|md|svg|png|json)$")
+
+
+def acts(page: bs4.BeautifulSoup) -> list[str]:
+    """What a page would do beside showing text."""
+    found = [tag.name for tag in page.find_all(["script", "iframe", "object", "embed", "base", "form"])]
+    for tag in page.find_all(True):
+        for name, value in tag.attrs.items():
+            if name.startswith("on") or (name in ("src", "href", "srcset") and not HARMLESS.match(value)):
+                found.append(f"{tag.name} {name}={value[:60]}")
+    return found
+
+
+def hostile(trials: pd.DataFrame) -> pd.DataFrame:
+    known = trials[list(TEXTS)].notna().assign(error=trials["status"].ne("sealed"))
+    texts = dict.fromkeys(TEXTS, HOSTILE) | {"framework": trials["framework"] + HOSTILE[:30]}
+    return trials.assign(**{name: trials[name].mask(known[name], text) for name, text in texts.items()})
+
+
+@pytest.fixture(scope="module")
+def hostile_lab(tmp_path_factory):
+    root = tmp_path_factory.mktemp("lab")
+    fake_lab.make(root)
+    folder = synthetic_run.build(root / "data" / "runs" / "hostile")
+    manifest = json.loads((folder / "run.json").read_text())
+    manifest["campaign"]["title"] = HOSTILE
+    manifest["machine"] |= {"cpu_model": HOSTILE, "os": HOSTILE}
+    manifest |= {"host_warnings": [HOSTILE], "engine_reason": HOSTILE}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    synthetic_run.rewrite(folder, "trials", hostile)
+    (folder / "journal.jsonl").touch()
+    synthetic_run.write_records(folder)
+    return root
+
+
+@pytest.mark.long
+@pytest.mark.fault("a foreign run's texts are HTML, script, links, Markdown or LaTeX", "they are shown as text")
+def test_hostile_texts_stay_texts_in_a_report(hostile_lab):
+    page = soup(Path(json.loads(bench(hostile_lab, "report", "hostile", "--json", code=0).stdout)["html"]).read_text())
+    assert acts(page) == []
+    assert "<script>alert(1)</script>" in page.get_text()
+
+
+@pytest.mark.long
+@pytest.mark.fault("the same run is published", "text still, in the page and in the post")
+def test_hostile_texts_stay_texts_in_a_post(hostile_lab, tmp_path):
+    post = tmp_path / "post"
+    bench(hostile_lab, "publish", "hostile", "--out", str(post), code=0)
+    markdown = (post / "post.md").read_text().split("---\n", 2)[2]
+    rendered = mistune.create_markdown(escape=False, plugins=["table"])(markdown)
+    for page in ((post / "index.html").read_text(), str(rendered)):
+        assert acts(soup(page)) == []
+    assert not any("<script" in drawing.read_text() for drawing in (post / "figures").glob("*.svg"))

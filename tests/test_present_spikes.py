@@ -1,12 +1,28 @@
-"""CPU spikes: injected ones come back, and steady servers have none."""
+"""CPU spikes: injected ones come back, steady servers have none, and chance keeps its level in what coincides.
+
+Words, tables and figure say what was put in.
+"""
+
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
+import synthetic_run
+import synthetic_spikes
+from built import new_folder
+from figure_checks import read, readable, words
 from scipy.signal import lfilter
-from synthetic_spikes import WINDOW_S, WINDOWS, ends, found_in, samples, within
+from synthetic_spikes import GIN_SPIKES, LOAD_S, SETTLING, STEALS_S, WINDOW_S, WINDOWS, ends, found_in, samples, within
 
-from runner.present.spikes.found import robust_deviation, stretches, track
+from runner.model import LabError
+from runner.present.chart import draw
+from runner.present.frames import Tables
+from runner.present.spikes import words as spike_words
+from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of
+from runner.present.spikes.figures import spikes
+from runner.present.spikes.found import LIMIT, robust_deviation, stretches, track
+from runner.present.spikes.view import View, most_pronounced, survey, view
 
 QUIET = np.full(WINDOWS, 12.0)
 
@@ -153,3 +169,255 @@ def test_many_real_spikes_do_not_pass_for_chance():
     cpu = np.random.default_rng(4).normal(30, 1, WINDOWS)
     found = found_in(cpu + 40 * sum(within(ends(), begin + 0.25, 0.1) for begin in range(1, 29)))
     assert len(found.counted) == 28 and found.fewest == 2
+
+
+GIN, AXUM, WRK = "gin-rates-r1000-b1", "axum-rates-r1000-b1", "gin-wrk-matrix-c100-keepalive-b1"
+CYCLE = "GC cycle"
+
+
+# --- the test -----------------------------------------------------------------------------------------------
+
+
+def hold(starts_s, seed, *kinds):
+    """Spikes of 0.2 s at known times held against (kind, (begin, end), ...); what is found, and their number."""
+    cpu = np.random.default_rng(seed).normal(30, 1, WINDOWS)
+    for start in starts_s:
+        cpu = cpu + 50 * within(ends(), start, 0.2)
+    spiked = found_in(cpu)
+    events = [Events(kind, np.array(spans, dtype=float).reshape(-1, 2), 0.2) for kind, *spans in kinds]
+    return *coincidences(spiked, events), len(spiked.counted)
+
+
+def test_shifting_by_hand_gives_the_same_counts():
+    there = np.random.default_rng(2).random(97) < 0.15
+    spikes = [(3, 6), (40, 42), (90, 97)]
+    for shift, count in enumerate(by_shift(spikes, there)):
+        assert count == sum(np.roll(there, shift)[first:after].any() for first, after in spikes)
+
+
+def strewn(rng, count, apart_s=0.5):
+    """Instants in the load that are at least so far apart."""
+    return 1.2 + np.sort(rng.uniform(0, 28 - (count - 1) * apart_s, count)) + np.arange(count) * apart_s
+
+
+def test_p_keeps_its_level_where_nothing_is_tied():
+    """Of unrelated spikes and events at most 5 % have p <= 0.05, and p is spread evenly as far as it can be."""
+    rng = np.random.default_rng(8)
+    pairs = [(strewn(rng, 6), [(at, at + 0.25) for at in strewn(rng, 25)]) for _ in range(600)]
+    p = np.array([hold(spikes, seed, (CYCLE, *spans))[0].p for seed, (spikes, spans) in enumerate(pairs)])
+    assert np.isfinite(p).all() and np.median(p) < 0.75
+    for level in (0.05, 0.1, 0.25, 0.5):
+        assert (p <= level).mean() <= level + 2 * np.sqrt(level * (1 - level) / p.size)
+
+
+def test_p_is_small_where_spikes_come_of_the_events():
+    rng, small = np.random.default_rng(9), 0
+    for seed in range(100):
+        at = strewn(rng, 25)
+        found, count = hold(rng.choice(at, 6, replace=False), seed, (CYCLE, *[(each, each + 0.2) for each in at]))
+        assert found.together == count == 6
+        small += found.p <= 0.05
+    assert small >= 97
+
+
+def test_the_share_by_chance_is_that_of_all_shifts():
+    """One spike of four windows, one event of two: of 580 shifts, five overlap."""
+    found, _ = hold([10.0], 1, (CYCLE, (10.05, 10.15)))
+    assert (found.together, found.count) == (1, 1)
+    assert found.expected == found.p == found.least_p == pytest.approx(5 / 580)
+    assert found.covered == pytest.approx(2 / 580)
+
+
+def test_what_is_always_or_never_there_is_not_tested():
+    kinds = ("steal", (0, 30)), ("throttling",), (CYCLE, (10, 10.2), (20, 20.2))
+    always, never, tied, _ = hold([10.0, 20.0], 1, *kinds)
+    assert (always.covered, always.together) == (1.0, 2) and np.isnan(always.p)
+    assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
+    assert tied.p_holm == tied.p <= 0.02  # Holm's family has those that can be tested
+    assert spike_words.reading(always, 2) == "nothing: there was one all the time"
+    assert spike_words.reading(never, 2) == "there was none"
+    assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
+
+
+def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes_there_is_no_test():
+    often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
+    assert often.least_p > ALPHA and spike_words.reading(often, 1).startswith("nothing: too common")
+    none, count = hold([], 1, (CYCLE, (5, 6)))
+    assert np.isnan(none.p) and none.count == 1 and count == 0
+    assert spike_words.reading(none, 0) == "there is no spike"
+
+
+# --- events from the tables -------------------------------------------------------------------------------
+
+
+@cache
+def run(old: bool = False, **shape: bool) -> Tables:
+    """A synthetic run, as an earlier version left it where it is `old`."""
+    folder = synthetic_spikes.build(new_folder(), **shape)
+    return read(synthetic_spikes.forget_new_columns(folder) if old else folder)
+
+
+def of(trial, *part, **shape) -> View:
+    """A trial of such a run, or a part of it."""
+    return view(run(**shape), trial, "", *part)
+
+
+def kinds(shown):
+    return {events.kind: events for events in shown.events}
+
+
+def test_the_spikes_of_a_run_are_those_that_were_put_in():
+    found = of(GIN).server.spikes
+    assert [spike.settling for spike in found] == [True, *[False] * len(GIN_SPIKES)]
+    for spike, (begin, length, height) in zip(found, (SETTLING, *GIN_SPIKES), strict=True):
+        assert (spike.start_s, spike.length_s) == (pytest.approx(begin, abs=0.051), pytest.approx(length, abs=0.101))
+        assert spike.height_pct == pytest.approx(height, rel=0.2)
+    assert of(AXUM).server.spikes == ()
+
+
+def test_the_events_of_a_run_are_those_that_were_put_in():
+    events = kinds(of(GIN))
+    cycles = sorted(begin for begin, _, _ in (SETTLING, *GIN_SPIKES))
+    for kind, begins in ((CYCLE, cycles), ("connection storm", [synthetic_spikes.STORM_S])):
+        for begin, (low, high) in zip(begins, events[kind].intervals, strict=True):
+            assert low <= begin <= high <= low + 0.3
+    assert events[CYCLE].every_s == pytest.approx(0.2)
+    assert events["steal"].intervals == pytest.approx(np.array([(at, at + 0.1) for at in STEALS_S]))
+    assert not events["throttling"].unknown
+    assert len(events["throttling"].intervals) == len(events["context switches"].intervals) == 0
+    assert "pool exhausted" not in events and "database's CPU spike" not in events
+    assert kinds(of(AXUM))[CYCLE].unknown == "the server reports no garbage collector"
+
+
+def test_an_exhausted_pool_is_an_event():
+    events = kinds(of(GIN, database=True, wrk=False))
+    spans = events["pool exhausted"].intervals
+    assert (spans[0, 0], spans[-1, 1]) == (pytest.approx(4.9, abs=0.3), pytest.approx(8.0, abs=0.3))
+    assert events["database's CPU spike"].intervals.size == 0
+
+
+def test_close_mode_accepts_all_the_time_and_is_no_storm():
+    at = ends()
+    none = dict.fromkeys(["gc_cycles", "pool_size", "pool_in_use", "switches_per_s", "steal_ms"], np.nan)
+    accepted = np.cumsum(np.random.default_rng(6).poisson(500, at.size)).astype(float)
+    connections = np.where(np.arange(at.size) % 4 == 0, accepted, np.nan)
+    rows = pd.DataFrame({"subject": "server", "t_s": at, "dt_s": WINDOW_S, "throttled_ms": 0.0, "cpu_pct": 50.0})
+    found = {events.kind: events for events in events_of(rows.assign(connections=connections, **none), {}, 30.0)}
+    storms = found["connection storm"]
+    assert not storms.unknown and len(storms.intervals) == 0
+
+
+# --- which trial, and the control -------------------------------------------------------------------------
+
+
+def test_the_trial_with_the_most_pronounced_spike_is_shown():
+    found, still = survey(run()), survey(run(spikes=False))
+    assert most_pronounced(found) == GIN and "22.10 s into the load" in spike_words.why(found, GIN)
+    highest = most_pronounced(still)
+    assert (still["spikes"] == 0).all()
+    assert still.set_index("trial_id").loc[highest, "peak_pct"] == still["peak_pct"].max()
+    assert "No server spiked" in spike_words.why(still, highest)
+
+
+def test_the_control_counts_spikes_by_server():
+    found = survey(run())
+    table = spike_words.control_table(found).set_index("server")
+    gin = table.loc["gin"]
+    assert gin[["spikes", "trials with one", "with the load's begin"]].tolist() == [str(len(GIN_SPIKES)), "1", "1"]
+    seconds = 2 * (LOAD_S - 1) + 2 * (synthetic_spikes.WRK_S - 1)
+    assert float(gin["a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
+    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none reported"]
+    assert "reference (calibration)" in table.index
+    said = spike_words.control_words(found, GIN)
+    assert "gin 5 spikes in 58.0 s, 5.17 a minute; it reports a garbage collector." in said
+    assert said.endswith("Beside it those that report none: axum 0 spikes in 58.0 s, 0 a minute.")
+    assert "there is no control" in spike_words.control_words(found.assign(gc_per_s=np.nan), GIN)
+
+
+# --- words and figure -------------------------------------------------------------------------------------
+
+
+def said(shown):
+    parts = (spike_words.trial_words, spike_words.spike_words, spike_words.coincidence_words)
+    return " ".join([*(part(shown) for part in parts), *spike_words.limits(shown)])
+
+
+def test_the_tables_say_what_happened_meanwhile_and_what_coincides():
+    shown = of(GIN)
+    table = spike_words.spike_table(shown)
+    assert table["spike"].tolist() == ["1", "2", "3", "4", "5", "6"]
+    assert table["meanwhile"].str.contains(CYCLE).all()
+    assert "the load began" in table["meanwhile"][0] and "connection storm" in table["meanwhile"][3]
+    assert (table["probe's slowest, ms"] == "4.50").all()
+    table = spike_words.coincidence_table(shown).set_index("event")
+    assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
+    assert table.loc[CYCLE, "what it says"] == "coincides with spikes more than by chance"
+    assert table.loc["steal", "what it says"] == "no more than by chance"
+    assert "coincide with: GC cycle" in said(shown)
+    assert "Looked at more coarsely than a spike is long" not in said(shown)  # 0.2 s, and spikes of 0.25
+
+
+def test_a_part_of_the_load():
+    shown = of(GIN, 8.0, 17.0)
+    assert list(shown.numbered) == [3, 4] and spike_words.spike_table(shown)["spike"].tolist() == ["3", "4"]
+    assert "2 in the part shown" in said(shown) and len(shown.server.counted) == len(GIN_SPIKES)
+    assert draw(spikes(shown)).axes[0].get_xlim() == (8.0, 17.0)
+
+
+@pytest.mark.parametrize("part", [(-1, 5), (5, 5), (6, 2), (40, 50), (40, 0)])
+def test_seconds_that_are_none_of_the_load_are_refused(part):
+    with pytest.raises(LabError, match=r"start_s and stop_s must be seconds of the load, 0 to 30\.0"):
+        of(GIN, *part)
+
+
+def test_what_is_not_known_is_said():
+    wrk, old = said(of(WRK)), of(GIN, old=True, probe=False)
+    assert "wrk keeps no times" in wrk and "a spike has no room" in wrk and "no probe" in wrk
+    assert "Not known of this trial: context switches, steal, connection storm." in said(old)
+    table = spike_words.coincidence_table(old).set_index("event")
+    assert table.loc["steal", "what it says"] == "not known: the tables of this run do not have it"
+    assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
+
+
+def drawn(shown):
+    """The figure of a trial, which can be read, and the labels of its panels."""
+    figure = draw(spikes(shown))
+    readable(figure)
+    return figure, [ax.get_ylabel() for ax in figure.axes]
+
+
+def test_the_figure_shows_every_window_the_spikes_and_the_peaks():
+    figure, panels = drawn(of(GIN))
+    assert panels == ["CPU, %", "CPU, %", "req/s", "ms (log)", ""]
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    values = run().resources.query("trial_id == @GIN and subject == 'server' and t_s > 0")["cpu_pct"]
+    assert np.asarray(lines["server"].get_ydata(), float)[::2] == pytest.approx(values.to_numpy())
+    for ax in figure.axes:
+        assert len([patch for patch in ax.patches if patch.get_label() == "spike"]) == 1 + len(GIN_SPIKES)
+        assert ax.get_xlim() == (0, LOAD_S)
+    row = run().trials.set_index("trial_id").loc[GIN]
+    for label, column, window_s in (("0.1 s", "100ms", 0.1), ("1 s", "1s", 1.0)):
+        assert np.ptp(lines[label].get_xdata()) == pytest.approx(window_s)
+        assert lines[label].get_ydata()[0] == pytest.approx(row[f"server_cpu_peak_{column}_pct"])
+    assert {text.get_text() for text in figure.axes[0].texts} == {"1", "2", "3", "4", "5", "6"}
+    assert f"{LIMIT:g} deviations" in words(figure) and GIN in words(figure) and "offered 1 of 1" in words(figure)
+
+
+def test_the_figure_of_any_trial_can_be_read():
+    assert drawn(of(WRK))[1] == ["CPU, %", "CPU, %", "req/s", ""]  # the server's counts stand in for wrk's
+    bare, panels = drawn(of(WRK, old=True, probe=False))
+    assert panels == ["CPU, %", "CPU, %", ""]
+    assert "wrk keeps no times" in words(bare) and "There was no probe" in words(bare)
+    assert drawn(of(GIN, database=True, wrk=False))[1][:3] == ["CPU, %"] * 3
+    drawn(of(GIN, spikes=False))
+
+
+def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
+    """Its tables have neither columns of /stats nor of the host, and one burst of a second."""
+    other = read(synthetic_run.build(tmp_path, trials=1))
+    shown = view(other, most_pronounced(survey(other)), "")
+    (spike,) = shown.server.spikes
+    assert spike.start_s == pytest.approx(synthetic_run.BURST_AT_S, abs=0.051)
+    assert spike.length_s == pytest.approx(synthetic_run.BURST_S, abs=0.101)
+    drawn(shown)
+    assert "Not known of this trial" in said(shown)
