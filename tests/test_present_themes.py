@@ -129,7 +129,7 @@ def test_no_colour_on_white_has_two_partners() -> None:
 
 
 def test_a_colour_that_no_look_has_is_an_error() -> None:
-    figure, (ax,) = style.canvas("Title", "Caption")
+    figure, ((ax,),) = style.page("Title", "Caption", [style.PanelRow()])
     ax.plot([0, 1], [0, 1], color="#12AB9F")
     with pytest.raises(LabError, match="#12ab9f, which has no partner"):
         themes.darken(figure, KNOWN.values())
@@ -137,7 +137,7 @@ def test_a_colour_that_no_look_has_is_an_error() -> None:
 
 def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
     look = KNOWN["go", "gin"]
-    figure, (ax,) = style.canvas("Title", "Caption")
+    figure, ((ax,),) = style.page("Title", "Caption", [style.PanelRow()])
     (line,) = ax.plot([0, 1], [0, 1], color=look.color, marker="o", markerfacecolor="white")
     text = ax.text(0.5, 0.5, "words", color=look.ink, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
     bars = ax.bar([0.5], [0.5], color=to_rgba(look.color, 0.4))

@@ -19,11 +19,10 @@ PANELS = 6  # tests of a figure, those with the most rows first
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
     """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
     names = [style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels]
-    figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=1.8,
-        heading_in=0.36 + (max(map(len, names)) - 1) * style.LINE_IN, left_in=1.2, right_in=0.3, axis_in=0.6,
-    )  # fmt: skip
-    for ax, panel, (name, *more) in zip(axes, chart.panels, names, strict=True):
+    heading_in = 0.36 + (max(map(len, names)) - 1) * style.LINE_IN
+    row = style.PanelRow(panel_in=1.8, heading_in=heading_in, left_in=1.2, right_in=0.3, axis_in=0.6)
+    figure, axes = style.page(chart.title, chart.caption, [row] * len(names), key=chart.key)
+    for (ax,), panel, (name, *more) in zip(axes, chart.panels, names, strict=True):
         rows = chart.frame[chart.frame["panel"] == panel]
         low, high = band or (0.0, line)
         low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)

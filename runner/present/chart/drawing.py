@@ -34,7 +34,7 @@ def draw(chart: Chart) -> Figure:
     """Return the figure; without data a small one that says why there is nothing to see."""
     with style.rc():
         if chart.frame.empty:
-            figure, (ax,) = style.canvas(chart.title, "", panel_in=0.5, heading_in=0.05, axis_in=0.05)
+            figure, ((ax,),) = style.page(chart.title, "", [style.PanelRow(1, 0.5, 0.05, 0.05)])
             ax.set_axis_off()
             reason = "\n".join(style.wrap(chart.nothing, style.TEXT_PT, 6.8))
             figure.text(0.1 / style.WIDTH_IN, 0.35, reason, size=style.TEXT_PT, color=style.SOFT)
@@ -148,11 +148,13 @@ def sheet(
         ]
         for facet in shown
     ]
-    _, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=-(-len(shown) // columns), columns=columns, left_in=left_in,
-        heading_in=0.36 + max(map(len, words)) * style.LINE_IN, panel_in=panel_in[columns - 1], below_in=below_in,
-        right_in=right_in[columns - 1], axis_in=axis_in + 0.18 * any(facet.ticks for facet in shown),
-    )  # fmt: skip
+    heading_in = 0.36 + max(map(len, words)) * style.LINE_IN
+    axis_in += 0.18 * any(facet.ticks for facet in shown)
+    right = right_in[columns - 1]
+    row = style.PanelRow(columns, panel_in[columns - 1], heading_in, axis_in, left_in, right, left_in + right)
+    rows = [row] * -(-len(shown) // columns)
+    _, grid = style.page(chart.title, chart.caption, rows, key=chart.key, below_in=below_in)
+    axes = [ax for row_of_axes in grid for ax in row_of_axes]
     for ax in axes[len(shown) :]:
         ax.remove()
     found = dict(zip(shown, axes, strict=False))

@@ -143,11 +143,10 @@ def density(tables: Tables) -> Chart:
 def _draw_density(chart: Chart) -> Figure:
     known = set(chart.frame.dropna(subset="y")["server"])
     shown = [server for server in chart.looks if server in known]
-    figure, axes = style.canvas(
-        chart.title, chart.caption, rows=len(chart.headings), panel_in=0.3 + 0.52 * len(shown),
-        left_in=max(0.95, style.label_room(shown)), right_in=MEDIANS_IN,
-    )  # fmt: skip
-    for ax, (panel, heading) in zip(axes, chart.headings.items(), strict=True):
+    left_in = max(0.95, style.label_room(shown))
+    row = style.PanelRow(1, 0.3 + 0.52 * len(shown), left_in=left_in, right_in=MEDIANS_IN)
+    figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings))
+    for (ax,), (panel, heading) in zip(axes, chart.headings.items(), strict=True):
         style.heading(ax, *heading)
         curves = {name: rows for name, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
         ridges(ax, curves, chart.looks, BIN, 0.85)

@@ -105,10 +105,8 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: 
 
 def _sheet(chart: Chart, groups: Groups) -> Figure:
     height = sum(HEADING_IN + sum(row.height_in for row in rows) for rows in groups.values())
-    figure, (ax,) = style.canvas(
-        chart.title, chart.caption, key=chart.key, panel_in=height, heading_in=0.3, left_in=LABEL_IN,
-        right_in=NOTE_IN, axis_in=0.62,
-    )  # fmt: skip
+    panel = style.PanelRow(panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62)
+    figure, ((ax,),) = style.page(chart.title, chart.caption, [panel], key=chart.key)
     rows = [row for group in groups.values() for row in group]
     found = [value for row in rows for mark in row.marks for value in (mark.ratio, mark.low, mark.high)]
     found += [value for row in rows for value in (row.other, row.limit, row.floor, 1 / row.floor, *(row.band or ()))]

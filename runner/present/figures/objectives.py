@@ -188,11 +188,10 @@ def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
 
     Dotted is what is not known: of a search above its bracket, of the median from it (or the left end) on.
     """
-    figure, axes = style.canvas(
-        chart.title, chart.caption, key=chart.key, rows=len(chart.panels), panel_in=0.2 + 0.5 * len(chart.servers),
-        heading_in=0.36, left_in=max(0.95, style.label_room(chart.servers)), right_in=2.2,
-    )  # fmt: skip
-    for ax, panel in zip(axes, chart.panels, strict=True):
+    left_in = max(0.95, style.label_room(chart.servers))
+    row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)
+    figure, axes = style.page(chart.title, chart.caption, [row_in] * len(chart.panels), key=chart.key)
+    for (ax,), panel in zip(axes, chart.panels, strict=True):
         style.heading(ax, panel)
         servers = chart.of_panel(panel)
         for place, (server, rows) in enumerate(servers.items()):

@@ -1,17 +1,16 @@
 """How figures look: sizes, panels, labels, and byte-stable files."""
 
-import contextlib
 import functools
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,13 +51,9 @@ RC: Any = {
 }
 
 
-@contextlib.contextmanager
-def rc() -> Iterator[None]:
+def rc() -> AbstractContextManager[None]:
     """Apply the lab's settings over matplotlib's defaults, whatever the user's matplotlibrc says."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(RC)
-        yield
+    return matplotlib.style.context(RC, after_reset=True)
 
 
 @dataclass(frozen=True)
@@ -105,16 +100,6 @@ def page(
         panels.append([figure.add_axes(box) for box in boxes])
         top = bottom - row.axis_in
     return figure, panels
-
-
-def canvas(
-    title: str, caption: str, *, key: str = "", rows: int = 1, columns: int = 1, below_in: float = 0, **sizes_in: float
-) -> tuple[Figure, list[Axes]]:
-    """Return a `page` of rows with the same sizes, those of `PanelRow`, and its panels row by row."""
-    row = PanelRow(columns, **sizes_in)
-    row = replace(row, gap_in=row.left_in + row.right_in)  # room for the labels of both
-    figure, panels = page(title, caption, [row] * rows, key=key, below_in=below_in)
-    return figure, list(chain.from_iterable(panels))
 
 
 def heading(
