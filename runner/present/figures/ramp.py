@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,8 +19,10 @@ from runner.present.statistics.stats import Floats, carried_quantile, spread
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
 ACROSS = "Across: seconds since the load began and, below them, the requests/s offered from then on."
 TABLE = "The answer"
+IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
+Bound = Callable[[ServerLoad, Tables], tuple[Floats, Floats]]
 
 
 def has_ramp(tables: Tables) -> bool:
@@ -29,52 +30,45 @@ def has_ramp(tables: Tables) -> bool:
     return not tables.ramps(database=False).empty
 
 
-@dataclass(frozen=True, eq=False)
-class Ramp:
-    """A figure of `values` over time, which are made from trials and tables as in `seconds`, in `bins` of that width.
+def _ramp(
+    name: str, title: str, y: Axis, values: Callable[[pd.DataFrame, Tables], pd.DataFrame], words: str = "",
+    bins: str = "", *, said: Callable[[Tables], str] = lambda _: "", described: bool = False,
+    note: Callable[[ServerLoad, Tables], str] = lambda *_: "", dashed: str = "", bound: Bound | None = None,
+    key: str = "",
+) -> None:  # fmt: skip
+    """Register the figure of `values` over time, which are made from trials and tables as in `seconds`.
 
-    `words` and `said` are for the caption; what is `described` the description has too. `note` stands above a panel.
-    `bound` gives times and values of the dashed line that `dashed` names; `key` says more of it.
+    They are in `bins` of that width (empty: as `seconds.bin_width` says). `words` and `said` are for the caption; what
+    is `described` the description has too. `note` stands above a panel. `bound` gives times and values of the dashed
+    line that `dashed` names; `key` says more of it.
     """
+    database = name.startswith("inserts")
 
-    title: str
-    y: Axis
-    values: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    words: str = ""
-    bins: str = ""  # empty: as `seconds.bin_width` says
-    database: bool = True
-    said: Callable[[Tables], str] = lambda _: ""
-    described: bool = False
-    note: Callable[[ServerLoad, Tables], str] = lambda *_: ""
-    dashed: str = ""
-    bound: Callable[[ServerLoad, Tables], tuple[Floats, Floats]] | None = None
-    key: str = ""
-
-    def __call__(self, tables: Tables) -> Chart:
-        """Return its chart of a run."""
-        trials = tables.ramps(database=self.database)
+    def make(tables: Tables) -> Chart:
+        trials = tables.ramps(database=database)
         shown, sealed, parts = cells(tables, trials), sealed_trials(trials), list[pd.DataFrame]()
-        found = self.values(sealed, tables)
+        found, about = values(sealed, tables), said(tables)
         for cell in shown if len(found) else ():
             curve = seconds.median_and_range(found, cell.trials["trial_id"])
             parts.append(points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"]))
-            parts += [points(cell, self.dashed, *self.bound(cell, tables))] if self.bound else []
-        frame, said, bins = tidy(parts), self.said(tables), self.bins or f"{seconds.bin_width(sealed):g} s"
+            parts += [points(cell, dashed, *bound(cell, tables))] if bound else []
+        frame, width = tidy(parts), bins or f"{seconds.bin_width(sealed):g} s"
         statistic = "median of the trials while the rate offered rises in steps"
-        if self.dashed:
-            highest = frame.loc[frame["series"] == self.dashed, "y"].max()
-            statistic += f"; dashed: {self.dashed}, up to {number(highest)}{self.y.unit}"
+        if dashed:
+            statistic += f"; dashed: {dashed}, up to {number(frame.loc[frame['series'] == dashed, 'y'].max())}{y.unit}"
         return of_trials(
-            tables, trials, self.title, frame, SECONDS, self.y,
-            " ".join(filter(None, [self.words, said, BAND, f"Bins of {bins}."])),
+            tables, trials, title, frame, SECONDS, y, " ".join(filter(None, [words, about, BAND, f"Bins of {width}."])),
             captions.unsealed(trials, "trial with rising rates"),
-            key=f"Dashed: {self.dashed}{self.key}. {ACROSS}" if self.dashed else ACROSS,
-            facets=tuple(_facet(cell, self.note(cell, tables)) for cell in shown),
-            dashed=self.dashed,
-            statistic=f"{statistic}. {said if self.described else ''}".strip(),
-            facts=(extreme(SECONDS, self.y, rising=self.y.log),),
+            key=f"Dashed: {dashed}{key}. {ACROSS}" if dashed else ACROSS,
+            facets=tuple(_facet(cell, note(cell, tables)) for cell in shown),
+            dashed=dashed,
+            statistic=f"{statistic}. {about if described else ''}".strip(),
+            facts=(extreme(SECONDS, y, rising=y.log),),
             nothing="The tables of this run have nothing of it.",
         )  # fmt: skip
+
+    needs = Tables.has_database if database else has_ramp
+    chart(name, notebook="postgres", needs=needs, table=TABLE if name in IN_TABLE else "")(make)
 
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
@@ -91,8 +85,8 @@ def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
     return edges[[0, -1]], np.array([value, value])
 
 
-def _answered(title: str, what: str, *, database: bool = True) -> Ramp:
-    """Return the answers per second beside the rate that was offered."""
+def _answered(name: str, title: str, what: str) -> None:
+    """Register the figure of the answers per second beside the rate that was offered."""
 
     def kept(cell: ServerLoad, tables: Tables) -> str:
         found = spread(seconds.kept_rps(cell.trials, tables.throughput))
@@ -104,23 +98,23 @@ def _answered(title: str, what: str, *, database: bool = True) -> Ramp:
 
     words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
     y = Axis("answers/s", f"{what} answered per second", "/s")
-    return Ramp(title, y, seconds.answered, words, "", database, note=kept, dashed="the rate offered", bound=offered)
+    _ramp(name, title, y, seconds.answered, words, note=kept, dashed="the rate offered", bound=offered)
 
 
-def _p90(title: str, what: str, *, database: bool = True) -> Ramp:
-    """Return each second's 90th percentile of the latency."""
+def _p90(name: str, title: str, what: str) -> None:
+    """Register the figure of each second's 90th percentile of the latency."""
     fewest = seconds.FEWEST_BEYOND * 10
     words = f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
     y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
-    return Ramp(title, y, partial(seconds.latency, quantile=0.9), words, "1 s", database)
+    _ramp(name, title, y, partial(seconds.latency, quantile=0.9), words, "1 s")
 
 
-def _cpu(title: str, subject: str, said: Callable[[Tables], str] = lambda _: "", *, database: bool = True) -> Ramp:
-    """Return the CPU of the servers, or of all PostgreSQL processes, with the CPUs that they have."""
-    name = "the server" if subject == "server" else "PostgreSQL"
-    return Ramp(
-        title, Axis("CPU, %", f"CPU of {name} in % of a core", " %"), partial(seconds.cpu, subject=subject),
-        database=database, said=said, dashed=f"the CPUs that {name} may use", key="; 100 % is one core busy",
+def _cpu(name: str, title: str, subject: str, said: Callable[[Tables], str] = lambda _: "") -> None:
+    """Register the figure of the CPU of the servers, or of all PostgreSQL processes, with the CPUs that they have."""
+    who = "the server" if subject == "server" else "PostgreSQL"
+    _ramp(
+        name, title, Axis("CPU, %", f"CPU of {who} in % of a core", " %"), partial(seconds.cpu, subject=subject),
+        said=said, dashed=f"the CPUs that {who} may use", key="; 100 % is one core busy",
         bound=lambda cell, tables: _level(cell, given_pct(tables, subject, math.nan)),
     )  # fmt: skip
 
@@ -140,38 +134,30 @@ def _offered_so_far(cell: ServerLoad, _: Tables) -> tuple[Floats, Floats]:
     return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
 
-RAMPS = {
-    "inserts-answered": _answered("Inserts per second over the ramp", "inserts"),
-    "inserts-latency-p90": _p90("Inserts: p90 latency over the ramp", "inserts"),
-    "inserts-server-cpu": _cpu("Inserts: CPU of the server", "server"),
-    "inserts-server-memory": Ramp(
-        "Inserts: memory of the server", Axis("MiB", "the server's resident memory in MiB", " MiB"),
-        partial(seconds.sampled, column="rss_bytes", unit=2.0**20),
-        "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples.", "1 s",
-    ),
-    "inserts-pool-in-use": Ramp(
-        "Connections of the pool in use", Axis("connections", "connections of the server's pool in use"),
-        partial(seconds.sampled, column="pool_in_use"),
-        "As the servers themselves say, asked about five times a second; mean of each second's answers.", "1 s",
-        note=_waited, dashed="the pool's size",
-        bound=lambda cell, _: _level(cell, cell.trials["pool_size"].iloc[0]),
-    ),
-    "inserts-database-cpu": _cpu(
-        "CPU of PostgreSQL", "database", lambda tables: captions.database_place(tables.manifest)
-    ),
-    "inserts-rows": Ramp(
-        "Rows inserted", Axis("inserts", "inserts answered so far"), seconds.inserted,
-        "Inserts: answers with 2xx so far.", note=_rows, dashed="what was offered", bound=_offered_so_far,
-        described=True, said=lambda tables: captions.rows_equal_answers(sealed_trials(tables.ramps(database=True))),
-    ),
-    "static-answered": _answered("Without a database: requests per second", "requests", database=False),
-    "static-latency-p90": _p90("Without a database: p90 latency", "requests without a database", database=False),
-    "static-server-cpu": _cpu("Without a database: CPU of the server", "server", database=False),
-}  # fmt: skip
-IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
-for name, ramp in RAMPS.items():
-    needs = Tables.has_database if ramp.database else has_ramp
-    chart(name, notebook="postgres", needs=needs, table=TABLE if name in IN_TABLE else "")(ramp)
+_answered("inserts-answered", "Inserts per second over the ramp", "inserts")
+_p90("inserts-latency-p90", "Inserts: p90 latency over the ramp", "inserts")
+_cpu("inserts-server-cpu", "Inserts: CPU of the server", "server")
+_ramp(
+    "inserts-server-memory", "Inserts: memory of the server",
+    Axis("MiB", "the server's resident memory in MiB", " MiB"),
+    partial(seconds.sampled, column="rss_bytes", unit=2.0**20),
+    "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples.", "1 s",
+)  # fmt: skip
+_ramp(
+    "inserts-pool-in-use", "Connections of the pool in use",
+    Axis("connections", "connections of the server's pool in use"), partial(seconds.sampled, column="pool_in_use"),
+    "As the servers themselves say, asked about five times a second; mean of each second's answers.", "1 s",
+    note=_waited, dashed="the pool's size", bound=lambda cell, _: _level(cell, cell.trials["pool_size"].iloc[0]),
+)  # fmt: skip
+_cpu("inserts-database-cpu", "CPU of PostgreSQL", "database", lambda tables: captions.database_place(tables.manifest))
+_ramp(
+    "inserts-rows", "Rows inserted", Axis("inserts", "inserts answered so far"), seconds.inserted,
+    "Inserts: answers with 2xx so far.", note=_rows, dashed="what was offered", bound=_offered_so_far, described=True,
+    said=lambda tables: captions.rows_equal_answers(sealed_trials(tables.ramps(database=True))),
+)  # fmt: skip
+_answered("static-answered", "Without a database: requests per second", "requests")
+_p90("static-latency-p90", "Without a database: p90 latency", "requests without a database")
+_cpu("static-server-cpu", "Without a database: CPU of the server", "server")
 
 
 @chart("inserts-by-pool-size", notebook="postgres", needs=Tables.has_database, table=TABLE)
