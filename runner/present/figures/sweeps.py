@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -38,16 +37,15 @@ SERIES = {
     "probe p95": ("probe_p95_ms", None),
 }
 """Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
-NO_LIMIT = "–"
 
 
 def swept(tables: Tables) -> pd.DataFrame:
     """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its rate in words."""
     trials = tables.sweeps()
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
-    modes = [f", {MODES.get(mode, mode)}" if mode not in ("keepalive", "") else "" for mode in trials["mode"]]
-    users = [f", at most {vus:.0f} users" * each for vus, each in zip(trials["vus"], several, strict=True)]
-    return trials.assign(sweep=["".join(words) for words in zip(trials["workload"], modes, users, strict=True)])
+    modes = (", " + trials["mode"].replace(MODES)).mask(trials["mode"].isin(["keepalive", ""]), "")
+    users = trials["vus"].map(", at most {:.0f} users".format).where(several, "")
+    return trials.assign(sweep=trials["workload"] + modes + users)
 
 
 @dataclass(frozen=True)
@@ -151,13 +149,13 @@ class Sweep:
         if math.isnan(last):
             return first, "not sustained at any rate"
         then = limit_above(self.trials, last)
-        return first, f"sustained to {plain(last)}/s" + ("" if then == NO_LIMIT else f"; then: {then}")
+        return first, f"sustained to {plain(last)}/s" + (f"; then: {then}" if then else "")
 
 
 def limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
-    """Return what limited the trials at the next rate above `rate_rps`; `–` where there is none."""
-    above = trials.loc[trials["rate_rps"] > rate_rps, "rate_rps"]
-    return NO_LIMIT if above.empty else limit_words(trials[trials["rate_rps"] == above.min()])
+    """Return what limited the trials at the next rate above `rate_rps`; empty where there is none."""
+    above = trials[trials["rate_rps"] > rate_rps]
+    return limit_words(above[above["rate_rps"] == above["rate_rps"].min()])
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
@@ -176,9 +174,9 @@ def knee_table(tables: Tables) -> pd.DataFrame:
             "trials": str(len(cell.trials)),
             f"knee, {unit}": found.knee.why or plain(found.knee.rate_rps),
             "knee by block": f"{plain(blocks.low)}–{plain(blocks.high)} ({blocks.n})" if blocks.n else "–",
-            "limit beyond the knee": found.limit_beyond_knee,
+            "limit beyond the knee": found.limit_beyond_knee or "–",
             "sustained up to": f"below {plain(lowest)}" if math.isnan(last) else plain(last),
-            "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last),
+            "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last) or "–",
             "response times compare up to": plain(comparable.max()) if len(comparable) else "–",
         }
         rows.append(row)
@@ -257,20 +255,20 @@ def _draw(chart: Chart) -> Figure:
             ends.append((str(series).removeprefix("probe "), shown, float(last["x"]), float(last["y"])))
         for rate in rows.loc[rows["series"] == "knee", "x"].dropna():
             ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
-        letters = rows[rows["series"] == "outcome"].set_index("x")["letter"]
-        _write_letters(ax, {float(str(rate)): letter for rate, letter in letters.items()})
+        outcomes = rows[rows["series"] == "outcome"]
+        _write_letters(ax, outcomes)
         scales.log_axis(ax, "y")
-        scales.ticks_across(ax, letters.index.to_list())
+        scales.ticks_across(ax, outcomes["x"].to_list())
         ax.set_ylabel(chart.y.label)
         style.label_ends(ax, ends)
     return style.figure_of(ax)
 
 
-def _write_letters(ax: Axes, letters: Mapping[float, str]) -> None:
+def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
     """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
     left, right = ax.get_xlim()
     decade_in, last, written = style.size_in(ax)[0] / math.log10(right / left), 0.0, ""
-    for rate, letter in letters.items():
+    for rate, letter in outcomes[["x", "letter"]].itertuples(index=False):
         if letter and (letter != written or decade_in * math.log10(rate / last) >= 0.16):
             last, written, at_top = rate, letter, ax.get_xaxis_transform()
             ax.text(rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT)
