@@ -140,14 +140,8 @@ def sheet(
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
     several = len({facet.panel for facet in shown}) > 1
-    words = [
-        [
-            line
-            for part in ([facet.panel] * several + [note for note in facet.notes if note])
-            for line in style.wrap(part, style.SMALL_PT, style.WIDTH_IN / columns - 0.2)
-        ]
-        for facet in shown
-    ]
+    texts = ["\n".join((facet.panel * several, *facet.notes)) for facet in shown]
+    words = [style.wrap(text, style.SMALL_PT, style.WIDTH_IN / columns - 0.2) for text in texts]
     heading_in = 0.36 + max(map(len, words)) * style.LINE_IN
     axis_in += 0.18 * any(facet.ticks for facet in shown)
     right = right_in[columns - 1]

@@ -1,6 +1,7 @@
 """Figures of one trial: what two clients saw of a server at the same moment, and who used the CPU."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,27 +53,24 @@ def two_clients(case: Case) -> Chart:
         shares, median = density_of(case.frame, seen.assign(lower_ms=ms, upper_ms=ms, count=1), BIN), float(ms.median())
         curves.append(_curve(case, SHARE, PROBE, shares.index, shares, median=median))
         over_time.append(_curve(case, TIMES, PROBE, seen["t_s"], ms, median=median))
+    title = f"One server, one moment: {tool} and another client" if len(seen) else f"What {tool} saw of the server"
     dots = ", each request of the probe as a dot" if len(seen) else ""
     words = {
         "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: its median.": True,
         f"Over time: {tool}'s median of each second as a line{dots}.": timed,
         "There was no probe.": not len(seen),
     }
+    x = Axis("latency, ms (log scale)", "response time in ms", " ms", log=True)
+    y, frame = Axis("share, %", "the share of a client's requests"), tidy(curves + over_time * timed)
+    looks = {tool: palette.identities(case.tables.trials)[str(case.row["server"])], PROBE: palette.PROBE}
+    caption = captions.caption(case.tables, case.frame, " ".join(word for word, shown in words.items() if shown))
     heading = (f"{case.row['server']}, {case.row['workload']}", captions.load_heading(case.frame, "response time"))
-    return Chart(
-        f"One server, one moment: {tool} and another client" if len(seen) else f"What {tool} saw of the server",
-        tidy(curves + over_time * timed),
-        Axis("latency, ms (log scale)", "response time in ms", " ms", log=True),
-        Axis("share, %", "the share of a client's requests"),
-        {tool: palette.identities(case.tables.trials)[str(case.row["server"])], PROBE: palette.PROBE},
-        captions.caption(case.tables, case.frame, " ".join(word for word, shown in words.items() if shown)),
-        headings={SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {}),
-        draw=lambda chart: _draw_clients(chart, float(case.row["duration_s"])),
-        describe=lambda chart: _describe_clients(chart, case),
-    )
+    headings = {SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {})
+    draw, describe = partial(_draw_clients, case=case), partial(_describe_clients, case=case)
+    return Chart(title, frame, x, y, looks, caption, headings=headings, draw=draw, describe=describe)
 
 
-def _draw_clients(chart: Chart, duration_s: float) -> Figure:
+def _draw_clients(chart: Chart, case: Case) -> Figure:
     curves = chart.of_panel(SHARE)
     row = style.PanelRow(1, 1.9, right_in=max(style.label_room(list(curves)), MEDIANS_IN))
     below = [style.PanelRow(1, 1.9, 0.34, right_in=row.right_in)] * (TIMES in chart.headings)
@@ -91,7 +89,7 @@ def _draw_clients(chart: Chart, duration_s: float) -> Figure:
         if len(known):
             y = known["median"].iloc[0] if name == PROBE else known["y"].iloc[-1]
             labels.append((name, look, float(known["x"].iloc[-1]), float(y)))
-    seconds_axes(ax, 0, duration_s)
+    seconds_axes(ax, 0, float(case.row["duration_s"]))
     ax.set_xlabel(seconds.SECONDS)
     scales.even_axis(ax, "x")
     ax.set_ylabel("latency, ms (log)")
@@ -146,25 +144,18 @@ def cpu(case: Case) -> Chart:
     frame, panels = tidy(curves.values()), captions.joined(list(curves))
     ranges = frame.groupby("panel")["y"].apply(ends)
     used = "; ".join(f"{name}: {words} ({ranges[side]} over time)" for side, (name, words) in headings.items())
-    return Chart(
-        title,
-        frame,
-        Axis(seconds.SECONDS, seconds.SECONDS, " s"),
-        Axis("CPU, %", "CPU in % of a core", " %"),
-        {called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves},
-        captions.caption(case.tables, case.frame, said),
-        headings=headings,
-        noun="side",
-        draw=lambda chart: _draw_cpu(chart, float(case.row["duration_s"])),
-        describe=lambda _: (
-            f"Line chart of the CPU of {panels} in % of a core (up) by {seconds.SECONDS} (across), each beside what it "
-            f"was given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
-            f"{case.row['verdict']}."
-        ),
+    text = (
+        f"Line chart of the CPU of {panels} in % of a core (up) by {seconds.SECONDS} (across), each beside what it was "
+        f"given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
+        f"{case.row['verdict']}."
     )
+    shown = {called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves}
+    draw, caption = partial(_draw_cpu, case=case), captions.caption(case.tables, case.frame, said)
+    x, y = seconds.TIME, seconds.CPU
+    return Chart(title, frame, x, y, shown, caption, headings=headings, noun="side", draw=draw, describe=lambda _: text)
 
 
-def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
+def _draw_cpu(chart: Chart, case: Case) -> Figure:
     # Only the lowest panel names its axis.
     axes_in = [0.4] * (len(chart.headings) - 1) + [0.72]
     figure, panels = style.page(
@@ -179,7 +170,7 @@ def _draw_cpu(chart: Chart, duration_s: float) -> Figure:
         if math.isfinite(given):
             ax.axhline(given, color=style.INK, lw=1.0, ls=DASHED, label="given")
         scales.limit(ax, "y", 0, 1.12 * float(np.nanmax([rows["y"].max(), given, 1.0])))
-        scales.limit(ax, "x", 0, duration_s)
+        scales.limit(ax, "x", 0, float(case.row["duration_s"]))
         ax.set_ylabel(chart.y.label)
     panels[-1][0].set_xlabel(chart.x.label)
     return figure

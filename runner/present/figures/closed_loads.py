@@ -17,7 +17,7 @@ from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, ce
 from runner.present.chart.drawing import FEW, FEWEST_SIZES, beside, ridges
 from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import ratios
-from runner.present.figures.seconds import BINS, SECONDS, bin_width, rates_in_bins, usage
+from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
 from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import Identity
@@ -208,9 +208,9 @@ def over_time(tables: Tables) -> Chart:
         f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
         f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
     )
-    x, y = Axis(SECONDS, "seconds", " s"), Axis("CPU, %", "CPU in % of a core", " %")
+    x = Axis(SECONDS, "seconds", " s")
     return _by_load(
-        tables, trials, "CPU over time", tidy(curves), x, y, f"Lines: every trial, {BINS}.", "CPU",
+        tables, trials, "CPU over time", tidy(curves), x, CPU, f"Lines: every trial, {BINS}.", "CPU",
         nothing=UNSAMPLED,
         key=key,
         statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
@@ -361,13 +361,9 @@ def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fac
     trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)]
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
-    several = trials["workload"].nunique() > 1
-    heads = [
-        f"{workload}, {MODES[mode]}" if several else MODES[mode].capitalize()
-        for workload, mode in zip(trials["workload"], trials["mode"], strict=True)
-    ]
-    panels = [", ".join(filter(None, parts)) for parts in zip(heads, trials["terms"], strict=True)]
-    named = trials.assign(panel=panels)
+    modes, terms = trials["mode"].map(MODES), trials["terms"]
+    heads = trials["workload"] + ", " + modes if trials["workload"].nunique() > 1 else modes.str.capitalize()
+    named = trials.assign(panel=heads + (", " + terms).where(terms != "", ""))
     rows = named.groupby("panel")["connections"].nunique().max() < FEWEST_SIZES
     frame = tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel"))
     return of_trials(

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ TICKS = (
     (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
 )
 """From fine to coarse."""
-FEWEST_TICKS, TICK_IN = 3, 0.45  # how many ticks there are at least, and how far they must be apart
+TICK_IN = 0.45  # how far ticks must be apart
 NARROWEST, WIDEST, EDGE = 1.06, 20.0, 0.06
 """The axis reaches at least so far from 1, and no farther; a share of it is left free at both ends."""
 
@@ -69,8 +68,7 @@ class ForestRow:
     def labels(self) -> tuple[list[str], list[str]]:
         """The words at both sides, broken into lines."""
         left = style.wrap(self.words, style.SMALL_PT, LABEL_IN - 0.3)
-        right = [line for part in self.note.split("\n") for line in style.wrap(part, style.SMALL_PT, NOTE_IN - 0.15)]
-        return left, right
+        return left, style.wrap(self.note, style.SMALL_PT, NOTE_IN - 0.15)
 
     @property
     def height_in(self) -> float:
@@ -116,11 +114,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     low, high = low / free, high * free
     # One unit of the upright axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
-    inside = [[tick for tick in ticks if low <= tick <= high] for ticks in TICKS]
-    inch = style.size_in(ax)[0] / math.log(high / low)
-    apart = [min((inch * math.log(b / a) for a, b in pairwise(ticks)), default=0.0) for ticks in inside]
-    fitting = [some for some, gap in zip(inside, apart, strict=True) if gap >= TICK_IN and len(some) >= FEWEST_TICKS]
-    scales.fix(ax, "x", fitting[0] if fitting else inside[-1])
+    scales.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)

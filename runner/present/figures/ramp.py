@@ -50,7 +50,7 @@ def _ramp(
         found, about = values(sealed, tables), said(tables)
         for cell in shown if len(found) else ():
             curve = seconds.median_and_range(found, cell.trials["trial_id"])
-            parts.append(points(cell, "median", curve.index, curve["median"], curve["low"], curve["high"]))
+            parts.append(points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"]))
             parts += [points(cell, dashed, *bound(cell, tables))] if bound else []
         frame, width = tidy(parts), bins or f"{seconds.bin_width(sealed):g} s"
         statistic = "median of the trials while the rate offered rises in steps"

@@ -12,12 +12,14 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from runner.present.chart import Axis
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, sliding_mean, window_means
 
 Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
 SECONDS = "seconds since the load began"
+TIME, CPU = Axis(SECONDS, SECONDS, " s"), Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
 """Width of the bins of the throughput table, of others, and the length of loads from which on they are used."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
@@ -54,9 +56,8 @@ def answered(trials: pd.DataFrame, tables: Tables) -> Points:
     width = bin_width(trials)
     trials = trials.assign(duration_s=trials["duration_s"].clip(upper=trials["steps"] * trials["step_s"]))
 
-    def good(rows: pd.DataFrame) -> pd.DataFrame:
-        found = rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
-        return pd.DataFrame({"t_s": found.index + width / 2, "value": found.to_numpy()})
+    def good(rows: pd.DataFrame) -> pd.Series[float]:
+        return rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
 
     return _each(trials, tables.throughput, good, width)
 
@@ -92,10 +93,9 @@ def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> Points:
     """Return a subject's CPU use in % of a core, in bins of `bin_width`."""
     width, samples = bin_width(trials), tables.resources
 
-    def windows(rows: pd.DataFrame) -> pd.DataFrame:
+    def windows(rows: pd.DataFrame) -> pd.Series[float]:
         edges: Floats = np.arange(0.0, rows["t_s"].max() + 1e-6, width)
-        means = window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges)
-        return pd.DataFrame({"t_s": edges[:-1] + width / 2, "value": means}).dropna()
+        return pd.Series(window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges), edges[:-1]).dropna()
 
     known = samples[samples["subject"].eq(subject) & samples["cpu_pct"].notna()]
     return _each(trials, known.sort_values("t_s"), windows, width)
@@ -111,12 +111,13 @@ def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0
 
 
 def _each(
-    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.DataFrame], width_s: float
+    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.Series[float]], width_s: float
 ) -> Points:
-    """Apply `one`, rows to points, to the table's rows of each trial that has any."""
+    """Apply `one`, rows to values by the begin of a bin, to the table's rows of each trial that has any."""
     by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
-    parts = [one(rows).assign(trial_id=trial_id) for trial_id, rows in by_trial]
-    return _within(pd.concat(parts) if parts else pd.DataFrame(columns=COLUMNS), trials, width_s)
+    parts = {trial_id: one(rows) for trial_id, rows in by_trial} or {"": pd.Series(dtype=float)}
+    found = pd.concat(parts, names=["trial_id", "t_s"]).reset_index(name="value")
+    return _within(found.assign(t_s=found["t_s"] + width_s / 2), trials, width_s)
 
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> Points:
@@ -127,14 +128,13 @@ def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_
 
 
 def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
-    """Return the median, low and high of the trials at each time, index t_s.
+    """Return the median, minimum and maximum of the trials at each time, index t_s.
 
     NaN, so that a line breaks, where fewer than half of the trials have a point.
     """
     chosen = points[points["trial_id"].isin(trial_ids)]
-    by_time = chosen.assign(t_s=chosen["t_s"].astype(float).round(3)).groupby("t_s")["value"]
-    found = pd.DataFrame({"median": by_time.median(), "low": by_time.min(), "high": by_time.max()})
-    return found.where(2 * by_time.count() >= chosen["trial_id"].nunique())
+    by_time = chosen.groupby(chosen["t_s"].astype(float).round(3))["value"]
+    return by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= chosen["trial_id"].nunique())
 
 
 def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:

@@ -35,21 +35,27 @@ def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) ->
     (log_axis if log else even_axis)(ax, axis)
 
 
-def log_axis(ax: Axes, axis: str) -> None:
-    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room."""
+def log_axis(
+    ax: Axes, axis: str, choices: Sequence[Sequence[float]] = (), apart_in: float = 0.0, fewest: int = 2
+) -> None:
+    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
+
+    Other `choices` go from fine to coarse. `fewest` ticks must be inside, and `apart_in` (0: what their labels need).
+    """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = style.size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
 
     def fit(ticks: Sequence[float]) -> bool:
         wide_in = max(style.text_in(plain(tick), style.SMALL_PT) for tick in ticks) + APART_IN
-        need_in = wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72
+        need_in = apart_in or (wide_in if axis == "x" else style.SMALL_PT * 1.5 / 72)
         return all(inch * math.log10(b / a) >= need_in for a, b in pairwise(ticks))
 
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    choices = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
-    choices += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
-    inside = [ticks for each in choices if len(ticks := [tick for tick in each if low <= tick <= high]) > 1]
-    fix(ax, axis, next(filter(fit, inside), inside[-1] if inside else []))
+    usual = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
+    usual += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
+    inside = [[tick for tick in each if low <= tick <= high] for each in choices or usual]
+    known = [ticks for ticks in inside if len(ticks) >= fewest]
+    fix(ax, axis, next(filter(fit, known), known[-1] if known else []))
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:

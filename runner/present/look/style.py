@@ -133,14 +133,14 @@ def text_in(text: str, size_pt: float, weight: str = "normal") -> float:
 
 
 def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> list[str]:
-    """Break `text` between words into lines that fit `width_in`, but no number from its unit."""
+    """Break each line of `text` between words into lines that fit `width_in`, but no number from its unit."""
     lines: list[str] = []
-    for word in UNIT.sub(NO_BREAK, text).split(" "):
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_in(longer, size_pt, weight) * HINTING <= width_in:
-            lines[-1] = longer
-        else:
-            lines.append(word)
+    for first, *words in (line.split(" ") for line in UNIT.sub(NO_BREAK, text).split("\n")):
+        lines.append(first)
+        for word in words:
+            longer = f"{lines[-1]} {word}"
+            fits = text_in(longer, size_pt, weight) * HINTING <= width_in
+            lines[-1:] = [longer] if fits else [lines[-1], word]
     return [line.replace(NO_BREAK, " ") for line in lines if line]
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, points, seconds_axes
+from runner.present.chart import DASHED, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
-from runner.present.figures.seconds import FINE_S, SECONDS, usage
+from runner.present.figures.seconds import CPU, FINE_S, TIME, usage
 from runner.present.look import captions, scales, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.look.style import number
@@ -72,20 +73,14 @@ def spikes(view: View) -> Chart:
         "There was no probe.": view.case.probe is None,
     }
     words = " ".join(words for words, holds in remarks.items() if holds)
-    count = len(view.server.counted)
-    return Chart(
-        f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}",
-        pd.concat(curves, ignore_index=True),
-        Axis(SECONDS, SECONDS, " s"),
-        Axis("CPU, %", "CPU in % of a core", " %"),
-        caption=captions.caption(view.case.tables, view.case.frame, words),
-        noun="side",
-        draw=lambda chart: _timeline(view, chart),
-        describe=lambda _: _description(view),
-    )
+    count, frame = len(view.server.counted), pd.concat(curves, ignore_index=True)
+    title = f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}"
+    caption, text = captions.caption(view.case.tables, view.case.frame, words), _description(view)
+    draw = partial(_timeline, view=view)
+    return Chart(title, frame, TIME, CPU, caption=caption, noun="side", draw=draw, describe=lambda _: text)
 
 
-def _timeline(view: View, chart: Chart) -> Figure:
+def _timeline(chart: Chart, view: View) -> Figure:
     """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
