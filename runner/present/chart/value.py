@@ -139,14 +139,14 @@ def empty(title: str, reason: str) -> Chart:
 
 def of_trials(
     tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
-    unsealed: str = "", **more: Any,
+    called: str = "trial", **more: Any,
 ) -> Chart:  # fmt: skip
-    """Return a chart about `trials` of a run, failed ones too; where none was sealed, `unsealed` says so.
+    """Return a chart about `trials` of a run, failed ones too; where none was sealed it says so, calling them `called`.
 
     `words` begin its caption, `more` is what else a `Chart` has.
     """
     if sealed_trials(trials).empty:
-        return empty(title, unsealed)
+        return empty(title, captions.unsealed(trials, called))
     return Chart(title, frame, x, y, identities(tables.trials), captions.caption(tables, trials, words), **more)
 
 

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 
 from runner.limits import Limit
 from runner.planning.search import bracket
-from runner.present.chart import Axis, Chart, Fact, cells, chart, empty, points, tidy
+from runner.present.chart import Axis, Chart, Fact, cells, chart, points, tidy
 from runner.present.chart.value import of_trials
 from runner.present.frames import Tables, limits_of
-from runner.present.look import captions, scales, style
+from runner.present.look import scales, style
 from runner.present.look.palette import DOTS, pale
 from runner.present.statistics.inference import sure_spread
 
@@ -139,8 +139,6 @@ def kept(tables: Tables) -> Chart:
         return f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
 
     title, trials, table = "The highest rate that keeps the objective", tables.searches(), answers(tables)
-    if table.empty:
-        return empty(title, captions.unsealed(trials, "step of a search"))
     sure = table["confidence"].notna().all()
     bar = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
     loads = (tables.manifest.get("campaign") or {}).get("loads") or []
@@ -159,12 +157,13 @@ def kept(tables: Tables) -> Chart:
         Axis(""),
         Axis("requests/s (log scale)", "the highest requests/s that keep an objective", log=True),
         note,
+        "step of a search",
         key=f"Mark: median of the searches. Bar: {bar}. Pale: {searches}.",
         kind="Dot plot",
         statistic=f"the median of the searches with a bar, {bar}, in brackets, and pale {searches}",
         noun="objective",
         facts=(Fact("highest rate", lambda rows: float(rows["y"].iloc[0]), text=said, order="fastest first"),),
-        draw=partial(_draw, limits=(min(searched) / 1.15, max(searched) * 1.15)),
+        draw=partial(_draw, limits=(min(searched, default=1) / 1.15, max(searched, default=1) * 1.15)),
     )
 
 

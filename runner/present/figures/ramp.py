@@ -58,7 +58,7 @@ def _ramp(
             statistic += f"; dashed: {dashed}, up to {number(frame.loc[frame['series'] == dashed, 'y'].max())}{y.unit}"
         return of_trials(
             tables, trials, title, frame, SECONDS, y, " ".join(filter(None, [words, about, BAND, f"Bins of {width}."])),
-            captions.unsealed(trials, "trial with rising rates"),
+            "trial with rising rates",
             key=f"Dashed: {dashed}{key}. {ACROSS}" if dashed else ACROSS,
             facets=tuple(_facet(cell, note(cell, tables)) for cell in shown),
             dashed=dashed,
@@ -200,7 +200,7 @@ def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fa
     )
     return of_trials(
         tables, trials, title, tidy(median_points(cell, column, "pool_size", server_bound) for cell in shown), SIZES,
-        y, words, captions.unsealed(trials, "sweep of pool size"),
+        y, words, "sweep of pool size",
         key=key,
         facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
         pale=pale,

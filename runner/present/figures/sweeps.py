@@ -20,7 +20,7 @@ from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, ch
 from runner.present.chart.drawing import sheet
 from runner.present.chart.value import of_trials
 from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
-from runner.present.look import captions, scales, style
+from runner.present.look import scales, style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.look.scales import plain
 from runner.present.look.style import number
@@ -209,7 +209,7 @@ def latency(tables: Tables) -> Chart:
         Axis(f"{unit} offered (log scale)", f"{unit} offered", "/s", log=True),
         Axis("ms (log scale)", "response time in ms", " ms", log=True),
         words,
-        captions.unsealed(trials, "trial at a constant arrival rate"),
+        "trial at a constant arrival rate",
         key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -85,21 +85,14 @@ def _timeline(chart: Chart, view: View) -> Figure:
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
     panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view.events)]
-    rows = [
-        style.PanelRow(
-            panel_in=panel.height_in, heading_in=0.58 if panel.words else 0.36,
-            axis_in=0.72 if panel is panels[-1] else 0.08, left_in=1.05, right_in=0.75,
-        )
-        for panel in panels
-    ]  # fmt: skip
+    rows = [style.PanelRow(1, panel.height_in, 0.58 if panel.words else 0.36, 0.08, 1.05, 0.75) for panel in panels]
+    rows[-1] = replace(rows[-1], axis_in=0.72)
     figure, grid = style.page(chart.title, chart.caption, rows)
+    shade: Any = {"facecolor": SHADE[0], "edgecolor": SHADE_EDGE[0], "lw": 0.6, "zorder": 0.5, "label": "spike"}
     for (ax,), panel in zip(grid, panels, strict=True):
         style.heading(ax, panel.name, panel.words, 0.95, above_in=0.06)
         for spike in view.numbered.values():
-            ax.axvspan(
-                spike.start_s, spike.end_s, facecolor=SHADE[0], edgecolor=SHADE_EDGE[0], lw=0.6,
-                alpha=0.35 if spike.settling else 1.0, zorder=0.5, label="spike",
-            )  # fmt: skip
+            ax.axvspan(spike.start_s, spike.end_s, alpha=0.35 if spike.settling else 1.0, **shade)
         ax.set_xlim(view.start_s, view.stop_s)
         panel.draw(ax)
         ax.format_coord = panel.read  # type: ignore[method-assign,assignment]

@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import binary_closing, binary_opening
 from scipy.special import bdtrc
 
 from runner.present.statistics.stats import Floats
@@ -189,8 +190,5 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
     """Return the first and last index of each run of at least `fewest` True; runs one False apart are one."""
-    joined: list[tuple[int, int]] = []
-    for first, last in (run for run in runs(above) if run[1] - run[0] + 1 >= fewest):
-        after_gap = bool(joined) and first - joined[-1][1] == 2
-        joined.append((joined.pop()[0] if after_gap else first, last))
-    return tuple(joined)
+    long = np.pad(binary_opening(above, [1] * fewest), 2)  # closing takes what lies beyond an end for False
+    return runs(binary_closing(long, [1, 1])[2:-2])
