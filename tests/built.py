@@ -41,8 +41,8 @@ def once(build: Build[Shape]) -> Build[Shape]:
 
 def bare_lab(folder: Path) -> Path:
     """Make `folder` a lab without servers and runs, with the notebooks and the published numbers; return it."""
-    (folder / "servers").mkdir()
+    (folder / "servers").mkdir(parents=True)
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-    (folder / "data").mkdir()
+    (folder / "data").mkdir(exist_ok=True)
     shutil.copy(ROOT / "data" / "published.csv", folder / "data")
     return folder

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import psutil
 import real_lab
+from built import bare_lab
 from real_lab import BENCH, HERE, REPOSITORY, Run, bench, records
 
 from runner.measurement import Measurement
@@ -54,22 +55,17 @@ ALONE = {K6: campaign_of(K6_LOAD)} | {
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
     """Make the lab under `root`; return the campaign's file, which repeats it so often."""
-    server = root / "servers" / "fake"
-    server.mkdir(parents=True)
+    server = bare_lab(root) / "servers" / "fake"
+    server.mkdir()
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))
     shutil.copy(HERE / "fakes" / "server.py", server)
-    (root / ".tools").mkdir()
+    (root / ".tools" / "lib").mkdir(parents=True)
     for name in ("k6", "wrk"):
-        tool = root / ".tools" / name
-        tool.write_text(f"#!{sys.executable}\n" + (HERE / "fakes" / f"{name}.py").read_text())
-        tool.chmod(0o755)
-    (root / ".tools" / "lib").mkdir()
+        text = (HERE / "fakes" / f"{name}.py").read_text()
+        real_lab.program(root / ".tools" / name, f"#!{sys.executable}\n{text}")
     for module in (HERE / "k6_files.py", HERE / "fakes" / "faults.py"):
         shutil.copy(module, root / ".tools" / "lib")
     shutil.copy(REPOSITORY / "servers" / "schema.sql", root / "servers")
-    shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
-    (root / "data").mkdir(exist_ok=True)
-    shutil.copy(REPOSITORY / "data" / "published.csv", root / "data")
     path = root / "fakes.toml"
     path.write_text(re.sub("(?m)^repeats = .*", f"repeats = {repeats}", campaign))
     return path

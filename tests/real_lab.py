@@ -84,6 +84,13 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
     return root
 
 
+def program(path: Path, text: str) -> Path:
+    """Write a program, the script of an interpreter, and return its path."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 @contextlib.contextmanager
 def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
     """Run a program, on some CPUs only where they are given, until the context ends, and its children with it."""

@@ -187,9 +187,7 @@ def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, campaign, 
 def test_without_a_database_the_other_trials_still_run(tmp_path):
     campaign = fake_lab.make(tmp_path, campaign=campaign_of(fake_lab.K6_LOAD, fake_lab.WRK_LOAD, INSERTS))
     # Neither PATH nor Debian's folders lead to PostgreSQL any more: the programs' folder is an empty one.
-    empty = tmp_path / ".tools" / "postgres"
-    empty.write_text("#!/bin/sh\nexit 1\n")
-    empty.chmod(0o755)
+    real_lab.program(tmp_path / ".tools" / "postgres", "#!/bin/sh\nexit 1\n")
     made = run(campaign, code=1)
     assert "need PostgreSQL: install it" in made.done.stderr
     states = {name: record["status"] for name, record in records(made.folder).items()}

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+import test_digest_k6
 from measured import measured
+from test_digest_k6 import read_table
 
-from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.k6 import K6Points
 from runner.digest.reconcile import EXACT_SUMS, request_checks
 from runner.digest.vegeta import read_report, spool_results
 from runner.measurement import Counters
@@ -38,11 +39,8 @@ def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int,
 def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
-    return digest_k6(
-        raw, [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")], trial_id="t",
-        mode="keepalive", scratch=folder, window_s=SECONDS,
-        spool=partial(spool_results, rate_rps=RATE, lead_s=lead_s),
-    )  # fmt: skip
+    spool = partial(spool_results, rate_rps=RATE, lead_s=lead_s)
+    return test_digest_k6.digest(raw, window_s=SECONDS, spool=spool)
 
 
 def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:
@@ -74,9 +72,9 @@ def test_every_request_comes_back(tmp_path: Path) -> None:
         assert getattr(points.latency, name) == pytest.approx(np.percentile(latencies, q), rel=1e-9)
     assert points.latency.mean == pytest.approx(np.mean(latencies), rel=1e-9)
     assert points.first_start_ns == BEGAN_NS
-    table = pq.read_table(tmp_path / "requests.parquet").to_pydict()
-    assert sorted(table["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
-    assert sum(pq.read_table(tmp_path / "throughput.parquet")["requests"].to_pylist()) == 2000
+    raw = tmp_path / "vegeta.csv.gz"
+    assert sorted(read_table(raw, "requests")["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
+    assert read_table(raw, "throughput")["requests"].sum() == 2000
     assert [check for check in checks(tmp_path, points, latencies, 2000) if not check.ok] == []
 
 

@@ -5,6 +5,7 @@ import platform
 import time
 
 import pytest
+from real_lab import program
 
 from runner.measure import doctor, machine
 from runner.measure.tools import need_tool
@@ -213,14 +214,12 @@ def test_the_doctor_says_what_is_harmless_too(fake):
     ],
 )
 def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version, taken):
-    program = bare_lab / ".tools" / "k6"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho 'k6 {version}'\n")
-    program.chmod(0o755)
+    (bare_lab / ".tools").mkdir()
+    k6 = program(bare_lab / ".tools" / "k6", f"#!/bin/sh\necho 'k6 {version}'\n")
     (finding,) = (each for each in doctor.examine_tools() if each.subject == "k6")
     assert finding.level == ("ok" if taken else "missing")
     if taken:
-        assert need_tool("k6").path == program
+        assert need_tool("k6").path == k6
     else:
         assert "the lab needs 1.8 to 2.x: run `make setup`" in finding.text
         with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `make setup`"):

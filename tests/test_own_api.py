@@ -350,8 +350,7 @@ def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
     folder = root / "empty"
     folder.mkdir()
     (folder / "Dockerfile").write_text('FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n')
-    (folder / "server").write_text("#!/nowhere\n")
-    (folder / "server").chmod(0o755)
+    real_lab.program(folder / "server", "#!/nowhere\n")
     made = run(root, "--folder", str(folder), *CLOSED, code=1)
     assert re.search(r'before it was ready: "exec /server: no such file', made.records[0]["error"])
 

@@ -17,9 +17,7 @@ import yaml
 from built import ROOT, bare_lab
 from markdown_it import MarkdownIt
 from shown import soup
-from typer.testing import CliRunner
 
-from runner.cli import app
 from runner.model import LabError
 from runner.present.blog.publish import Bundle, publish
 from runner.present.chart import charts
@@ -329,14 +327,13 @@ def test_a_run_without_a_sealed_trial_is_refused(in_lab: Path, tmp_path: Path) -
 # --- the command line -------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_paths_and_knows_wrong_usage(quick: Any, run: RunFolder, tmp_path: Path) -> None:
-    bench = CliRunner()
-    done = bench.invoke(app, ["publish", run.run_id, "--out", str(tmp_path / "out"), "--json"])
-    assert done.exit_code == 0, done.output
-    printed = json.loads(done.stdout)
+def test_the_command_prints_paths_and_knows_wrong_usage(quick: Any, run: RunFolder, bench: Any, tmp_path: Path) -> None:
+    code, out, err = bench(run.run_id, "--out", str(tmp_path / "out"), "--json", command="publish")
+    assert code == 0, err
+    printed = json.loads(out)
     assert printed["run_id"] == run.run_id
     assert {Path(path).name for path in printed["files"]} >= {"post.md", "index.html", "provenance.json"}
     assert all(Path(path).is_file() for path in printed["files"])
-    assert bench.invoke(app, ["publish", run.run_id]).exit_code == 2
-    refused = bench.invoke(app, ["publish", "nope", "--out", str(tmp_path / "other")])
-    assert isinstance(refused.exception, LabError) and refused.exception.exit_code == 2
+    assert bench(run.run_id, command="publish")[0] == 2
+    code, _, err = bench("nope", "--out", str(tmp_path / "other"), command="publish")
+    assert code == 2 and err.startswith("Error: There is no run 'nope'")

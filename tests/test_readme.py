@@ -2,15 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import fault_table
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from figure_checks import tables_of
-from typer.testing import CliRunner
 
-from runner.cli import app
 from runner.columns import columns, schema_of
 from runner.commands.machine import servers_table
 from runner.planning.catalog import load_server, server_names
@@ -29,12 +28,12 @@ ROOT = Path(__file__).parents[1]
         ("docs/data.md", "columns", "--columns"),
     ],
 )
-def test_what_is_written_by_make_readme_has_not_drifted(page: str, part: str, option: str) -> None:
-    printed = CliRunner().invoke(app, ["list", option])
-    assert printed.exit_code == 0
+def test_what_is_written_by_make_readme_has_not_drifted(page: str, part: str, option: str, bench: Any) -> None:
+    code, out, _ = bench(option, command="list")
+    assert code == 0
     found = re.search(rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$", (ROOT / page).read_text(), re.S | re.M)
     assert found, f"{page} lacks the markers of {part}"
-    assert found.group(1) == printed.output, "run `make readme`"
+    assert found.group(1) == out, "run `make readme`"
 
 
 def test_the_table_of_the_published_size_is_that_of_its_run() -> None:

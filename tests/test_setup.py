@@ -26,13 +26,8 @@ def lab(tmp_path):
     return tmp_path
 
 
-def write(path, text):
-    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
-    path.chmod(0o755)
-
-
 def part(lab, name, text):
-    write(lab / "setup" / f"{name}.sh", f'. "$(dirname "$0")/part.sh"\n{text}')
+    real_lab.program(lab / "setup" / f"{name}.sh", f'#!/usr/bin/env bash\n. "$(dirname "$0")/part.sh"\n{text}\n')
 
 
 def run(lab, name, *arguments, **environment):
@@ -77,7 +72,7 @@ def test_a_k6_on_the_path_that_fits_is_taken(lab, version, fits):
     programs.mkdir()
     for name in ("bash", "env", "dirname", "grep"):
         (programs / name).symlink_to(str(shutil.which(name)))
-    write(programs / "k6", f"echo 'k6 {version} (go1.26.8, linux/amd64)'")
+    real_lab.program(programs / "k6", f"#!/usr/bin/env bash\necho 'k6 {version} (go1.26.8, linux/amd64)'\n")
     (lab / "setup" / "k6" / "v1").mkdir(parents=True)
     done = run(lab, "k6", PATH=str(programs))
     assert (done.stdout, done.returncode) == ("", 0 if fits else 2)

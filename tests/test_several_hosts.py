@@ -23,8 +23,10 @@ import pytest
 from built import ROOT
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from measured import measured
+from test_digest_histogram import GOOD
+from test_digest_k6 import digest, read_table
 
-from runner.digest.k6 import digest_k6, spool_side_by_side
+from runner.digest.k6 import spool_side_by_side
 from runner.digest.k6_raw import spool_points
 from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import Evidence, Network, judge
@@ -128,23 +130,20 @@ def k6_file(path, requests, shift_ns=0):
     return write_lines(path, announce(lines))
 
 
-def digested(folder, raw, *part):
+def digested(raw, *part):
     """Digest the samples of a generator, and of a second one whose clock is so much behind."""
-    folder.mkdir()
     spool = partial(spool_side_by_side, further=[part]) if part else spool_points
-    tables = [folder / f"{name}.parquet" for name in ("requests", "latency", "throughput")]
-    points = digest_k6(raw, tables, trial_id="t", mode="keepalive", scratch=folder, spool=spool)
-    return points, [pd.read_parquet(path) for path in tables]
+    return digest(raw, spool=spool), [read_table(raw, name) for name in ("requests", "latency", "throughput")]
 
 
 def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
     first, second = requests_at(range(0, 5000, 3), 1), requests_at(range(1, 5000, 2), 2)
     one = k6_file(tmp_path / "k6.json.gz", first)
     whole = k6_file(tmp_path / "whole.json.gz", sorted(first + second, key=lambda each: each.end_ns))
-    expected, tables = digested(tmp_path / "whole", whole)
+    expected, tables = digested(whole)
     for ahead_ns in (0, 3_600_000_000_000, -777_777):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
-        found, merged = digested(tmp_path / str(ahead_ns), one, two, -ahead_ns)
+        found, merged = digested(one, two, -ahead_ns)
         # Each file announces its metrics by lines of its own.
         assert replace(found, steady=None, lines=0) == replace(expected, steady=None, lines=0)
         for name in ("seconds", "in_flight", "iteration_mean_ms"):
@@ -160,14 +159,12 @@ def test_damage_in_a_part_names_its_file_and_line(tmp_path):
     two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
     two.write_text(two.read_text()[:-400])
     with pytest.raises(LabError, match=r"k6\.g2\.json"):
-        digested(tmp_path / "d", one, two, 0)
+        digested(one, two, 0)
 
 
 def wrk_file(path, counts, duration_us, connections=4):
-    found = {"ended_wall_us": 10**15, "duration_us": duration_us, "requests": sum(counts.values()), "bytes": 0}
-    found |= {"threads": 2, "connections": connections, "latency_us": sorted(counts.items())}
-    found |= {"errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)}
-    path.write_text(json.dumps(found))
+    found = {"duration_us": duration_us, "requests": sum(counts.values()), "connections": connections}
+    path.write_text(json.dumps(GOOD | found | {"latency_us": sorted(counts.items())}))
     return read_wrk(path)
 
 
