@@ -174,20 +174,15 @@ class Machine:
 def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines and one for the client, valid for a day."""
     names = ",".join(f"IP:{address}" for address in addresses)
-    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
     folder.mkdir()
-    run(*new, "-x509", "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
+    run(*new, "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
     for name, file, key, extension in (
         ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
         ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
     ):
-        run(*new[:-2], "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{name}.csr")
-        (folder / "extension").write_text(extension)
-        run(
-            *("openssl", "x509", "-req", "-days", "1", "-in", f"{folder}/{name}.csr", "-CA", f"{folder}/ca.pem"),
-            *("-CAkey", f"{folder}/ca-key.pem", "-CAcreateserial", "-out", f"{folder}/{file}"),
-            *("-extfile", f"{folder}/extension"),
-        )
+        signed = ["-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca-key.pem", "-addext", extension]
+        run(*new, *signed, "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{file}")
 
 
 @dataclass

@@ -130,15 +130,7 @@ def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
 
 
 @once
-def build(
-    folder: Path,
-    servers: Servers = EIGHT,
-    trials: int = 3,
-    ramp: bool = True,
-    closed: bool = True,
-    static: bool = True,
-    failed: bool = True,
-) -> Path:
+def build(folder: Path, servers: Servers = EIGHT, trials=3, ramp=True, closed=True, static=True, failed=True) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
     maker = Maker({**servers, **REFERENCE}, np.random.default_rng(2))
     for block in range(1, trials + 1):

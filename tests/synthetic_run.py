@@ -193,14 +193,7 @@ def manifest(engine: str = "process") -> dict[str, Any]:
 
 
 @once
-def build(
-    folder: Path,
-    servers: Servers = THREE,
-    k6: tuple[str, ...] = ("experiments", "experiments-md5"),
-    wrk: bool = True,
-    trials: int = 3,
-    failed: bool = True,
-) -> Path:
+def build(folder: Path, servers: Servers = THREE, k6=tuple(RATE_RPS), wrk=True, trials=3, failed=True) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
     maker = Maker(servers, np.random.default_rng(1))
     for block in range(1, trials + 1):
