@@ -17,7 +17,6 @@ from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import KernelManager
 from nbclient.exceptions import CellControlSignal
 from nbconvert import HTMLExporter
-from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 from papermill.exceptions import PapermillException, PapermillExecutionError
 from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
@@ -33,22 +32,6 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 
 LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one
 LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
-
-
-class SavesOnce(NBClientEngine):  # type: ignore[misc]
-    """Writes a notebook once, when it has ended or failed: papermill's engine writes all of it after each cell."""
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **given: Any) -> None:
-        """Execute the notebook; papermill saves it after this."""
-        path, nb_man.output_path = nb_man.output_path, None
-        try:
-            super().execute_managed_notebook(nb_man, kernel_name, **given)
-        finally:
-            nb_man.output_path = path
-
-
-papermill_engines.register(SavesOnce.__name__, SavesOnce)
 
 
 def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None) -> list[str]:
@@ -67,7 +50,6 @@ def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: Kern
         executed = execute_notebook(
             str(notebook),
             str(output),
-            engine_name=SavesOnce.__name__,
             parameters=dict(given),
             progress_bar=sys.stderr.isatty() and kernel is None,
             resources={"metadata": {"path": str(lab_root())}},  # papermill's `cwd` is that of the whole process
