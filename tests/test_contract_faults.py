@@ -252,12 +252,11 @@ def run_whole() -> list[Check]:
 @pytest.fixture(scope="module", autouse=True)
 def short_rounds() -> Iterable[None]:
     """Endurance and patience in small: the test server is slow, and the rules do not depend on the size."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(connections, "REQUESTS", 400)
-    patch.setattr(connections, "ABANDONED", 100)
-    patch.setattr(devices, "RECOVER_WITHIN_S", 1.5)
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "REQUESTS", 400)
+        patch.setattr(connections, "ABANDONED", 100)
+        patch.setattr(devices, "RECOVER_WITHIN_S", 1.5)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -346,12 +345,8 @@ def test_quick_check_refuses_what_it_does_not_know(path: str) -> None:
 # --- the random bodies and their judge, against JSON libraries and rules that know nothing of them ----------
 
 
-@pytest.fixture(scope="module")
-def made() -> list[bytes]:
-    return [*samples(20261121, 400)]
-
-
-def test_samples_keep_the_rules_and_reach_every_corner(made: list[bytes]) -> None:
+def test_samples_keep_the_rules_and_reach_every_corner() -> None:
+    made = [*samples(SEED, 400)]
     read = [json.loads(body) for body in made]
     names = [each["name"] for each in read]
     assert all(len(body) <= 65536 and judge(body) == "accepted" for body in made)
@@ -385,7 +380,7 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
 
 def test_the_judge_agrees_with_another_reading_of_the_rules() -> None:
     judged = {"accepted": 0, "rejected": 0, "open": 0}
-    for body in mutations(20261121, 3000):
+    for body in mutations(SEED, 3000):
         judged[judgement := judge(body)] += 1
         try:
             read_experiment(body, "")

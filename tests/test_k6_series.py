@@ -53,8 +53,7 @@ def holds(made: Run, series: str, trials: int) -> None:
 
 
 def test_closed_open_and_close_mode_loads_keep_every_invariant(lab, series):
-    (lab / "test.toml").write_text(LOADS)
-    made = run(lab, str(lab / "test.toml"), "--engine", "process")
+    made = real_lab.run(lab, LOADS, "--engine", "process", "--repeats", "1")
     holds(made, series, trials=4)
     assert {record["cell"]["mode"] for record in made.records} == {"keepalive", "close"}
 

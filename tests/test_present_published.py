@@ -154,7 +154,7 @@ def test_a_server_that_did_not_run_is_named_with_those_that_did() -> None:
 
 
 APART = {("axum", "experiments", RATE): 1.03, ("actix", "experiments", RATE): 0.9}
-SHORT_PEAKS = World({(server, "*", PEAKS[1]): 2.0 for server in RUST}, verdicts=NOT_FULL)
+SPIKY = World({(server, "*", PEAKS[1]): 2.0 for server in RUST}, verdicts=NOT_FULL)
 BOUND = {("axum", "keepalive-100", "verdict"): "generator-bound"}
 DECIDED = [
     # What is said of Rust needs each framework that stands for it.
@@ -163,7 +163,7 @@ DECIDED = [
     # Spikes depend on the window.
     (
         "rust-no-spikes",
-        SHORT_PEAKS,
+        SPIKY,
         FAILS,
         ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"],
     ),

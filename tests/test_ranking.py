@@ -1,14 +1,28 @@
-"""Rankings of hand-made servers: letters, ranks, and who differs from whom."""
+"""Who differs from whom: rankings of hand-made servers; tests of two, effect size and drift, against scipy."""
 
+import math
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
+from test_inference import sample
 
 from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.ranking import Ranking, letter_display, rank
+from runner.present.statistics.significance import (
+    cliffs_delta,
+    difference_p,
+    drift,
+    holm,
+    magnitude,
+    mann_whitney_p,
+    permutation_p,
+)
 
+RNG = np.random.default_rng(12)
 BLOCKS = range(1, 11)
 LEVELS = {"a": 1.2, "b": 1.1, "c": 1.0}
 
@@ -111,3 +125,148 @@ def test_an_order_that_missing_blocks_turn_round_is_a_tie() -> None:
     """Over its nine blocks b is slower than a throughout, but it is missing where the machine was slowest."""
     a, b = [1.0, *np.full(9, 100.0)], [np.nan, *np.linspace(94, 96, 9)]
     assert ranked({"a": sample_of(a, BLOCKS), "b": sample_of(b, BLOCKS)})[1] == [("b", 1, "a"), ("a", 1, "a")]
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+
+def scipys(a, **how: Any) -> float:
+    """The p-value of scipy's permutation of the two sides within each block, of differences `a`."""
+
+    def difference(x, y, axis):
+        return np.mean(x - y, axis=axis)
+
+    return stats.permutation_test((a, np.zeros(len(a))), difference, permutation_type="samples", **how).pvalue
+
+
+@pytest.mark.parametrize("n", [5, 7, 10])
+@pytest.mark.parametrize("shift", [0.0, 0.8])
+def test_the_permutation_test_within_blocks_is_scipys(n: int, shift: float) -> None:
+    a = RNG.normal(shift, 1, n) - RNG.normal(0, 1, n)
+    assert float(permutation_p(a)) == pytest.approx(scipys(a, n_resamples=np.inf), abs=1e-12)
+
+
+def test_five_blocks_cannot_reach_five_percent_by_permutation() -> None:
+    assert permutation_p(np.array([[0.5, 0.6, 0.7, 0.5, 0.6], [0] * 5])).tolist() == [2 / 32, 1]
+
+
+def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain() -> None:
+    a = RNG.normal(0.4, 1, 20)
+    exact = scipys(a, n_resamples=99_999, rng=1)
+    assert float(permutation_p(a)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 9_999))
+    assert float(permutation_p(a)) == float(permutation_p(a))
+    assert float(permutation_p(np.full(20, 9.0) + RNG.normal(0, 0.1, 20))) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (6, 9), (12, 10)])
+def test_mann_whitney_is_scipys_exact_one(n: int, m: int) -> None:
+    a, b = RNG.normal(0.5, 1, n), RNG.normal(0, 1, m)
+    theirs = stats.permutation_test(
+        (a, b),
+        lambda x, y, axis: stats.mannwhitneyu(x, y, axis=axis).statistic,
+        vectorized=True,
+        n_resamples=np.inf if math.comb(n + m, n) < 6000 else 20_000,
+        rng=2,
+    )
+    assert mann_whitney_p(a, b) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 12 else 0.02)
+
+
+def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error() -> None:
+    assert mann_whitney_p([1, 1, 2, 3, 3], [1, 1, 2, 3, 3]) == pytest.approx(1, abs=0.02)
+    assert mann_whitney_p([1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]) < 0.01
+
+
+def by_permutation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(permutation_p(np.log(a) - np.log(b)))
+
+
+def students(a: np.ndarray, b: np.ndarray) -> float:
+    return stats.ttest_rel(np.log(a), np.log(b)).pvalue
+
+
+def welchs(a: np.ndarray, b: np.ndarray) -> float:
+    return stats.ttest_ind(np.log(a), np.log(b), equal_var=False).pvalue
+
+
+@pytest.mark.parametrize(
+    ("n", "common", "pairs", "test"),
+    [
+        (5, True, 1, students),
+        (10, True, 1, by_permutation),
+        (10, True, 36, students),
+        (20, True, 36, by_permutation),
+        (5, False, 1, welchs),
+        (6, False, 1, mann_whitney_p),
+        (6, False, 36, welchs),
+        (10, False, 36, mann_whitney_p),
+    ],
+)
+def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(
+    n: int, common: bool, pairs: int, test: Callable[[np.ndarray, np.ndarray], float]
+) -> None:
+    a, b = RNG.lognormal(1, 0.1, (2, n))
+    found = difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
+    others = {students, by_permutation, welchs, mann_whitney_p} - {test}
+    assert found == pytest.approx(test(a, b), rel=1e-9)
+    assert all(found != pytest.approx(other(a, b), rel=1e-9) for other in others)
+
+
+def test_holm_is_that_of_the_textbook() -> None:
+    # p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") of R 4.3, and in another order.
+    assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
+    assert holm([0.04, 0.01, 0.9]) == pytest.approx([0.08, 0.03, 0.9])
+    assert holm([0.6, 0.7]) == pytest.approx([1, 1])
+    both = holm(np.array([[0.04, 0.01, 0.9], [0.5, 0.5, 0.001]]))
+    assert both.tolist() == [pytest.approx([0.08, 0.03, 0.9]), pytest.approx([1, 1, 0.003])]
+
+
+# --- effect size ------------------------------------------------------------------------------------------
+
+
+def test_cliffs_delta_counts_pairs() -> None:
+    assert cliffs_delta([3, 4], [1, 2]) == 1 and cliffs_delta([1, 2], [3, 4]) == -1
+    assert cliffs_delta([1, 2, 3], [1, 2, 3]) == 0
+    assert cliffs_delta([1, 3], [2, 2]) == 0
+    assert math.isnan(cliffs_delta([], [1]))
+    a, b = RNG.normal(0.3, 1, 15), RNG.normal(0, 1, 9)
+    u = stats.mannwhitneyu(a, b).statistic
+    assert cliffs_delta(a, b) == pytest.approx(2 * u / (15 * 9) - 1)
+
+
+@pytest.mark.parametrize(
+    ("delta", "word"),
+    [(0, "negligible"), (-0.146, "negligible"), (0.147, "small"), (0.33, "medium"), (-0.474, "large"), (1, "large")],
+)
+def test_words_for_cliffs_delta_are_romanos(delta: float, word: str) -> None:
+    assert magnitude(delta) == word
+
+
+# --- drift ------------------------------------------------------------------------------------------------
+
+
+def test_drift_is_spearmans_rho_of_order_and_residual() -> None:
+    cells = np.tile(["a", "b", "c"], 8)
+    order = np.arange(24)
+    values = np.where(cells == "a", 100, np.where(cells == "b", 5000, 7)) * RNG.lognormal(0, 0.1, 24)
+    found = drift(order, values, cells)
+    medians = {name: np.median(np.log(values[cells == name])) for name in "abc"}
+    residuals = np.log(values) - [medians[name] for name in cells]
+    assert found.n == 24
+    assert found.rho == pytest.approx(stats.spearmanr(order, np.round(residuals, 12)).statistic)
+
+
+def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not() -> None:
+    cells, order = np.tile(["a", "b", "c", "d"], 6), np.arange(24)
+    steady = np.tile([10, 20, 30, 40], 6) * np.random.default_rng(1).lognormal(0, 0.02, 24)
+    slower = drift(order, steady * np.linspace(1, 0.85, 24), cells)
+    assert slower.rho < -0.7 and slower.p < 0.001
+    assert slower == drift(order, steady * np.linspace(1, 0.85, 24), cells)
+    calm = drift(order, steady, cells)
+    assert calm.p > 0.05
+
+
+def test_what_says_nothing_of_drift_is_left_out() -> None:
+    assert drift([1, 2, 3], [1, 2, 3], ["a", "a", "b"]) is None
+    assert drift(range(6), [1.0, 1, 1, 1, 1, 1], ["a"] * 6) is None
+    some = drift(range(8), [1, 2, np.nan, 3, 4, 0.0, 9, 5], ["a"] * 6 + ["alone", "a"])
+    assert some.n == 5

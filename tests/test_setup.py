@@ -1,15 +1,22 @@
-"""The set-up: parts run side by side, each says in one line what went wrong, and a k6 that fits is not built anew."""
+"""`make setup`: parts run side by side, each says in one line what went wrong, and a k6 that fits is not built anew.
 
+`make lab`: JupyterLab comes up, and its notebooks run in the project's own Python.
+"""
+
+import json
 import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 import real_lab
+from fake_lab import wait_for
 
 from runner.planning.catalog import load_server, server_names
 
@@ -114,3 +121,41 @@ def test_the_set_up_builds_a_server_as_its_description_says():
         parts = [(it.folder, it.build_needs, it.build_command, it.build_env, it.artifact)
                  for it in (read(name), load_server(name))]  # fmt: skip
         assert parts[0] == parts[1]
+
+
+@pytest.mark.timed
+def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(tmp_path):
+    """Of what `make lab` runs, on a free port."""
+    make = ["make", "-n", "lab"]
+    printed = subprocess.run(make, cwd=real_lab.REPOSITORY, capture_output=True, text=True, check=True).stdout
+    (line,) = (line for line in printed.splitlines() if "jupyter lab" in line)
+    command = [*line.split(), "--no-browser", "--port=0", "--IdentityProvider.token=of-this-test"]
+    env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
+    with (
+        (tmp_path / "log").open("w") as log,
+        real_lab.process(*command, cwd=real_lab.REPOSITORY, env=env, stdout=log, stderr=log) as lab,
+    ):
+
+        def facts():  # empty until JupyterLab has written its file
+            return lab.poll() is not None or "".join(path.read_text() for path in tmp_path.glob("jpserver-*.json"))
+
+        def ask(path, data=None):
+            request = urllib.request.Request(url + path, data, {"Authorization": "token of-this-test"})
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.load(answer)
+
+        def kernel():
+            commands = (child.cmdline() for child in psutil.Process(lab.pid).children(recursive=True))
+            return next((command for command in commands if "ipykernel_launcher" in command), None)
+
+        said = wait_for(facts, 60)
+        assert lab.poll() is None, (tmp_path / "log").read_text()
+        url = json.loads(said)["url"]
+        names = {each["name"] for each in wait_for(lambda: ask("api/contents"), 60)["content"]}
+        assert {path.name for path in (real_lab.REPOSITORY / "notebooks").glob("*.ipynb")} <= names
+        assert ask("api/kernelspecs")["default"] == "python3"
+        ask("api/kernels", b'{"name": "python3"}')
+        # The environment's python is a link: what it runs in shows in the name that it was started with.
+        assert Path(wait_for(kernel, 60)[0]).absolute().parent == Path(sys.executable).absolute().parent
+        lab.terminate()
+        lab.wait(30)
