@@ -10,7 +10,7 @@ from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
 from runner.audit.finding import Audit, laws, sized
 from runner.present.chart import Axis, Chart
 from runner.present.chart.value import COLUMNS
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.style import number
 
 PANELS = 6  # tests of a figure, those with the most rows first
@@ -31,9 +31,9 @@ def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = No
         if line:
             ax.axhline(line, color=style.GREY, lw=1)
         limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
-        scales.limit(ax, "y", *limits, log=chart.y.log)
+        style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_xlim(*((0.5, rows["x"].max() + 0.5) if chart.x.even else (0, rows["x"].max() * 1.05)))
-        scales.even_axis(ax, "x", whole=chart.x.even)
+        style.even_axis(ax, "x", whole=chart.x.even)
         for solid, color in ((True, style.INK), (False, style.GREY)):
             part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
             ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)

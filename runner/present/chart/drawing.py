@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from runner.present.chart.sentences import Lines
 from runner.present.chart.value import Chart, Facet
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
@@ -112,7 +112,7 @@ def ridges(
             ax.plot([median, median], [place, place + 0.25], color=style.INK, lw=1.8, label=f"median of {server}")
             ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
     ax.set_xscale("log")
-    scales.log_axis(ax, "x")
+    style.log_axis(ax, "x")
     style.name_rows(ax, list(reversed(curves)), looks)
     ax.set_ylim(-0.06, len(curves))
     ax.grid(visible=True, axis="y")
@@ -126,7 +126,7 @@ def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
     ax.set_xlim(start_s, stop_s)
     low, high = ax.get_ylim()
     spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
-    scales.limit(ax, "y", low / spare, high * spare, log=True)
+    style.limit(ax, "y", low / spare, high * spare, log=True)
 
 
 def sheet(
@@ -178,17 +178,17 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         lines_of(ax, bound, color=style.INK, lw=1.0, ls=DASHED, label="bound")
         # Solid where a server has a panel to itself: what is dashed there is the bound.
         mark(ax, curves[facet.server], replace(chart.looks[facet.server], dash="-"), facet.server)
-        scales.limit(ax, "y", *limits, log=chart.y.log)
+        style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
         if facet.limits:
             ax.set_xlim(*facet.limits)
         if chart.x.even:
             ax.set_xlim(-0.5, len(every) - 0.5)
-            ax.set_xticks(range(len(every)), [scales.plain(value) for value in every])
+            ax.set_xticks(range(len(every)), [style.plain(value) for value in every])
         elif facet.ticks:
-            scales.ticks_across(ax, list(facet.ticks), facet.ticks.__getitem__)
+            style.ticks_across(ax, list(facet.ticks), facet.ticks.__getitem__)
         else:
-            scales.even_axis(ax, "x")
+            style.even_axis(ax, "x")
     return style.figure_of(ax)
 
 
@@ -206,7 +206,7 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
         low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
         spare = SPARE_LOG if kind.log else SPARE if axis == "y" else 1.0
         limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
-        scales.limit(ax, axis, *limits, log=kind.log)
+        style.limit(ax, axis, *limits, log=kind.log)
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines,
                 ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
                 ranged(ax, point["y"], number, point, look, server, across=True)
                 beside(ax, point["high"], number, style.number(point["y"]))
-        scales.limit(ax, "x", 0, top * 1.42 or 1)
+        style.limit(ax, "x", 0, top * 1.42 or 1)
         style.name_rows(ax, list(curves), chart.looks)
         ax.tick_params(labelleft=place == 0)
         ax.set_xlabel(chart.y.label)

@@ -14,7 +14,7 @@ from runner.present.chart import Axis, Chart, Shared, bars, extreme
 from runner.present.chart.value import COLUMNS
 from runner.present.comparison.compare import cells_of, conditions, samples_of
 from runner.present.frames import Tables, read_tables
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spread
 from runner.present.statistics.stats import Floats, Spread
@@ -201,5 +201,5 @@ def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     ringed = rows[rows["changed"]]
     colors = [chart.looks[server].color for server in ringed["server"]]
     ax.scatter(ringed["x"], ringed["y"], s=130, facecolors="none", edgecolors=colors, linewidths=1.4, zorder=3)
-    scales.ticks_across(ax, numbers)
-    scales.even_axis(ax, "y")
+    style.ticks_across(ax, numbers)
+    style.even_axis(ax, "y")

@@ -15,7 +15,7 @@ from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
 from runner.present.frames import Case, probed
-from runner.present.look import captions, palette, scales, style
+from runner.present.look import captions, palette, style
 from runner.present.look.style import number
 
 BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
@@ -91,7 +91,7 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
             labels.append((name, look, float(known["x"].iloc[-1]), float(y)))
     seconds_axes(ax, 0, float(case.row["duration_s"]))
     ax.set_xlabel(seconds.SECONDS)
-    scales.even_axis(ax, "x")
+    style.even_axis(ax, "x")
     ax.set_ylabel("latency, ms (log)")
     style.label_ends(ax, labels)
     return figure
@@ -169,8 +169,8 @@ def _draw_cpu(chart: Chart, case: Case) -> Figure:
         ax.fill_between(rows["x"], 0, rows["y"], color=color, alpha=0.2, lw=0)
         if math.isfinite(given):
             ax.axhline(given, color=style.INK, lw=1.0, ls=DASHED, label="given")
-        scales.limit(ax, "y", 0, 1.12 * float(np.nanmax([rows["y"].max(), given, 1.0])))
-        scales.limit(ax, "x", 0, float(case.row["duration_s"]))
+        style.limit(ax, "y", 0, 1.12 * float(np.nanmax([rows["y"].max(), given, 1.0])))
+        style.limit(ax, "x", 0, float(case.row["duration_s"]))
         ax.set_ylabel(chart.y.label)
     panels[-1][0].set_xlabel(chart.x.label)
     return figure

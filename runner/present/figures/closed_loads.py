@@ -19,7 +19,7 @@ from runner.present.chart.value import median_points, of_trials
 from runner.present.figures import ratios
 from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
 from runner.present.frames import MODES, Tables, server_bound
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST, band, trial_curves
 from runner.present.statistics.stats import BEYOND, spread
@@ -83,9 +83,9 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[chart.frame["panel"] == panel]
     last = rows["x"].max() * 1.4
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
-    scales.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
+    style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
     shares = [2.0, *(10.0**power for power in range(1, 9))]
-    scales.ticks_across(ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}")
+    style.ticks_across(ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}")
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
@@ -163,9 +163,7 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     shortest_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
-    return pd.DataFrame(
-        {trial: rates_in_bins(each["t_s"], each["requests"], width, shortest_s) for trial, each in by_trial}
-    )
+    return pd.DataFrame({name: rates_in_bins(its["t_s"], its["requests"], width, shortest_s) for name, its in by_trial})
 
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
@@ -230,18 +228,16 @@ def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: floa
     That is of the trial with the highest peak, with the trial table's value; none where no trial has a full second.
     What the sampler saw while the generator ended is no load's.
     """
-    found, peaks = [], []
+    found, windows = [], []
     for subject, trial in product(("generator", "server"), cell.trials.to_dict("records")):
         name, end_s = trial["trial_id"], trial["duration_s"]
         sampled = samples.get((name, subject), pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float))
         curve = usage(sampled, width_s, end_s)
         found.append(points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject))
-        windows = usage(sampled, PEAK_WINDOW_S, end_s)
-        if subject == "server" and len(windows):
-            highest, listed = windows.iloc[int(windows["cpu_pct"].argmax())], trial[COLUMNS[PEAK]]
-            peaks.append((highest["cpu_pct"], highest["t_s"], highest["cpu_pct"] if math.isnan(listed) else listed))
-    if peaks:
-        _, end_s, value = max(peaks, key=lambda peak: peak[0])
+        if subject == "server":
+            windows.append(usage(sampled, PEAK_WINDOW_S, end_s).assign(listed=trial[COLUMNS[PEAK]]))
+    for end_s, highest, listed in pd.concat(windows).nlargest(1, "cpu_pct").to_numpy():
+        value = highest if math.isnan(listed) else listed
         found.append(points(cell, PEAK, [end_s - PEAK_WINDOW_S, end_s], [value, value], subject=PEAK))
     return found
 
@@ -270,8 +266,8 @@ def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
 def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
     curves = chart.frame[chart.frame["series"] != PEAK]
     longest = curves.loc[curves["panel"] == panel, "x"].max()
-    scales.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
-    scales.limit(ax, "x", 0, longest if longest > 0 else 1.0)
+    style.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
+    style.limit(ax, "x", 0, longest if longest > 0 else 1.0)
 
 
 @chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
@@ -310,7 +306,7 @@ def _draw_peaks(chart: Chart) -> Figure:
     for column, label in zip(zip(*axes, strict=True), ("CPU peak, % of a core", "CPU ms per request"), strict=True):
         widest = max(ax.get_xlim()[1] for ax in column)
         for ax in column:
-            scales.limit(ax, "x", 0, widest)
+            style.limit(ax, "x", 0, widest)
             ax.set_xlabel(label)
     return figure
 
@@ -382,5 +378,5 @@ def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     counts = sorted(rows["x"].unique())
     spare = 1.5 if rows["server"].nunique() <= FEW else 1.8  # labels of neighbouring panels keep apart
     ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
-    scales.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
-    scales.ticks_across(ax, counts)
+    style.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
+    style.ticks_across(ax, counts)

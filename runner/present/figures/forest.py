@@ -14,7 +14,7 @@ from matplotlib.transforms import blended_transform_factory
 from runner.present.chart import Axis, Chart
 from runner.present.chart.sentences import fit
 from runner.present.chart.value import COLUMNS
-from runner.present.look import scales, style
+from runner.present.look import style
 
 LABEL_IN, NOTE_IN = 2.3, 2.1  # room for the words at the left and at the right of the axis
 ROW_IN, MARK_IN, HEADING_IN = 0.16, 0.16, 0.4
@@ -114,7 +114,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     low, high = low / free, high * free
     # One unit of the upright axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
-    scales.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
+    style.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)

@@ -22,7 +22,7 @@ from runner.planning.search import bracket
 from runner.present.chart import Axis, Chart, Fact, cells, chart, points, tidy
 from runner.present.chart.value import of_trials
 from runner.present.frames import Tables, limits_of
-from runner.present.look import scales, style
+from runner.present.look import style
 from runner.present.look.palette import DOTS, pale
 from runner.present.statistics.inference import sure_spread
 
@@ -214,7 +214,7 @@ def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
                 f"{text}\n{below}".rstrip(), (1.03, y), xycoords=ax.get_yaxis_transform(), va="center",
                 size=style.SMALL_PT, linespacing=1.15,
             )  # fmt: skip
-        scales.limit(ax, "x", *limits, log=True)
+        style.limit(ax, "x", *limits, log=True)
         style.name_rows(ax, list(servers), chart.looks)
         ax.set_xlabel(chart.y.label)
     return figure

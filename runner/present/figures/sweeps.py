@@ -20,10 +20,9 @@ from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, ch
 from runner.present.chart.drawing import sheet
 from runner.present.chart.value import of_trials
 from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
-from runner.present.look import scales, style
+from runner.present.look import style
 from runner.present.look.palette import PROBE, Identity, pale
-from runner.present.look.scales import plain
-from runner.present.look.style import number
+from runner.present.look.style import number, plain
 from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import BEYOND, spread
 
@@ -257,8 +256,8 @@ def _draw(chart: Chart) -> Figure:
             ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
         outcomes = rows[rows["series"] == "outcome"]
         _write_letters(ax, outcomes)
-        scales.log_axis(ax, "y")
-        scales.ticks_across(ax, outcomes["x"].to_list())
+        style.log_axis(ax, "y")
+        style.ticks_across(ax, outcomes["x"].to_list())
         ax.set_ylabel(chart.y.label)
         style.label_ends(ax, ends)
     return style.figure_of(ax)

@@ -1,1 +1,1 @@
-"""How everything looks and is worded: style, colours, themes, scales, captions, markup, the page around it."""
+"""How everything looks and is worded: style, colours, themes, captions, markup, the page around it."""

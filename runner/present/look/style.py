@@ -1,12 +1,13 @@
-"""How figures look: sizes, panels, labels, and byte-stable files."""
+"""How figures look: sizes, panels, ticks on values that people count in, labels, and byte-stable files."""
 
 import functools
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from PIL import Image
 
 from runner.present.look.palette import WHITE, Identity
@@ -29,6 +31,8 @@ LINE_IN = SMALL_PT * LINE / 72
 INK, SOFT, GREY = "#222222", "#444444", "#767676"  # of text, of captions, and of axes and whatever is not a server's
 BEHIND, GRID = "#CFCFCF", "#E6E6E6"  # of the other servers' lines behind a panel's server, and of the grid
 HINTING = 1.03  # how much wider than its outline a line of text may be drawn, since letters start on whole pixels
+STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks of a decade, from many to few
+APART_IN = 0.08  # least room between the labels of two ticks across
 NO_BREAK = "\u00a0"
 UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
 
@@ -170,6 +174,74 @@ def figure_of(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
+
+
+def plain(value: float) -> str:
+    """Print a value of an axis: 0.05 or 12,500."""
+    return f"{value:,.10g}"
+
+
+def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
+    """Give a linear axis as many round ticks as have room, on whole numbers alone if `whole`."""
+    width, height = size_in(ax)
+    room = round(width / 0.75) if axis == "x" else round(height / 0.38)
+    target = getattr(ax, f"{axis}axis")
+    steps, fewest = [1, 2, 2.5, 5, 10], 1 if whole else 2
+    target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=steps, integer=whole, min_n_ticks=fewest))
+    target.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) -> None:
+    """Set the limits of an axis, its scale, and as many ticks as have room."""
+    ax.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": (low, high)})
+    (log_axis if log else even_axis)(ax, axis)
+
+
+def log_axis(
+    ax: Axes, axis: str, choices: Sequence[Sequence[float]] = (), apart_in: float = 0.0, fewest: int = 2
+) -> None:
+    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
+
+    Other `choices` go from fine to coarse. `fewest` ticks must be inside, and `apart_in` (0: what their labels need).
+    """
+    low, high = sorted(getattr(ax, f"get_{axis}lim")())
+    inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
+
+    def fit(ticks: Sequence[float]) -> bool:
+        wide_in = max(text_in(plain(tick), SMALL_PT) for tick in ticks) + APART_IN
+        need_in = apart_in or (wide_in if axis == "x" else SMALL_PT * 1.5 / 72)
+        return all(inch * math.log10(b / a) >= need_in for a, b in pairwise(ticks))
+
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    usual = [[step * 10.0**power for power in exponents for step in steps] for steps in STEPS]
+    usual += [[10.0**power for power in exponents if power % every == 0] for every in (2, 3)]
+    inside = [[tick for tick in each if low <= tick <= high] for each in choices or usual]
+    known = [ticks for ticks in inside if len(ticks) >= fewest]
+    fix(ax, axis, next(filter(fit, known), known[-1] if known else []))
+
+
+def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
+    """Label those of the rising `ticks` for whose labels there is room, the lowest first.
+
+    Call it when the axes have their final limits and scales. A label may have several lines.
+    """
+    kept: list[float] = []
+    edge = -math.inf
+    for tick in ticks:
+        x_in = float(ax.transData.transform(np.array([tick, ax.get_ylim()[0]]))[0]) / figure_of(ax).dpi
+        half_in = max(text_in(line, SMALL_PT) for line in label(tick).split("\n")) / 2
+        if x_in - half_in >= edge + APART_IN:
+            kept.append(tick)
+            edge = x_in + half_in
+    fix(ax, "x", kept, label)
+
+
+def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
+    """Give an axis these ticks and no other."""
+    target = getattr(ax, f"{axis}axis")
+    target.set_major_locator(FixedLocator(ticks))
+    target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
+    target.set_minor_locator(NullLocator())
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:

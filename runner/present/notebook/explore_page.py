@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from runner.model import LabError
 from runner.present.frames import sealed_trials
-from runner.present.look import scales, style
+from runner.present.look import style
 from runner.present.look.markup import Paragraph, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook.pages import RunPage, has_reader, opener, show
@@ -106,7 +106,7 @@ class ExplorePage(RunPage):
         figure.draw_without_rendering()  # ticks need to know how much room there is
         for ax, axis in product(figure.axes, "xy"):
             if getattr(ax, f"get_{axis}scale")() == "log":
-                scales.log_axis(ax, axis)
+                style.log_axis(ax, axis)
         self.show_picture(f"explore-{name}", figure, _described(figure, words))
         plt.close(figure)
         show([Paragraph(words)])

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook import parts
 from runner.present.notebook.pages import RunPage, has_reader, opener, show
@@ -130,7 +130,7 @@ class SpikePage(RunPage):
             number.set_clip_on(True)
         for ax in figure.axes:
             if ax.get_yscale() == "log":
-                ax.callbacks.connect("ylim_changed", lambda changed: scales.log_axis(changed, "y"))
+                ax.callbacks.connect("ylim_changed", lambda changed: style.log_axis(changed, "y"))
         self._canvas = canvas = backend_nbagg.Canvas(figure)
         backend_nbagg.FigureManager(canvas, 0)
         canvas.header_visible, canvas.resizable = False, False

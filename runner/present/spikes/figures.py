@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from runner.present.chart import DASHED, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
 from runner.present.figures.seconds import CPU, FINE_S, TIME, usage
-from runner.present.look import captions, scales, style
+from runner.present.look import captions, style
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
 from runner.present.look.style import number
 from runner.present.spikes.coincidence import Events
@@ -99,7 +99,7 @@ def _timeline(chart: Chart, view: View) -> Figure:
         ax.set_ylabel(panel.label)
         ax.yaxis.set_label_coords(-0.14, 0.5)
         ax.tick_params(labelbottom=panel is panels[-1])
-        scales.even_axis(ax, "x")
+        style.even_axis(ax, "x")
     top, taken = grid[0][0], list[float]()
     for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):  # numbers that have room
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
@@ -145,7 +145,7 @@ def _draw_windows(ax: Axes, view: View, windows: Windows, spare: float, least: f
     ax.plot(*(np.insert(side, gaps, np.nan) for side in steps), **drawn)
     shown = value[(end_s > view.start_s) & (start_s < view.stop_s)]
     ax.set_ylim(0, spare * max(float(shown.max(initial=0.0)), least))
-    scales.even_axis(ax, "y")
+    style.even_axis(ax, "y")
 
 
 def _at(windows: Windows, t_s: float) -> str:
