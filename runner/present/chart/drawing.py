@@ -17,6 +17,7 @@ from runner.present.look import captions, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
+OTHERS: Any = {"color": style.BEHIND, "lw": 0.9, "label": "_other", "zorder": 1}  # lines behind a panel's server
 THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
 FEW, COLUMNS = 4, 3
 """Servers whose curves one panel can keep apart; of more each has a small panel, so many beside each other."""
@@ -163,40 +164,32 @@ def sheet(
 def facets(chart: Chart, mark: Mark = band) -> Figure:
     """Draw a panel for each server, all with the same limits upwards, so that they compare."""
     axes, frame = sheet(chart), chart.frame
-    dashed = frame[frame["series"] == (chart.dashed or None)]
-    high = float(np.nanmax([frame["high"].max(), dashed["y"].max()])) or 1.0
+    high = float(np.nanmax(frame[["y", "high"]])) or 1.0
     limits = (0.0, high * SPARE)
     if chart.y.log:
         limits = max(float(frame["low"].min()), 1e-3) / SPARE_LOG, max(high, 1e-3) * SPARE_LOG
     for facet, ax in axes.items():
-        curves = chart.of_panel(facet.panel)
-        every = np.unique(pd.concat(curves.values())["x"].dropna()) if chart.x.even else np.array([])
+        rows = frame[frame["panel"] == facet.panel]
+        places = np.unique(rows["x"].dropna())
         if chart.x.even:
-            curves = {server: rows.assign(x=np.searchsorted(every, rows["x"])) for server, rows in curves.items()}
-        _behind(ax, curves, facet.server)
-        bound = dashed[(dashed["panel"] == facet.panel) & (dashed["server"] == facet.server)]
-        lines_of(ax, bound, color=style.INK, lw=1.0, ls=DASHED, label="bound")
+            rows = rows.assign(x=np.searchsorted(places, rows["x"]))
+        own, bound = rows["server"] == facet.server, rows["series"] == (chart.dashed or None)
+        lines_of(ax, rows[~own & ~bound], **OTHERS)
+        lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
         # Solid where a server has a panel to itself: what is dashed there is the bound.
-        mark(ax, curves[facet.server], replace(chart.looks[facet.server], dash="-"), facet.server)
+        mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
         if facet.limits:
             ax.set_xlim(*facet.limits)
         if chart.x.even:
-            ax.set_xlim(-0.5, len(every) - 0.5)
-            ax.set_xticks(range(len(every)), [style.plain(value) for value in every])
+            ax.set_xlim(-0.5, len(places) - 0.5)
+            ax.set_xticks(range(len(places)), list(map(style.plain, places)))
         elif facet.ticks:
             style.ticks_across(ax, list(facet.ticks), facet.ticks.__getitem__)
         else:
             style.even_axis(ax, "x")
     return style.figure_of(ax)
-
-
-def _behind(ax: Axes, curves: Lines, server: str) -> None:
-    """Draw the lines of the servers other than `server`."""
-    others = [rows for other, rows in curves.items() if other != server]
-    if others:
-        lines_of(ax, pd.concat(others), color=style.BEHIND, lw=0.9, label="_other", zorder=1)
 
 
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
@@ -268,12 +261,12 @@ class Shared:
 
     def _fill_many(self, grid: Grid, chart: Chart, panel: str, curves: Lines) -> None:
         style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
-        columns, last = len(grid[0]), len(curves) - 1
+        columns, last, every = len(grid[0]), len(curves) - 1, pd.concat(curves.values())
         axes = [ax for row in grid for ax in row]
         for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
             style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
             if not self.alone:
-                _behind(ax, curves, server)
+                lines_of(ax, every[every["server"] != server], **OTHERS)
             self.mark(ax, rows, chart.looks[server], server)
             self.finish(ax, chart, panel)
             ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
