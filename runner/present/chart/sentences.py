@@ -7,6 +7,7 @@ figure, its kind and axes; the rest says the values, relations and trends that a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
@@ -114,12 +115,10 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
     """Return each text with the names that have it, the most frequent first; beyond `most` only how many."""
-    groups: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        groups.setdefault(text, []).append(name)
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    shown = [form.format(text=text, names=names_or_count(names)) for text, names in ordered[:most]]
-    left = sum(len(names) for _, names in ordered[most:])
+    ordered = Counter(texts.values()).most_common()
+    named = [(text, names_or_count([name for name in texts if texts[name] == text])) for text, _ in ordered[:most]]
+    shown = [form.format(text=text, names=names) for text, names in named]
+    left = sum(count for _, count in ordered[most:])
     return shown + [f"{captions.plural(left, 'server')} otherwise"] * bool(left)
 
 

@@ -123,8 +123,7 @@ class Chart:
     @property
     def servers(self) -> list[str]:
         """The servers that have a row in any panel, in the order of all figures."""
-        present = set(self.frame["server"])
-        return [server for server in self.looks if server in present]
+        return [server for server in self.looks if self.frame["server"].eq(server).any()]
 
     def of_panel(self, panel: str) -> dict[str, pd.DataFrame]:
         """Return each server's rows of a panel, in the order of the frame, without the dashed series."""

@@ -25,11 +25,6 @@ SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of conn
 Bound = Callable[[ServerLoad, Tables], tuple[Floats, Floats]]
 
 
-def has_ramp(tables: Tables) -> bool:
-    """Return whether a run has a ramp of arrival rates without a database."""
-    return not tables.ramps(database=False).empty
-
-
 def _ramp(
     name: str, title: str, y: Axis, values: Callable[[pd.DataFrame, Tables], pd.DataFrame], words: str = "",
     bins: str = "", *, said: Callable[[Tables], str] = lambda _: "", described: bool = False,
@@ -67,7 +62,7 @@ def _ramp(
             nothing="The tables of this run have nothing of it.",
         )  # fmt: skip
 
-    needs = Tables.has_database if database else has_ramp
+    needs = Tables.has_database if database else lambda tables: not tables.ramps(database=False).empty
     chart(name, notebook="postgres", needs=needs, table=TABLE if name in IN_TABLE else "")(make)
 
 

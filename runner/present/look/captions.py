@@ -10,8 +10,6 @@ from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 BY_LOAD = "Load by load"  # the heading in the report under which a table has the medians of closed loads
-
-
 IDLE = {
     "polling": "kept awake",
     "system": "left to sleep as the system is set up",

@@ -105,10 +105,8 @@ def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
     Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are apart in rank,
     not by how much: +1 and a ratio of 1.001 go together where the noise is small.
     """
-    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if not left.size or not right.size:
-        return math.nan
-    return float(np.sign(left[:, np.newaxis] - right).mean())
+    differences = np.subtract.outer(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
+    return float(np.sign(differences).mean()) if differences.size else math.nan
 
 
 def magnitude(delta: float) -> str:
