@@ -74,9 +74,7 @@ def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
     curves = trial_curves(latency[latency["trial_id"].isin(cell.trials["trial_id"])], quantiles)
     carried = np.isfinite(curves).all(axis=0) & (len(curves) > 0)
     ms, x = curves[:, carried], 1 / (1 - quantiles[carried])
-    if not len(x):
-        return points(cell, "middle", [], [])
-    return points(cell, "middle", x, *band(ms))
+    return points(cell, "middle", x, *band(ms)) if len(x) else points(cell, "middle", [], [])
 
 
 def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, extreme, points, tidy
 from runner.present.chart.drawing import bars, facets
@@ -22,7 +23,7 @@ TABLE = "The answer"
 IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
-Bound = Callable[[ServerLoad, Tables], tuple[Floats, Floats]]
+Bound = Callable[[ServerLoad, Tables, Floats, Floats], tuple[Floats, ArrayLike]]
 
 
 def _ramp(
@@ -34,8 +35,8 @@ def _ramp(
     """Register the figure of `values` over time, which are made from trials and tables as in `seconds`.
 
     They are in `bins` of that width (empty: as `seconds.bin_width` says). `words` and `said` are for the caption; what
-    is `described` the description has too. `note` stands above a panel. `bound` gives times and values of the dashed
-    line that `dashed` names; `key` says more of it.
+    is `described` the description has too. `note` stands above a panel. `bound` makes times and values of the dashed
+    line that `dashed` names from cell, tables, and the edges and rates of the steps offered; `key` says more of it.
     """
     database = name.startswith("inserts")
 
@@ -46,7 +47,7 @@ def _ramp(
         for cell in shown if len(found) else ():
             curve = seconds.median_and_range(found, cell.trials["trial_id"])
             parts.append(points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"]))
-            parts += [points(cell, dashed, *bound(cell, tables))] if bound else []
+            parts += [points(cell, dashed, *bound(cell, tables, *seconds.offered_steps(cell.trials)))] if bound else []
         frame, width = tidy(parts), bins or f"{seconds.bin_width(sealed):g} s"
         statistic = "median of the trials while the rate offered rises in steps"
         if dashed:
@@ -75,11 +76,6 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
     return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
 
 
-def _level(cell: ServerLoad, value: float) -> tuple[Floats, Floats]:
-    edges, _ = seconds.offered_steps(cell.trials)
-    return edges[[0, -1]], np.array([value, value])
-
-
 def _answered(name: str, title: str, what: str) -> None:
     """Register the figure of the answers per second beside the rate that was offered."""
 
@@ -87,8 +83,7 @@ def _answered(name: str, title: str, what: str) -> None:
         found = spread(seconds.kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
-    def offered(cell: ServerLoad, _: Tables) -> tuple[Floats, Floats]:
-        edges, rates = seconds.offered_steps(cell.trials)
+    def offered(_: ServerLoad, __: Tables, edges: Floats, rates: Floats) -> tuple[Floats, Floats]:
         return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
 
     words = "Answers with 2xx. Kept: the highest step up to which each was answered at the offered rate (median)."
@@ -110,7 +105,7 @@ def _cpu(name: str, title: str, subject: str, said: Callable[[Tables], str] = la
     _ramp(
         name, title, Axis("CPU, %", f"CPU of {who} in % of a core", " %"), partial(seconds.cpu, subject=subject),
         said=said, dashed=f"the CPUs that {who} may use", key="; 100 % is one core busy",
-        bound=lambda cell, tables: _level(cell, given_pct(tables, subject, math.nan)),
+        bound=lambda _cell, tables, edges, _rates: (edges[[0, -1]], given_pct(tables, subject, math.nan)),
     )  # fmt: skip
 
 
@@ -122,11 +117,6 @@ def _waited(cell: ServerLoad, _: Tables) -> str:
 def _rows(cell: ServerLoad, _: Tables) -> str:
     found = spread(cell.trials["rows_inserted"])
     return f"{found.median:,.0f} rows" if found.n else ""
-
-
-def _offered_so_far(cell: ServerLoad, _: Tables) -> tuple[Floats, Floats]:
-    edges, rates = seconds.offered_steps(cell.trials)
-    return edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
 
 
 _answered("inserts-answered", "Inserts per second over the ramp", "inserts")
@@ -142,12 +132,14 @@ _ramp(
     "inserts-pool-in-use", "Connections of the pool in use",
     Axis("connections", "connections of the server's pool in use"), partial(seconds.sampled, column="pool_in_use"),
     "As the servers themselves say, asked about five times a second; mean of each second's answers.", "1 s",
-    note=_waited, dashed="the pool's size", bound=lambda cell, _: _level(cell, cell.trials["pool_size"].iloc[0]),
+    note=_waited, dashed="the pool's size",
+    bound=lambda cell, _tables, edges, _rates: (edges[[0, -1]], cell.trials["pool_size"].iloc[0]),
 )  # fmt: skip
 _cpu("inserts-database-cpu", "CPU of PostgreSQL", "database", lambda tables: captions.database_place(tables.manifest))
 _ramp(
     "inserts-rows", "Rows inserted", Axis("inserts", "inserts answered so far"), seconds.inserted,
-    "Inserts: answers with 2xx so far.", note=_rows, dashed="what was offered", bound=_offered_so_far, described=True,
+    "Inserts: answers with 2xx so far.", note=_rows, dashed="what was offered", described=True,
+    bound=lambda _cell, _tables, edges, rates: (edges, np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])),
     said=lambda tables: captions.rows_equal_answers(sealed_trials(tables.ramps(database=True))),
 )  # fmt: skip
 _answered("static-answered", "Without a database: requests per second", "requests")

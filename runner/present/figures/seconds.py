@@ -16,7 +16,6 @@ from runner.present.chart import Axis
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, sliding_mean, window_means
 
-Points = pd.DataFrame
 COLUMNS = ["trial_id", "t_s", "value"]
 SECONDS = "seconds since the load began"
 TIME, CPU = Axis(SECONDS, SECONDS, " s"), Axis("CPU, %", "CPU in % of a core", " %")
@@ -48,7 +47,7 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
     return points[points["t_s"].between(window_s - 1e-6, end_s)]
 
 
-def answered(trials: pd.DataFrame, tables: Tables) -> Points:
+def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the requests/s that were answered well (2xx or 3xx), in bins of `bin_width`.
 
     Rising rates end with their last step: what is answered after it is the rest of a queue, and no rate.
@@ -71,14 +70,14 @@ def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float,
     return found.set_axis(found.index * width)
 
 
-def inserted(trials: pd.DataFrame, tables: Tables) -> Points:
+def inserted(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return how many requests had been answered well by the end of each fine bin (t_s is that end)."""
     rows = tables.throughput.sort_values(["trial_id", "t_s"])
     total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
     return _within(rows.assign(t_s=(rows["t_s"].astype(float) + FINE_S).round(1), value=total), trials, 0.0)
 
 
-def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> Points:
+def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
     """Return a quantile of each second's latencies in ms, where `FEWEST_BEYOND` requests lie beyond it."""
     rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
     found = [
@@ -89,7 +88,7 @@ def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> Points:
     return _within(pd.DataFrame(found, columns=COLUMNS), trials)
 
 
-def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> Points:
+def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> pd.DataFrame:
     """Return a subject's CPU use in % of a core, in bins of `bin_width`."""
     width, samples = bin_width(trials), tables.resources
 
@@ -101,7 +100,7 @@ def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> Points:
     return _each(trials, known.sort_values("t_s"), windows, width)
 
 
-def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> Points:
+def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> pd.DataFrame:
     """Return the mean of each second's samples of the server, in multiples of `unit`."""
     rows = tables.resources[tables.resources["subject"] == "server"]
     middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
@@ -112,7 +111,7 @@ def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0
 
 def _each(
     trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.Series[float]], width_s: float
-) -> Points:
+) -> pd.DataFrame:
     """Apply `one`, rows to values by the begin of a bin, to the table's rows of each trial that has any."""
     by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
     parts = {trial_id: one(rows) for trial_id, rows in by_trial} or {"": pd.Series(dtype=float)}
@@ -120,14 +119,14 @@ def _each(
     return _within(found.assign(t_s=found["t_s"] + width_s / 2), trials, width_s)
 
 
-def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> Points:
+def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> pd.DataFrame:
     """Return the points of `trials` whose bins do not reach beyond the trial's load."""
     points = points[COLUMNS].astype({"t_s": float, "value": float})  # without any row they may have another type
     ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
-def median_and_range(points: Points, trial_ids: pd.Series[str]) -> pd.DataFrame:
+def median_and_range(points: pd.DataFrame, trial_ids: pd.Series[str]) -> pd.DataFrame:
     """Return the median, minimum and maximum of the trials at each time, index t_s.
 
     NaN, so that a line breaks, where fewer than half of the trials have a point.

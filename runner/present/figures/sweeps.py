@@ -117,15 +117,10 @@ class Sweep:
         return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
     @cached_property
-    def knee_ms(self) -> pd.Series[float]:
-        """The response times of which the knee is taken, by rate."""
-        return self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")["median"]
-
-    @cached_property
     def knee(self) -> Knee:
         """The knee, of the medians of the trials."""
-        rates = self.outcomes["rate_rps"]
-        return knee(rates, self.knee_ms.reindex(rates), self.outcomes["sustained"])
+        rates, ms = self.outcomes["rate_rps"], self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
+        return knee(rates, ms["median"].reindex(rates), self.outcomes["sustained"])
 
     @property
     def sustained_rps(self) -> float:
@@ -227,7 +222,8 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(outcomes)
     known = (every[name] for name in ("series", "rate_rps", "median", "low", "high", "offered"))
     found = points(cell, *known, sustained=every["sustained"], letter=every["letter"])
-    return [found, points(cell, "knee", [at], [sweep.knee_ms.get(at, math.nan)], sustained=True, letter="")]
+    ms = every.loc[every["series"].eq(KNEE_OF) & every["rate_rps"].eq(at), "median"].max()
+    return [found, points(cell, "knee", [at], ms, sustained=True, letter="")]
 
 
 def _course(rows: pd.DataFrame) -> str:
