@@ -118,12 +118,10 @@ def print_faults(page: Any) -> list[str]:
 
 
 def printed(page: Any) -> bytes:
-    """The page as a PDF of A4 sheets."""
     return bytes(page.pdf(format="A4"))
 
 
 def sheets(pdf: bytes) -> int:
-    """How many sheets a PDF has."""
     return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
 

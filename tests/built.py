@@ -20,7 +20,6 @@ def kept() -> tempfile.TemporaryDirectory[str]:
 
 
 def new_folder() -> Path:
-    """A folder that goes with the process."""
     return Path(tempfile.mkdtemp(dir=kept().name))
 
 

@@ -365,7 +365,6 @@ def server_record(implements: tuple[str, ...] = ALL) -> Server:
 
 @contextmanager
 def faulty_server(fault: str = "", database: MemoryDatabase | None = None) -> Iterator[FaultyServer]:
-    """Serve with that fault."""
     with FaultyServer(fault, database) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -118,7 +118,6 @@ class Disturbance:
             session.exitstatus = DISTURBED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was disturbed."""
         if self._failed and self._most_pct() >= STOLEN_PCT:
             failed = ", ".join(self._failed)
             terminalreporter.write_line(f"DISTURBED: the hypervisor took up to {self._most_pct():.0f} %; {failed}")
@@ -128,5 +127,4 @@ class Disturbance:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to watch."""
     config.pluginmanager.register(Disturbance())

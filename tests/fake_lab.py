@@ -36,7 +36,6 @@ command = ["{python}", "server.py"]
 
 
 def campaign_of(*loads: dict[str, object]) -> str:
-    """Return a campaign of the fake server."""
     return real_lab.campaign(["fake"], *loads, repeats=1, attempts=1)
 
 

@@ -73,7 +73,6 @@ def probed_case() -> Case:
 
 
 def picture(name: str, subject: Tables | Case | View) -> Figure:
-    """A figure by its name."""
     return draw(made(name, subject))
 
 

@@ -65,7 +65,6 @@ class Machine:
         """What begins a command that runs in its network."""
 
     def start(self, certificates: Path) -> None:
-        """Start the engine."""
         command = [*self.enter, "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
         command += [f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid", "--host", self.socket]
         command += ["--host", f"tcp://{self.address}:2376", "--tlsverify", f"--tlscacert={certificates / 'ca.pem'}"]
@@ -74,7 +73,6 @@ class Machine:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def await_engine(self) -> None:
-        """Return once the engine answers."""
         for _ in range(300):
             with contextlib.suppress(DockerException, RequestException), self.client() as client:
                 client.ping()

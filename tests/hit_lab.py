@@ -67,7 +67,6 @@ class Lab:
         return [(line["trial_id"], line["state"]) for line in self._whole_lines("data/runs/*/journal.jsonl")]
 
     def ledger(self) -> list[dict[str, Any]]:
-        """What the runner's ledger lists so far."""
         return self._whole_lines("data/.live/*.jsonl")
 
     def _whole_lines(self, files: str) -> list[dict[str, Any]]:
@@ -112,7 +111,6 @@ class Lab:
         assert [group for group in self.groups if group.exists()] == []
 
     def names(self) -> list[str]:
-        """The names of all trials."""
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
     def resume(self, code: int = 0) -> str:

@@ -44,7 +44,6 @@ needs_two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="se
 
 
 def needs_docker() -> pytest.MarkDecorator:
-    """Skip a test where no Docker engine answers."""
     from docker.errors import DockerException  # these take a while
 
     from runner.measure.connecting import connect
@@ -109,7 +108,6 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
 
 
 def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str) -> "subprocess.Popen[str]":
-    """Start the command line in `root`."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
     return subprocess.Popen([*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)

@@ -131,7 +131,6 @@ def add_static(maker: Maker, server: str, block: int, **values: Any) -> None:
 
 @once
 def build(folder: Path, servers: Servers = EIGHT, trials=3, ramp=True, closed=True, static=True, failed=True) -> Path:
-    """Write run.json and tables/ into `folder` and return it."""
     maker = Maker({**servers, **REFERENCE}, np.random.default_rng(2))
     for block in range(1, trials + 1):
         for server in servers:

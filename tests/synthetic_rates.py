@@ -115,7 +115,6 @@ def probe_ms(server: str) -> float:
 
 @once
 def build(folder: Path, servers: Servers = THREE, blocks: int = 6, rates: bool = True, closed: bool = True) -> Path:
-    """Write run.json and tables/ into `folder` and return it."""
     maker = Maker({**servers, **REFERENCE}, np.random.default_rng(3))
     for block in range(1, blocks + 1):
         for server in servers:

@@ -156,7 +156,6 @@ def add_probe(folder: Path, trial_id: str, course: Course) -> None:
 
 @once
 def build(folder: Path, *, spikes: bool = True, probe: bool = True, wrk: bool = True, database: bool = False) -> Path:
-    """Write run.json and tables/ into `folder` and return it."""
     maker = Maker(SERVERS, np.random.default_rng(4))
     pool, sized = (("pool",), {"pool_size": 20}) if database else ((), {})
     for block in (1, 2):

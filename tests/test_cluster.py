@@ -76,7 +76,6 @@ def test_a_task_whose_worker_dies_runs_again_on_another(tmp_path: Path) -> None:
 
 
 def die(item: int) -> dict[str, Any]:
-    """End the worker."""
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 

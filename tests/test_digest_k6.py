@@ -102,7 +102,6 @@ def read_slowly(raw: Path) -> pd.DataFrame:
 
 
 def assert_trend(trend: TrendStats, values_ms: Any) -> None:
-    """These are the statistics of these values."""
     assert (trend.count, trend.min, trend.max) == (len(values_ms), np.min(values_ms), np.max(values_ms))
     assert trend.mean == pytest.approx(np.mean(values_ms), rel=1e-12)
     quantiles = [trend.p50, trend.p90, trend.p95, trend.p99, trend.p999]

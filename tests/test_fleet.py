@@ -237,7 +237,6 @@ def cleaned(root, fleet, hosts):
 
 
 def goes_on(root, hosts):
-    """Assert that the run goes on to its end."""
     resumed = real_lab.bench(root, "run", "--resume", "latest", "--hosts", hosts, "--json", code=0)
     assert json.loads(resumed.stdout)["failed"] == []
 

@@ -176,39 +176,33 @@ def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error() -> No
     assert mann_whitney_p([1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]) < 0.01
 
 
-def by_permutation(a: np.ndarray, b: np.ndarray) -> float:
-    return float(permutation_p(np.log(a) - np.log(b)))
-
-
-def students(a: np.ndarray, b: np.ndarray) -> float:
-    return stats.ttest_rel(np.log(a), np.log(b)).pvalue
-
-
-def welchs(a: np.ndarray, b: np.ndarray) -> float:
-    return stats.ttest_ind(np.log(a), np.log(b), equal_var=False).pvalue
+TESTS: dict[str, Callable[..., float]] = {
+    "permutation": lambda a, b: float(permutation_p(a - b)),
+    "student": lambda a, b: stats.ttest_rel(a, b).pvalue,
+    "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
+    "mann-whitney": mann_whitney_p,
+}
+"""Of the logarithms of two sides."""
 
 
 @pytest.mark.parametrize(
     ("n", "common", "pairs", "test"),
     [
-        (5, True, 1, students),
-        (10, True, 1, by_permutation),
-        (10, True, 36, students),
-        (20, True, 36, by_permutation),
-        (5, False, 1, welchs),
-        (6, False, 1, mann_whitney_p),
-        (6, False, 36, welchs),
-        (10, False, 36, mann_whitney_p),
+        (5, True, 1, "student"),
+        (10, True, 1, "permutation"),
+        (10, True, 36, "student"),
+        (20, True, 36, "permutation"),
+        (5, False, 1, "welch"),
+        (6, False, 1, "mann-whitney"),
+        (6, False, 36, "welch"),
+        (10, False, 36, "mann-whitney"),
     ],
 )
-def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(
-    n: int, common: bool, pairs: int, test: Callable[[np.ndarray, np.ndarray], float]
-) -> None:
+def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(n, common, pairs, test) -> None:
     a, b = RNG.lognormal(1, 0.1, (2, n))
     found = difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
-    others = {students, by_permutation, welchs, mann_whitney_p} - {test}
-    assert found == pytest.approx(test(a, b), rel=1e-9)
-    assert all(found != pytest.approx(other(a, b), rel=1e-9) for other in others)
+    p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
+    assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]
 
 
 def test_holm_is_that_of_the_textbook() -> None:
