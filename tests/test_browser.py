@@ -45,9 +45,7 @@ def chromium() -> Iterator[Any]:
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_loads_nothing_and_is_accessible(
-    chromium: Any, pages: dict[str, Path], name: str, width: int, theme: str
-) -> None:
+def test_a_page_fits_loads_nothing_and_is_accessible(chromium, pages, name, width, theme):
     with b.opened(chromium, pages[name], width, theme) as (page, asked):
         assert page.locator("img").count() > 5 and page.locator("table").count() > 3
         assert b.layout_faults(page) == []
@@ -58,7 +56,7 @@ def test_a_page_fits_loads_nothing_and_is_accessible(
         assert asked and b.foreign(asked) == []
 
 
-def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium: Any, pages: dict[str, Path]) -> None:
+def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium, pages):
     assert len(pages) > len(PAGES)
     for path in pages.values():
         with b.opened(chromium, path, 390, "dark") as (page, asked):
@@ -67,9 +65,7 @@ def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium: Any, page
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(
-    chromium: Any, pages: dict[str, Path], name: str
-) -> None:
+def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(chromium, pages, name):
     with b.opened(chromium, pages[name], 390) as (page, _):
         wide = "e => e.scrollWidth > e.clientWidth + 100"
         box = next(box for box in page.locator(".table:has(.second)").all() if box.evaluate(wide))
@@ -84,7 +80,7 @@ def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about
         assert page.evaluate("document.documentElement.scrollLeft") == 0
 
 
-def test_figures_of_the_bundle_follow_the_theme(chromium: Any, pages: dict[str, Path]) -> None:
+def test_figures_of_the_bundle_follow_the_theme(chromium, pages):
     visible = "[...document.images].filter(image => image.getBoundingClientRect().width).map(image => image.className)"
     for theme in THEMES:
         with b.opened(chromium, pages["bundle"], 700, theme) as (page, _):
@@ -92,7 +88,7 @@ def test_figures_of_the_bundle_follow_the_theme(chromium: Any, pages: dict[str, 
             assert len(shown) > 5 and set(shown) == {theme}
 
 
-def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium: Any, pages: dict[str, Path]) -> None:
+def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium, pages):
     with b.opened(chromium, pages["report"], 700, "dark") as (page, _):
         under = page.evaluate("[...document.images].map(image => getComputedStyle(image).backgroundColor)")
         assert set(under) == {"rgb(255, 255, 255)"}
@@ -101,9 +97,7 @@ def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium: 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_prints_on_a4_without_cutting_anything(
-    chromium: Any, pages: dict[str, Path], name: str, theme: str
-) -> None:
+def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, theme):
     with b.opened(chromium, pages[name], 1280, theme) as (page, _):
         pdf = b.printed(page)
         assert 3 < b.sheets(pdf) < 60
@@ -151,18 +145,18 @@ def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize(("check", "sentence", "more"), FAULTS, ids=[sentence for _, sentence, _ in FAULTS])
-def test_the_checks_see_a_fault(sound: Callable[[str], Any], check: Any, sentence: str, more: str) -> None:
+def test_the_checks_see_a_fault(sound, check, sentence, more):
     with sound(more) as (page, _):
         assert any(sentence in found for found in check(page))
 
 
-def test_the_checks_find_nothing_in_a_sound_page(sound: Callable[[str], Any]) -> None:
+def test_the_checks_find_nothing_in_a_sound_page(sound):
     with sound(f"<img alt='a dot' src='{PIXEL}'>") as (page, asked):
         assert b.layout_faults(page) == [] and b.axe_faults(page) == [] and b.foreign(asked) == []
         assert b.print_faults(page) == [] and b.sheets(b.printed(page)) == 1
 
 
-def test_the_checks_see_contrast_and_what_a_page_asks_for(sound: Callable[[str], Any]) -> None:
+def test_the_checks_see_contrast_and_what_a_page_asks_for(sound):
     lines = "<p id='a' style='color: #777'>x</p><p id='b' style='color: #000'>x</p>"
     with sound(f"{lines}<img alt='x' src='http://127.0.0.1:9/x.png'>") as (page, asked):
         assert b.contrasts(page, "#a") == [pytest.approx(4.48, abs=0.01)]  # as contrast checkers print it

@@ -46,8 +46,7 @@ def compared(make: Make, bench: Any) -> Compared:
     def run(*shape: Any, **facts: Any) -> dict[str, Any]:
         code, out, _ = bench(make("one"), make("two", *shape, **facts), "--json")
         assert code == 0
-        found: dict[str, Any] = json.loads(out)
-        return found
+        return json.loads(out)
 
     return run
 
@@ -88,7 +87,7 @@ def find(found: dict[str, Any], server: str, quantity: str, load: str = LOAD) ->
 # --- what is compared -------------------------------------------------------------------------------------
 
 
-def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared: Compared) -> None:
+def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
     found = compared()
     assert {row["verdict"] for row in found["comparisons"]} == {"tie"}
     row = find(found, "axum", "requests/s")
@@ -98,7 +97,7 @@ def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared: Compar
     assert (row["a"]["n"], row["b"]["n"]) == (6, 6) and row["a"]["confidence"] == pytest.approx(0.96875)
 
 
-def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared: Compared, tmp_path: Path) -> None:
+def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared, tmp_path):
     found = compared({("axum", "rps"): 1.2, ("axum", "server_cpu_ms_per_request"): 0.8})
     row, cpu = find(found, "axum", "requests/s"), find(found, "axum", "CPU ms/request")
     assert row["ratio"]["low"] < 1.2 < row["ratio"]["high"] and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
@@ -111,7 +110,7 @@ def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared: Compared,
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 
 
-def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it(compared: Compared) -> None:
+def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it(compared):
     found = compared(change=masked("verdict", "inconclusive", "gin-wrk-matrix-c100-keepalive-b2"))
     kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
@@ -123,7 +122,7 @@ def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it
     assert f"gin: {LOAD}: requests/s ({verdicts})" in found["incomparable"]
 
 
-def test_failed_trials_are_not_compared(compared: Compared) -> None:
+def test_failed_trials_are_not_compared(compared):
     def failed(table: pd.DataFrame) -> pd.DataFrame:
         table = masked("rps", 1.0, "axum-wrk-matrix-c100-keepalive-b1")(table)
         return masked("status", "failed", "axum-wrk-matrix-c100-keepalive-b1|gin-wrk-matrix-c10-close")(table)
@@ -135,7 +134,7 @@ def test_failed_trials_are_not_compared(compared: Compared) -> None:
     assert found["unsealed"] == ["gin: wrk-matrix, close, 10 connections"]
 
 
-def test_fewer_than_five_trials_are_values_without_a_claim(make: Make, bench: Any) -> None:
+def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
     code, out, err = bench(make("one"), make("two", {("axum", "rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
     row = find(json.loads(out), "axum", "requests/s")
     assert code == 1 and "Nothing could be decided" in err  # a gate that saw nothing must not say that all is well
@@ -148,7 +147,7 @@ def less(table: pd.DataFrame) -> pd.DataFrame:
     return table[~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))]
 
 
-def test_what_is_not_compared_is_listed(make: Make, bench: Any) -> None:
+def test_what_is_not_compared_is_listed(make, bench):
     def change(table: pd.DataFrame) -> pd.DataFrame:
         return masked("verdict", "inconclusive", ".*-keepalive-b1$")(less(table))
 
@@ -158,7 +157,7 @@ def test_what_is_not_compared_is_listed(make: Make, bench: Any) -> None:
     assert f"axum: {LOAD}: requests/s (A server-bound 6 of 6; B " in err and "inconclusive 1 of 6" in err
 
 
-def test_a_load_of_another_size_is_another_cell(make: Make, bench: Any) -> None:
+def test_a_load_of_another_size_is_another_cell(make, bench):
     def campaign(seconds: float) -> dict[str, Any]:
         return {"name": "c", "loads": [{"workload": "wrk-matrix", "duration_s": seconds, "warmup_s": 0.5}]}
 
@@ -167,14 +166,14 @@ def test_a_load_of_another_size_is_another_cell(make: Make, bench: Any) -> None:
     assert bench("one", make("three", campaign=campaign(1)))[0] == 0
 
 
-def test_the_sample_is_a_run_like_others(make: Make, bench: Any) -> None:
+def test_the_sample_is_a_run_like_others(make, bench):
     make("sample", artifacts={"axum": "aa", "gin": "bb"})
     code, out, err = bench("sample", make("two", artifacts={"axum": "aa", "gin": "cc"}))
     assert code == 0 and LOAD in out
     assert "A: run sample" in err and "The same binary in both runs, so only that: axum." in err
 
 
-def test_the_steps_of_a_search_are_not_compared(make: Make, bench: Any) -> None:
+def test_the_steps_of_a_search_are_not_compared(make, bench):
     search = masked("objective", "p99 <= 10 ms", ".*-close-")
     blank = {"change": lambda table: search(table.assign(objective=None))}
     found = json.loads(bench(make("one", **blank), make("two", **blank), "--json")[1])
@@ -194,9 +193,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("words", "facts"), DIFFERENT.items())
-def test_runs_under_other_conditions_are_refused_in_one_sentence(
-    words: str, facts: dict[str, Any], make: Make, bench: Any
-) -> None:
+def test_runs_under_other_conditions_are_refused_in_one_sentence(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
     assert err.strip() == f"Error: one and two differ in {words}: --force compares them all the same."
@@ -206,7 +203,7 @@ def test_runs_under_other_conditions_are_refused_in_one_sentence(
     assert "; ".join(each["what"] for each in found["differences"]) == re.sub(r" \([^)]*\)", "", words)
 
 
-def test_what_no_common_cell_depends_on_may_differ(make: Make, bench: Any) -> None:
+def test_what_no_common_cell_depends_on_may_differ(make, bench):
     tools = {"k6": "9.9.9", "wrk": "4.1.0", "nginx": "1.22", "python": "3.12"}
     other = make("two", tools=tools, machine=MACHINE | {"os": "Other"}, git={"commit": "1" * 40, "dirty": True})
     code, _, err = bench(make("one"), other)
@@ -232,9 +229,7 @@ def test_what_no_common_cell_depends_on_may_differ(make: Make, bench: Any) -> No
         ({}, "0", None),
     ],
 )
-def test_the_exit_code_is_one_only_beyond_what_is_allowed(
-    factors: Factors, pct: str, regressed: tuple[str, str] | None, make: Make, bench: Any
-) -> None:
+def test_the_exit_code_is_one_only_beyond_what_is_allowed(factors, pct, regressed, make, bench):
     code, out, err = bench(make("one"), make("two", factors), "--json", "--fail-above", pct)
     found = {(row["server"], row["quantity"]) for row in json.loads(out)["comparisons"] if row["regression"]}
     assert found == ({regressed} if regressed else set())
@@ -250,14 +245,14 @@ def test_the_exit_code_is_one_only_beyond_what_is_allowed(
         (("one", "one", "--fail-above", "much"), "fail-above"),
     ],
 )
-def test_wrong_usage_is_exit_code_two(arguments: tuple[str, ...], words: str, make: Make, bench: Any) -> None:
+def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
     make("one")
     code, out, err = bench(*arguments)
     assert (code, out) == (2, "") and words in err
 
 
 @pytest.mark.long
-def test_equal_runs_are_called_different_in_at_most_five_percent(make: Make, bench: Any) -> None:
+def test_equal_runs_are_called_different_in_at_most_five_percent(make, bench):
     """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most pairs name one."""
     names = [make(f"run{number}") for number in range(9)]
     named, single = 0, 0
@@ -268,7 +263,7 @@ def test_equal_runs_are_called_different_in_at_most_five_percent(make: Make, ben
     assert named <= 3 and single > 10
 
 
-def test_the_table_fits_a_terminal_of_100_columns(make: Make, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_fits_a_terminal_of_100_columns(make, bench, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     worse = {("axum", "rps"): 0.9, ("gin", "server_cpu_ms_per_request"): 12.0}
@@ -306,7 +301,7 @@ def weeks(bare_lab: Path) -> Weeks:
 # --- where a series changes -------------------------------------------------------------------------------
 
 
-def test_a_change_is_found_where_it_is() -> None:
+def test_a_change_is_found_where_it_is():
     rng = np.random.default_rng(1)
     for n, place in ((6, 3), (12, 2), (20, 18), (40, 25)):
         values = rng.normal(0, 0.01, n)
@@ -315,7 +310,7 @@ def test_a_change_is_found_where_it_is() -> None:
         assert found == place and p < 0.01
 
 
-def test_two_changes_are_found_in_their_order() -> None:
+def test_two_changes_are_found_in_their_order():
     values = np.random.default_rng(2).normal(0, 0.01, 30)
     values[10:] += 0.1
     values[20:] -= 0.2
@@ -323,20 +318,20 @@ def test_two_changes_are_found_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("n", [6, 12, 40])
-def test_noise_alone_makes_a_change_in_one_of_twenty_series(n: int) -> None:
+def test_noise_alone_makes_a_change_in_one_of_twenty_series(n):
     rng = np.random.default_rng(n)
     found = sum(bool(list(history.changes(rng.normal(5, 0.3, n)))) for _ in range(2_000))
     assert stats.binomtest(found, 2_000, 0.05).pvalue > 1e-3
 
 
-def test_the_statistic_is_students() -> None:
+def test_the_statistic_is_students():
     values = np.random.default_rng(3).normal(0, 1, 9)
     ours = history._statistics(values[None, :])[0]
     theirs = [stats.ttest_ind(values[:k], values[k:]).statistic ** 2 for k in range(2, 8)]
     assert ours == pytest.approx(theirs)
 
 
-def test_equal_values_and_few_runs_have_no_change() -> None:
+def test_equal_values_and_few_runs_have_no_change():
     assert list(history.changes(np.zeros(12))) == []
     assert list(history.changes(np.array([0, 0, 0, 9, 9.0]))) == []
 
@@ -344,7 +339,7 @@ def test_equal_values_and_few_runs_have_no_change() -> None:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-def test_a_regression_is_found_with_its_run_and_size(weeks: Weeks) -> None:
+def test_a_regression_is_found_with_its_run_and_size(weeks):
     found = history.history(weeks(8, worse=5)[::-1], fail_above_pct=10)
     assert found.runs == tuple(f"week{number}" for number in range(1, 9))
     changed = tuple(course for course in found.courses if course.changes)
@@ -359,7 +354,7 @@ def test_a_regression_is_found_with_its_run_and_size(weeks: Weeks) -> None:
     assert "gin" in describe(chart)
 
 
-def test_the_medians_are_those_of_the_runs(weeks: Weeks) -> None:
+def test_the_medians_are_those_of_the_runs(weeks):
     found = history.history(weeks(3))
     sides = {(each.load, each.server, each.quantity): each.sides for each in found.courses}[LOAD, "axum", "requests/s"]
     for number, tables in enumerate(found.tables, start=1):
@@ -369,7 +364,7 @@ def test_the_medians_are_those_of_the_runs(weeks: Weeks) -> None:
     assert "A change is looked for in 6 runs or more" in history.findings(found)[0]
 
 
-def test_runs_that_do_not_go_together_are_refused(weeks: Weeks) -> None:
+def test_runs_that_do_not_go_together_are_refused(weeks):
     one, two = weeks(2)
     for runs in ([one], [one, one]):
         with pytest.raises(LabError, match="two runs or more, each once"):
@@ -383,7 +378,7 @@ def test_runs_that_do_not_go_together_are_refused(weeks: Weeks) -> None:
         history.history([one, other])
 
 
-def test_the_command_says_it_and_fails_on_request(weeks: Weeks, bench: Any) -> None:
+def test_the_command_says_it_and_fails_on_request(weeks, bench):
     names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
     assert code == 1 and "changes are for the worse by more than 10 %" in err and "×1.2" in out
@@ -394,7 +389,7 @@ def test_the_command_says_it_and_fails_on_request(weeks: Weeks, bench: Any) -> N
 
 
 @pytest.mark.long
-def test_the_notebook_shows_the_same(weeks: Weeks, tmp_path: Path) -> None:
+def test_the_notebook_shows_the_same(weeks, tmp_path):
     executed = tmp_path / "out.ipynb"
     runs = ",".join(run.run_id for run in weeks(6, worse=4))
     given = {"runs": runs, "force": False, "fail_above": None}

@@ -80,7 +80,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("file", ["k6.json", "k6.json.gz"])
-def test_a_wrong_line_in_the_middle_is_named(tmp_path: Path, name: str, file: str) -> None:
+def test_a_wrong_line_in_the_middle_is_named(tmp_path, name, file):
     metric, old, new = WRONG[name]
     at = _position(metric)
     line = re.sub(old, lambda _: new, LINES[at])
@@ -91,14 +91,14 @@ def test_a_wrong_line_in_the_middle_is_named(tmp_path: Path, name: str, file: st
 @pytest.mark.fault("one line of k6's samples dropped or doubled", "an error, or the other requests' values unchanged")
 @pytest.mark.parametrize("metric", ["http_reqs", "http_req_duration", "http_req_blocked", "http_req_receiving"])
 @pytest.mark.parametrize("change", ["drop", "double"])
-def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path: Path, metric: str, change: str) -> None:
+def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change):
     at = _position(metric)
     lines = _changed(at, *[LINES[at]] * (2 if change == "double" else 0))
     message = _refused(write_lines(tmp_path / "k6.json.gz", lines))
     assert at < int(message.split("line ")[1].split(":")[0]) <= at + 15
 
 
-def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
+def test_eight_lines_lost_across_two_requests(tmp_path):
     """The order of metrics alone would look right: the head of one request continues with the tail of the next."""
     requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]
@@ -107,7 +107,7 @@ def test_eight_lines_lost_across_two_requests(tmp_path: Path) -> None:
             _refused(write_lines(tmp_path / "k6.json", lines[:begin] + lines[begin + 8 :]))
 
 
-def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path: Path) -> None:
+def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path):
     """DuckDB stops reading then, and nobody may wait for it."""
     block = "\n".join([*request_lines(plain(), stock=True) * 1000, ""])
     raw = tmp_path / "k6.json"
@@ -120,7 +120,7 @@ def test_a_fault_at_the_beginning_of_a_file_far_longer_than_any_buffer(tmp_path:
 
 @pytest.mark.fault("k6's gzip stream cut off", "an error that names the file")
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.9999])
-def test_cut_off_gzip(tmp_path: Path, share: float) -> None:
+def test_cut_off_gzip(tmp_path, share):
     whole = gzip.compress(TEXT)
     raw = tmp_path / "k6.json.gz"
     raw.write_bytes(whole[: max(3, int(len(whole) * share))])
@@ -137,9 +137,7 @@ CUT_OFF = [
 
 
 @pytest.mark.parametrize(("file", "torn", "words"), CUT_OFF)
-def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
-    tmp_path: Path, file: str, torn: int, words: str
-) -> None:
+def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(tmp_path, file, torn, words):
     text = "\n".join([*LINES[:LAST], LINES[LAST][:torn]]).encode()
     raw = tmp_path / file
     raw.write_bytes(gzip.compress(text)[:-8] if raw.suffix == ".gz" else text)
@@ -151,7 +149,7 @@ def test_a_cut_off_end_is_refused_and_salvage_keeps_complete_requests(
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
+def test_salvage_does_not_excuse_rubbish(tmp_path):
     raw = tmp_path / "k6.json"
     raw.write_text("\n".join(_changed(500, "rubbish"))[:-20])
     assert "line 501:" in _refused(raw, spool=SALVAGE)
@@ -162,7 +160,7 @@ def test_salvage_does_not_excuse_rubbish(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
-def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
+def test_flipped_bits_are_noticed(tmp_path):
     """DuckDB does not check gzip's CRC: a changed digit would pass unseen."""
     whole = gzip.compress(TEXT, compresslevel=0)
     at = whole.index(b'"value":0.', 5000) + 12
@@ -173,7 +171,7 @@ def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\x00" * 100, b"rubbish", random.Random(2).randbytes(5000)])
 @pytest.mark.parametrize("name", ["k6.json", "k6.json.gz"])
-def test_empty_or_something_else(tmp_path: Path, content: bytes, name: str) -> None:
+def test_empty_or_something_else(tmp_path, content, name):
     raw = tmp_path / name
     raw.write_bytes(content)
     _refused(raw)
@@ -183,7 +181,7 @@ def test_empty_or_something_else(tmp_path: Path, content: bytes, name: str) -> N
         assert "line 1" in _refused(raw)
 
 
-def test_missing_folder_or_pipe(tmp_path: Path) -> None:
+def test_missing_folder_or_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     for raw in (tmp_path / "none.json.gz", tmp_path, tmp_path / "pipe.json"):
         with pytest.raises(LabError, match="not a regular file"):
@@ -197,16 +195,14 @@ NO_LOAD = {
 
 
 @pytest.mark.parametrize("words", NO_LOAD)
-def test_sound_lines_that_are_no_load(tmp_path: Path, words: str) -> None:
+def test_sound_lines_that_are_no_load(tmp_path, words):
     assert words in _refused(write_lines(tmp_path / "k6.json", announce(NO_LOAD[words])))
 
 
 @pytest.mark.fault("any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback")
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_any_change_of_bytes_ends_in_tables_or_one_error(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_change_of_bytes_ends_in_tables_or_one_error(data, tmp_path_factory):
     content = bytearray("\n".join([*LINES[:60], ""]).encode())
     at = data.draw(st.integers(0, len(content) - 1))
     junk = data.draw(st.binary(max_size=8))
@@ -233,7 +229,7 @@ SUMMARY = {
 }
 
 
-def test_summary_of_either_shape(tmp_path: Path) -> None:
+def test_summary_of_either_shape(tmp_path):
     (tmp_path / "old.json").write_text(json.dumps(SUMMARY))
     trend = TrendStats(12, 2.5, 1, 2, 5, 6, 8, 9, 9.5)
     assert read_summary(tmp_path / "old.json") == K6Summary(10, 2, 12, 3.5, trend, 9.5, checks=6, checks_failed=1)
@@ -248,7 +244,7 @@ METRICS = ("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}')
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in METRICS)])
-def test_broken_summary(tmp_path: Path, text: str) -> None:
+def test_broken_summary(tmp_path, text):
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(LabError, match=r"s\.json") as caught:
         read_summary(tmp_path / "s.json")

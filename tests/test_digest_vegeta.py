@@ -63,7 +63,7 @@ def checks(folder: Path, points: K6Points, latencies_ms: list[float], counted: i
     return [*request_checks(cell(), points, said, measured(counters_after=Counters(counted, 1, 2)), EXACT_SUMS)]
 
 
-def test_every_request_comes_back(tmp_path: Path) -> None:
+def test_every_request_comes_back(tmp_path):
     source = random.Random(1)
     latencies = [round(source.expovariate(0.5), 6) for _ in range(RATE * SECONDS)]
     points = digest(tmp_path, lines(latencies, {}, {7: 503, 9: 0}))
@@ -78,7 +78,7 @@ def test_every_request_comes_back(tmp_path: Path) -> None:
     assert [check for check in checks(tmp_path, points, latencies, 2000) if not check.ok] == []
 
 
-def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path: Path) -> None:
+def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
     latencies = [80.0] * 400 + [1.0, 2.0, 3.0, 4.0] * 400
     data = lines(latencies, {5: 70.0, 399: 60.0, 400: 12.0}, {3: 500, 401: 0})
     whole, loaded = digest(tmp_path, data), digest(tmp_path, data, lead_s=0.4)
@@ -90,13 +90,13 @@ def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path: Path) -> No
         digest(tmp_path, data, lead_s=2.0)
 
 
-def test_a_cell_says_how_long_it_is_offered_and_what_counts() -> None:
+def test_a_cell_says_how_long_it_is_offered_and_what_counts():
     assert (cell().lead_s, cell().window_s, cell().to_begin) == (0.5, 1.51, 2000)
     k6 = replace(cell(), tool="k6")
     assert (k6.lead_s, k6.window_s, k6.to_begin) == (0.0, 1.5, 1500)
 
 
-def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:
+def test_what_is_begun_late_is_counted(tmp_path):
     assert digest(tmp_path, lines([1.0] * 2000, {100: 9.9, 200: 10.1, 201: 50}, {})).late == 2
 
 
@@ -108,14 +108,12 @@ def test_what_is_begun_late_is_counted(tmp_path: Path) -> None:
         (2000, [1.0] * 1999 + [3.0], {}, {"4"}),
     ],
 )
-def test_a_report_or_a_server_that_says_otherwise(
-    tmp_path: Path, counted: int, latencies: list[float], changed: dict[str, Any], broken: set[str]
-) -> None:
+def test_a_report_or_a_server_that_says_otherwise(tmp_path, counted, latencies, changed, broken):
     found = checks(tmp_path, digest(tmp_path, lines([1.0] * 2000, {}, {})), latencies, counted, **changed)
     assert {check.name[0] for check in found if not check.ok} == broken
 
 
-def test_fewer_than_asked_were_missed(tmp_path: Path) -> None:
+def test_fewer_than_asked_were_missed(tmp_path):
     found = checks(tmp_path, digest(tmp_path, lines([1.0] * 1500, {}, {})), [1.0] * 1500, 1500)
     assert all(check.ok for check in found) and any("500 never begun" in check.detail for check in found)
 
@@ -124,7 +122,7 @@ WHOLE = gzip.compress(lines([1.0] * 2000, {}, {}))
 
 
 @pytest.mark.parametrize("data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n", WHOLE[: len(WHOLE) // 2]])
-def test_a_damaged_or_cut_off_file_is_a_sentence(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_or_cut_off_file_is_a_sentence(tmp_path, data):
     with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
         digest(tmp_path, data)
     (tmp_path / "vegeta.json").write_text('{"requests": "many"}')

@@ -1,7 +1,6 @@
 """The answer in sentences, against runs in which who is ahead, and by how much, is known."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def row_of(tables: Tables) -> dict[str, Any]:
     return row
 
 
-def test_the_sentences_name_servers_rates_ratio_and_costs(six: Tables) -> None:
+def test_the_sentences_name_servers_rates_ratio_and_costs(six):
     cell = six.trials[of(six)].sort_values("block")
     logs = [np.log(cell.loc[cell["server"] == name, "rps"].to_numpy()) for name in ("axum", "gin")]
     theirs = stats.ttest_rel(*logs).confidence_interval(0.95)
@@ -58,13 +57,13 @@ def test_the_sentences_name_servers_rates_ratio_and_costs(six: Tables) -> None:
     assert costs.startswith("Over all loads gin took 2.4") and f"axum's CPU time per request ({loads} loads)." in costs
 
 
-def test_swapped_servers_swap_the_answer(six: Tables) -> None:
+def test_swapped_servers_swap_the_answer(six):
     swapped = six.trials["server"].replace({"axum": "gin", "gin": "axum"})
     text = said(replace(six, trials=six.trials.assign(server=swapped)))
     assert "gin answers 40,1" in text and "times as many as axum" in text and "axum took 2.4" in text
 
 
-def test_a_rate_that_the_generator_limited_is_a_bound(six: Tables) -> None:
+def test_a_rate_that_the_generator_limited_is_a_bound(six):
     ours, theirs, both = (changed(six, of(six, name), verdict="generator-bound") for name in ("axum", "gin", ""))
     row = row_of(ours)
     assert (row["low"], row["high"]) == (pytest.approx(2.0, rel=0.02), np.inf)
@@ -74,21 +73,21 @@ def test_a_rate_that_the_generator_limited_is_a_bound(six: Tables) -> None:
     assert "No ratio of requests/s for 2 of" in " ".join(findings.unknown(both))
 
 
-def test_a_difference_that_is_not_shown_is_no_lead(six: Tables) -> None:
+def test_a_difference_that_is_not_shown_is_no_lead(six):
     rates = 30_000 * np.random.default_rng(6).lognormal(0, 0.01, len(six.trials))
     even = replace(six, trials=six.trials.assign(rps=rates))
     assert row_of(even)["low"] < 1 < row_of(even)["high"]
     assert "no difference is shown (" in findings.sentences(even)[0]
 
 
-def test_few_trials_are_said_and_give_no_ratio(six: Tables) -> None:
+def test_few_trials_are_said_and_give_no_ratio(six):
     few = replace(six, trials=six.trials[six.trials["block"] <= 3])
     assert ratios.frame(few)["why"].ne("").all()
     assert "fewer than 5 trials" in " ".join(findings.unknown(few))
     assert "times as many" not in said(few)
 
 
-def test_response_times_are_compared_at_offered_rates_only(tmp_path: Path) -> None:
+def test_response_times_are_compared_at_offered_rates_only(tmp_path):
     tables = read(synthetic_rates.build(tmp_path / "run"))
     found = ratios.frame(tables)
     times = found[found["quantity"].isin(["latency_p50_ms", "latency_p99_ms"])]
@@ -105,7 +104,7 @@ def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
     return replace(tables, manifest=tables.manifest | {"campaign": campaign}, trials=trials)
 
 
-def test_a_second_label_is_noise_and_no_server(six: Tables) -> None:
+def test_a_second_label_is_noise_and_no_server(six):
     both = with_twin(six, 1.03)
     one, two = row_of(six), row_of(both)
     assert two["ratio"] == one["ratio"]
@@ -122,15 +121,13 @@ def in_sessions(tables: Tables) -> Tables:
 
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
-def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(
-    six: Tables, shift: float, wider: bool
-) -> None:
+def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(six, shift, wider):
     alone, found = row_of(in_sessions(six)), row_of(with_twin(in_sessions(six), shift, noise=0.002))
     assert (found["high"] > 1.02 * alone["high"]) is wider
     assert (found["high"] == alone["high"]) is not wider
 
 
-def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_path: Path) -> None:
+def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_path):
     seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
     seven = in_sessions(changed(seven, verdict="server-bound", verdict_reason="full"))
     block = seven.trials["block"]
@@ -151,7 +148,7 @@ def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_pat
 
 
 @pytest.mark.parametrize("run", ["sample", "all"])
-def test_the_committed_runs_are_answered_in_five_sentences_at_most(run: str) -> None:
+def test_the_committed_runs_are_answered_in_five_sentences_at_most(run):
     tables = tables_of(run)
     sentences = findings.sentences(tables)
     assert 3 <= len(sentences) <= 5
@@ -165,6 +162,6 @@ def test_the_committed_runs_are_answered_in_five_sentences_at_most(run: str) -> 
         assert f"saw {row['probe_p50_ms']:.3f} ms" in text
 
 
-def test_a_run_without_sealed_trials_says_so(six: Tables) -> None:
+def test_a_run_without_sealed_trials_says_so(six):
     none = replace(six, trials=six.trials.assign(status="failed"))
     assert findings.sentences(none) == (findings.NOTHING,) and ratios.frame(none).empty

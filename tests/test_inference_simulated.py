@@ -75,7 +75,7 @@ def covers(ends: Any, truth: float = 0.0) -> float:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("n", [6, 9, 10, 20])
-def test_an_interval_of_the_median_covers_as_often_as_it_says(name: str, n: int) -> None:
+def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     values = np.exp(ALL[name](np.random.default_rng(n), (CAMPAIGNS, n)))
     truth = np.median(np.exp(ALL[name](np.random.default_rng(1), (400_001,))))
     found = [each for campaign in values if (each := sure_spread(campaign)).confidence]
@@ -89,9 +89,7 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name: str, n: int)
     *((name, n, block, 93, 97) for name in USUAL for n in (5, 6, 7, 10, 20) for block in (0.0, 1.0, 3.0)),
     *((name, n, 1.0, 92.5, 98) for name in ODD for n in (5, 10, 20)),
 ])  # fmt: skip
-def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_odd_noise(
-    name: str, n: int, block: float, least: float, most: float
-) -> None:
+def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_odd_noise(name, n, block, least, most):
     a, b = campaigns(name, n, 2, block)
     assert least <= covers(paired(a, b).interval()) <= most
     assert block or 93 <= covers(paired(a, 3 * b).interval()) <= 97
@@ -99,12 +97,12 @@ def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_od
 
 @pytest.mark.parametrize("name", USUAL)
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (5, 10), (10, 10), (20, 6)])
-def test_a_ratio_without_common_blocks_covers_in_93_to_97_percent(name: str, n: int, m: int) -> None:
+def test_a_ratio_without_common_blocks_covers_in_93_to_97_percent(name, n, m):
     assert 93 <= covers(unpaired(*apart(name, n, m)).interval()) <= 97
 
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
-def test_the_bootstrap_of_log_medians_would_not_keep_its_promise(blocks: bool, least: float) -> None:
+def test_the_bootstrap_of_log_medians_would_not_keep_its_promise(blocks, least):
     """Why ratios are not made of it: what blocks share makes it far too wide, and too wide even of whole blocks.
 
     Percentile intervals of the difference of log medians, from the same 999 resamples for every campaign.
@@ -127,20 +125,20 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(("servers", "n"), [(2, 5), (2, 9), (2, 20), (3, 5), (3, 11), (5, 5), (5, 10), (9, 5), (9, 10)])
-def test_equal_servers_differ_in_at_most_five_percent_of_campaigns(name: str, servers: int, n: int) -> None:
+def test_equal_servers_differ_in_at_most_five_percent_of_campaigns(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
     # 5 % and what 2,000 campaigns may miss it by: three standard errors of 0.5 %.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
 @pytest.mark.parametrize(("n", "m"), [(6, 6), (10, 8)])
-def test_mann_whitney_finds_equal_servers_to_differ_in_at_most_five_percent(n: int, m: int) -> None:
+def test_mann_whitney_finds_equal_servers_to_differ_in_at_most_five_percent(n, m):
     sides = zip(*(side[:1000] for side in apart("t with 3 degrees", n, m)), strict=True)
     assert np.mean([mann_whitney_p(*pair) <= ALPHA for pair in sides]) <= 0.05 + 0.02
 
 
 @pytest.mark.parametrize(("servers", "n", "shift"), [(2, 10, 1.2), (4, 5, 4.0)])
-def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float) -> None:
+def test_the_ranking_says_what_the_tests_say(servers, n, shift):
     logs = campaigns("log-normal", n, servers, 1.0)[:, :150]
     logs[0] += shift * NOISE
     differ = corrected(logs) <= ALPHA
@@ -154,7 +152,7 @@ def test_the_ranking_says_what_the_tests_say(servers: int, n: int, shift: float)
         assert n == 10 or ranked == wanted.tolist()
 
 
-def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_finds_ten_percent() -> None:
+def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_finds_ten_percent():
     false, false_without, found = 0, 0, 0
     for one, again, other in zip(*np.exp(campaigns("log-normal", 10, 3, 1.0, times=300)), strict=True):
         label = sample_of(one, range(10))
@@ -173,7 +171,7 @@ def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_fin
 
 
 @pytest.mark.parametrize(("servers", "n", "least"), [(2, 10, 90), (5, 10, 90), (2, 5, 75)])
-def test_five_percent_is_found_at_two_percent_noise(servers: int, n: int, least: float) -> None:
+def test_five_percent_is_found_at_two_percent_noise(servers, n, least):
     logs = campaigns("log-normal", n, servers, 3.0)
     logs[0] += np.log(1.05)
     assert 100 * np.mean(corrected(logs)[:, 0] <= ALPHA) >= least
@@ -181,7 +179,7 @@ def test_five_percent_is_found_at_two_percent_noise(servers: int, n: int, least:
 
 @pytest.mark.parametrize("n", [5, 10, 20])
 @pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 10])
-def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n: int, alpha: float) -> None:
+def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
     # Welch's test pays for estimating two variances, the more so far out in the tails of few trials.
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
     for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (unpaired, 2 * n - 2, 0.0, missed)):
@@ -205,14 +203,14 @@ def drifts(seed: int, runs: int, cells: int, blocks: int, slope: float, noise: f
     return found
 
 
-def test_a_steady_run_drifts_in_five_percent_of_cases_and_the_textbook_would_say_twice_as_many() -> None:
+def test_a_steady_run_drifts_in_five_percent_of_cases_and_the_textbook_would_say_twice_as_many():
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
     textbook = [2 * stats.t.sf(abs(each.rho) * np.sqrt(82 / (1 - each.rho**2)), 82) for each in found]
     assert 0.025 <= np.mean([each.p <= 0.05 for each in found]) <= 0.075
     assert np.mean(np.array(textbook) <= 0.05) > 0.075
 
 
-def test_a_run_that_slows_by_twice_the_noise_is_found_to_drift() -> None:
+def test_a_run_that_slows_by_twice_the_noise_is_found_to_drift():
     found = drifts(6, 100, cells=14, blocks=5, slope=0.04, noise=0.02)
     assert np.mean([each.p <= 0.05 and each.rho < 0 for each in found]) > 0.9
 
@@ -234,7 +232,7 @@ def trial_quantiles(rng: np.random.Generator, trials: int, between: float, withi
 
 
 @pytest.mark.parametrize(("trials", "between", "within"), [(5, 0.0, 0.05), (5, 0.05, 0.05), (10, 0.05, 0.2)])
-def test_latency_bands_cover_in_93_to_97_percent(trials: int, between: float, within: float) -> None:
+def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     rng = np.random.default_rng(9)
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
     # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long curve.
@@ -251,14 +249,14 @@ def looks(differences: np.ndarray) -> np.ndarray:
     return np.stack([stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1)
 
 
-def test_a_run_that_stops_when_it_knows_is_wrong_in_five_of_a_hundred() -> None:
+def test_a_run_that_stops_when_it_knows_is_wrong_in_five_of_a_hundred():
     """Equal servers, looked at five times: different in at most 5 % of campaigns; at the plain level in 14 %."""
     smallest = looks(np.random.default_rng(2).normal(0, NOISE, (40_000, LOOKS[-1]))).min(axis=1)
     assert 0.046 <= (smallest < LOOK_ALPHA).mean() <= 0.052
     assert (smallest < ALPHA).mean() > 0.13
 
 
-def test_a_run_that_stops_when_it_knows_finds_what_there_is() -> None:
+def test_a_run_that_stops_when_it_knows_finds_what_there_is():
     """A difference of 5 % at a noise of 3 % is found by the first look in half, and by the last in nearly all."""
     found = looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
     assert found[:, 0].mean() > 0.5 and found.any(axis=1).mean() > 0.99
@@ -298,14 +296,14 @@ def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int
 
 
 @pytest.mark.parametrize("injected", [1.0, 1.05, 1.5, 3.0])
-def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins: list[np.ndarray], injected: float) -> None:
+def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
     assert len(twins) >= 3 and sum(map(len, twins)) >= 20
     for sessions in (6, 12, 20):
         logs = resampled(twins, injected, sessions, seed=sessions)
         assert 93 <= covers(paired(logs, np.zeros_like(logs)).interval(), np.log(injected)) <= 97
 
 
-def test_a_run_that_stops_when_it_knows_seldom_errs_about_resampled_slices(twins: list[np.ndarray]) -> None:
+def test_a_run_that_stops_when_it_knows_seldom_errs_about_resampled_slices(twins):
     """Equal programs are found to differ, and faster ones called slower, in at most 5 % of campaigns."""
     assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(axis=1).mean() <= 0.055
     faster = resampled(twins, 1.1, LOOKS[-1], seed=2)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +43,7 @@ def found(lab: Path) -> RunComparison:
 # --- the command ------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_the_terminal_says(in_lab: Path, found: RunComparison, bench: Any, tmp_path: Path) -> None:
+def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     page = tmp_path / "new" / "two.html"
     code, out, err = bench("one", "two", "--fail-above", "10")
     assert code == 1 and "comparisons are worse by more than 10 %" in err and LOAD in out
@@ -69,7 +68,7 @@ def test_the_page_says_what_the_terminal_says(in_lab: Path, found: RunComparison
     }
 
 
-def test_other_conditions_are_shown_where_they_were_forced(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_conditions_are_shown_where_they_were_forced(in_lab, capsys):
     page = open_comparison("one", "elsewhere", force=True)
     for part in ("conditions", "left out"):
         page.show_part(part)
@@ -78,7 +77,7 @@ def test_other_conditions_are_shown_where_they_were_forced(in_lab: Path, capsys:
     assert "Every cell of either run is in the other one" in said
 
 
-def test_no_page_is_written_of_what_is_refused(in_lab: Path, bench: Any, tmp_path: Path) -> None:
+def test_no_page_is_written_of_what_is_refused(in_lab, bench, tmp_path):
     page = tmp_path / "page.html"
     code, _, err = bench("one", "elsewhere", "--html", str(page))
     assert code == 2 and "--force compares them all the same" in err and not page.exists()
@@ -97,12 +96,12 @@ def test_no_page_is_written_of_what_is_refused(in_lab: Path, bench: Any, tmp_pat
         ({"run_b": "nope"}, "There is no run 'nope'"),
     ],
 )
-def test_a_wrong_parameter_is_one_sentence(given: dict[str, Any], sentence: str, in_lab: Path) -> None:
+def test_a_wrong_parameter_is_one_sentence(given, sentence, in_lab):
     with pytest.raises(LabError, match=sentence):
         open_comparison(**{"run_a": "one", "run_b": "two", **given})
 
 
-def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Path) -> None:
+def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
     with pytest.raises(LabError, match="has no parameter run_a, run_b"):
         notebooks.execute(ROOT / "notebooks" / "report.ipynb", {"run_a": "one", "run_b": "two"}, tmp_path / "o.ipynb")
 
@@ -110,9 +109,7 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab: Path, tmp_path: Pa
 # --- the figure -------------------------------------------------------------------------------------------
 
 
-def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression(
-    lab: Path, found: RunComparison
-) -> None:
+def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression(lab, found):
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
     chart = compare.ratios(found, identities(trials))
     figure = draw(chart)
@@ -127,7 +124,7 @@ def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression
     assert "10 % worse, the border of a regression" in words(figure)
 
 
-def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path: Path) -> None:
+def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
     """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between the runs is noise."""
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
@@ -145,7 +142,7 @@ def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path: Path) -> None:
     assert not lines(figure, 0, "limit")
 
 
-def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path: Path) -> None:
+def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path):
     found = compare_runs(varied(tmp_path / "one", trials=3), varied(tmp_path / "two", WORSE, trials=3))
     chart = compare.ratios(found, {})
     figure = draw(chart)

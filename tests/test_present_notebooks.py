@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pandas as pd
@@ -72,7 +71,7 @@ def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
-def test_notebooks_are_stored_clean(path: Path) -> None:
+def test_notebooks_are_stored_clean(path):
     raw = json.loads(path.read_text())
     nbformat.validate(raw)
     assert (raw["nbformat"], raw["nbformat_minor"]) == (4, 5)
@@ -84,7 +83,7 @@ def test_notebooks_are_stored_clean(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({found.notebook for found in charts().values()}))
-def test_every_figure_stands_in_its_notebook_one_line_a_cell(name: str) -> None:
+def test_every_figure_stands_in_its_notebook_one_line_a_cell(name):
     shown = [source for source in cells(name) if ".show_figure(" in source]
     page = "page" if name in {"cpu_spikes", "published"} else "report"
     assert sorted(shown) == sorted(f'{page}.show_figure("{figure}")' for figure in charts(name))
@@ -93,7 +92,7 @@ def test_every_figure_stands_in_its_notebook_one_line_a_cell(name: str) -> None:
 # --- papermill itself -------------------------------------------------------------------------------------
 
 
-def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
+def test_papermill_without_parameters_rebuilds_the_sample(lab):
     done = papermill(lab, "notebooks/report.ipynb")
     assert done.returncode == 0, done.stderr
     images = [output.data["image/png"] for output in outputs(io.StringIO(done.stdout), "image/png")]
@@ -105,7 +104,7 @@ def test_papermill_without_parameters_rebuilds_the_sample(lab: Path) -> None:
 
 
 @pytest.mark.long
-def test_papermill_inside_notebooks_with_a_run(lab: Path, tmp_path: Path) -> None:
+def test_papermill_inside_notebooks_with_a_run(lab, tmp_path):
     out = tmp_path / "out.ipynb"
     done = papermill(lab / "notebooks", "report.ipynb", str(out), "-p", "run", "latest")
     assert done.returncode == 0, done.stderr
@@ -120,9 +119,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("parameters", "sentence"), long_but(WRONG[:1], WRONG))
-def test_a_wrong_parameter_is_one_sentence_and_an_error(
-    lab: Path, tmp_path: Path, parameters: tuple[str, ...], sentence: str
-) -> None:
+def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameters, sentence):
     out = tmp_path / "out.ipynb"
     done = papermill(lab, "notebooks/report.ipynb", str(out), *parameters)
     assert done.returncode != 0
@@ -140,7 +137,7 @@ def report(in_lab: Path) -> dict[Path, list[str]]:
 
 
 @pytest.mark.long
-def test_build_report(in_lab: Path, report: dict[Path, list[str]], capfd: pytest.CaptureFixture[str]) -> None:
+def test_build_report(in_lab, report, capfd):
     folder = in_lab / "figures" / "sample"
     assert list(report) == [folder / f"{name}.html" for name in ("report", "cpu_spikes", "explore", "published")]
     shown = (*FIGURES, *charts("cpu_spikes"), "published-ratios", *EXPLORED)
@@ -164,7 +161,7 @@ def test_build_report(in_lab: Path, report: dict[Path, list[str]], capfd: pytest
 
 
 @pytest.mark.long
-def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
+def test_build_report_of_a_run_with_a_database(in_lab):
     run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
     report = notebooks.build_report(find_run(run.name))
     pages = {page.name: page for page in report}
@@ -179,7 +176,7 @@ def test_build_report_of_a_run_with_a_database(in_lab: Path) -> None:
 
 
 @pytest.mark.long
-def test_kernels_that_have_just_worked_end_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernels_that_have_just_worked_end_without_a_word(capfd):
     """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one report in three."""
     for _ in range(3):
         with Kernels(1) as kernels, kernels.one() as kernel:
@@ -187,7 +184,7 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd: pytest.CaptureF
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab: Path) -> None:
+def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab):
     with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
         pids = [kernel.provisioner.pid for kernel in kernels._started]
         os.kill(pids[0], signal.SIGKILL)
@@ -200,7 +197,7 @@ def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab: Path) -> No
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_an_empty_run_shows_sentences(in_lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_run_shows_sentences(in_lab, tmp_path, capsys):
     folder = synthetic_run.build(tmp_path / "run", k6=(), wrk=False)
     report = open_report(str(folder))
     for name in ("answer", "failures", "verdicts", "machine", "inserts"):
@@ -226,7 +223,7 @@ def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
 
 
 @pytest.mark.long
-def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report: dict[Path, list[str]]) -> None:
+def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report):
     page = next(iter(report)).with_name("explore.html")
     out = page.with_suffix(".ipynb")
     assert notebooks.figures_shown(out) == list(EXPLORED)
@@ -256,9 +253,7 @@ LACKING = [
 
 
 @pytest.mark.parametrize(("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"])
-def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
-    kernel: KernelManager, tmp_path: Path, given: dict[str, Any], without: dict[str, str]
-) -> None:
+def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(kernel, tmp_path, given, without):
     run, out = synthetic_run.build(tmp_path / "run", trials=2, **given), tmp_path / "out.ipynb"
     notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": str(run)}, out, kernel)
     found = explored(out)
@@ -267,12 +262,12 @@ def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(
 
 
 @pytest.mark.parametrize("name", ["sample", "all"])
-def test_the_load_that_is_explored_has_response_times_where_any_has(name: str) -> None:
+def test_the_load_that_is_explored_has_response_times_where_any_has(name):
     page = open_tables(str(ROOT / "data" / name))
     assert set(page.latency.loc[page.latency["load"] == page.load, "tool"]) == {"k6"}
 
 
-def test_the_tables_of_a_run_are_tidy(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_of_a_run_are_tidy(in_lab, capsys):
     page = open_tables(str(in_lab / "data" / "sample"))
     trials = page.trials.set_index("trial_id")
     assert set(page.trials["status"]) == {"sealed"} and len(page.trials) == 87
@@ -294,7 +289,7 @@ def test_the_tables_of_a_run_are_tidy(in_lab: Path, capsys: pytest.CaptureFixtur
         open_tables(str(in_lab / "data" / "sample"), "nope")
 
 
-def test_single_requests_are_there_where_a_run_has_kept_them(in_lab: Path, tmp_path: Path) -> None:
+def test_single_requests_are_there_where_a_run_has_kept_them(in_lab, tmp_path):
     run = synthetic_run.build(tmp_path / "run", trials=1, wrk=False)
     trial = "gin-experiments-vus3000-b1"
     assert open_tables(str(run), trial).requests().empty
@@ -328,9 +323,7 @@ def make(folder: Path, *sources: str, parameters: str = 'run = "sample"') -> Pat
     ],
     ids=["exception", "no sentinel", "lab error", "dead kernel"],
 )
-def test_a_broken_notebook_is_kept_and_one_sentence(
-    kernel: KernelManager, tmp_path: Path, source: str, sentence: str
-) -> None:
+def test_a_broken_notebook_is_kept_and_one_sentence(kernel, tmp_path, source, sentence):
     out = tmp_path / "out.ipynb"
     broken, in_kernel = make(tmp_path, source, "pass"), None if "os" in source else kernel
     with pytest.raises(LabError, match=sentence) as caught:
@@ -339,7 +332,7 @@ def test_a_broken_notebook_is_kept_and_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_notebook_without_the_parameter_is_refused(tmp_path: Path) -> None:
+def test_a_notebook_without_the_parameter_is_refused(tmp_path):
     with pytest.raises(LabError, match="has no parameter run"):
         notebooks.execute(make(tmp_path, parameters="other = 1"), {"run": "sample"}, tmp_path / "out.ipynb")
     (tmp_path / "text.ipynb").write_text("not JSON")
@@ -347,9 +340,7 @@ def test_a_notebook_without_the_parameter_is_refused(tmp_path: Path) -> None:
         notebooks.execute(tmp_path / "text.ipynb", {"run": "sample"}, tmp_path / "out.ipynb")
 
 
-def test_folders_of_reports_that_were_killed_are_removed_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_reports_that_were_killed_are_removed_and_no_others(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left, lives = (tmp_path / f"{FOLDER}{name}" for name in ("left", "lives"))
     left.mkdir()

@@ -38,26 +38,26 @@ LATENCIES = {
 
 
 @pytest.mark.parametrize("law", LATENCIES)
-def test_histogram_quantiles_are_within_one_percent_of_numpy(law: str) -> None:
+def test_histogram_quantiles_are_within_one_percent_of_numpy(law):
     rows = pd.concat([synthetic_run.histogram(values, "t", None) for values in LATENCIES[law]])
     found = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], QUANTILES)
     assert found == pytest.approx(np.quantile(np.concatenate(LATENCIES[law]), QUANTILES), rel=0.01)
 
 
-def test_histogram_quantile_interpolates_inside_a_bucket_in_any_order() -> None:
+def test_histogram_quantile_interpolates_inside_a_bucket_in_any_order():
     got = histogram_quantile([10, 0], [20, 10], [4, 4], [0.0, 0.25, 0.5, 0.75, 1.0])
     assert got.tolist() == [0, 5, 10, 15, 20]
     assert np.isnan(histogram_quantile([], [], [], [0.5])).all()
 
 
-def test_spread_is_exact_and_skips_nan() -> None:
+def test_spread_is_exact_and_skips_nan():
     assert spread([3, 1, np.nan, 2]) == Spread(3, 2.0, 1.0, 3.0)
     assert spread([4, 1]).median == 2.5
     assert spread([]).n == 0 and np.isnan(spread([]).median)
     assert [carried_quantile(count) for count in (10_000, 50, 0)] == pytest.approx([0.99, 0, 0])
 
 
-def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks() -> None:
+def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks():
     ends = np.sort(np.random.default_rng(5).uniform(0, 10, 4000))
     steps = np.diff(ends, prepend=0.0)
     # On for the first half of each second: every 1 s window holds exactly 50 % of it.
@@ -74,7 +74,7 @@ def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks() -> None:
     ("value", "text"),
     [(9254.3, "9,254"), (84.53, "84.5"), (0.04123, "0.0412"), (1.0, "1.00"), (0, "0"), (np.nan, "–"), (99.96, "100")],
 )
-def test_numbers_print_three_digits(value: float, text: str) -> None:
+def test_numbers_print_three_digits(value, text):
     assert number(value) == text
 
 
@@ -105,7 +105,7 @@ def text_of(tables: Tables) -> str:
     return " ".join(summary.findings(tables))
 
 
-def test_summary_has_the_known_values(tables: Tables) -> None:
+def test_summary_has_the_known_values(tables):
     row = summary.summarize(tables).set_index(["load", "server"]).loc[("experiments, N = 3000", "gin")]
     assert row[["trials", "left_out", "rps", "rps_low", "rps_high"]].tolist() == [3, 0, 9000, 8820, 9180]
     assert row["p99_ms"] == pytest.approx(280 * np.exp(0.55 * 2.3263478740), rel=1e-6)
@@ -115,7 +115,7 @@ def test_summary_has_the_known_values(tables: Tables) -> None:
     assert summary.summarize(few)["p99_ms"].isna().all()  # the samples cannot carry it
 
 
-def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six: Tables) -> None:
+def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six):
     assert finding(six) == (
         f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 [0.940–0.940]). "
         "Not ranked: nginx (generator-bound 6 of 6)."
@@ -126,7 +126,7 @@ def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six: Table
     assert "axum (server-bound 5 of 6, inconclusive 1 of 6)" in finding(mixed)
 
 
-def test_blocks_that_the_servers_share_do_not_hide_a_difference(six: Tables) -> None:
+def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
     """Both range over 10 %, but axum wins each block by 1 %."""
     near = changed(six, of(six, "gin"), rps=AXUM * 0.99)
     assert summary.findings(near)[0].startswith("How to read an order")
@@ -135,7 +135,7 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six: Tables) -> 
     assert "axum 80,340 ≈ gin 79,537" in finding(changed(near, block=elsewhere))
 
 
-def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_found(six: Tables) -> None:
+def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_found(six):
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
     text = finding(changed(six, of(six, "gin"), rps=gin))
     difference = np.log(AXUM / gin)
@@ -146,20 +146,20 @@ def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_foun
     assert found == pytest.approx(100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05)
 
 
-def test_cpu_per_request_is_ranked_whatever_was_the_limit(six: Tables) -> None:
+def test_cpu_per_request_is_ranked_whatever_was_the_limit(six):
     text = finding(six, quantity="CPU ms per request")
     assert "nginx 0.00986 < axum 0.0123 (×1.250 [1.250–1.250]) < gin 0.0131 (×1.064 [1.064–1.064])." in text
     assert text.endswith("The cost of gin is ×1.330 [1.330–1.330] that of nginx.")
 
 
-def test_the_table_has_ranks_where_servers_are_ranked(six: Tables, tables: Tables) -> None:
+def test_the_table_has_ranks_where_servers_are_ranked(six, tables):
     table = summary.summarize(six)
     assert table.set_index(["load", "server"])["rank"][HUNDRED].to_dict() == {"axum": "1 a", "gin": "2 b", "nginx": ""}
     assert set(summary.printable(table)[summary.RANK]) == {"1 a", "2 b", "–"}
     assert summary.RANK not in summary.printable(summary.summarize(tables))
 
 
-def test_fewer_than_five_trials_are_values_and_no_ranking(tables: Tables, six: Tables) -> None:
+def test_fewer_than_five_trials_are_values_and_no_ranking(tables, six):
     assert finding(tables) == (
         f"{HUNDRED}: requests/s where the server was the limit, not enough trials for a ranking: "
         "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx (generator-bound 3 of 3)."
@@ -173,7 +173,7 @@ def test_fewer_than_five_trials_are_values_and_no_ranking(tables: Tables, six: T
     assert "not enough trials for a rank: gin 0.0134 [0.0130–0.0138]" in cpu
 
 
-def test_two_labels_of_one_server_are_the_noise_floor(six: Tables) -> None:
+def test_two_labels_of_one_server_are_the_noise_floor(six):
     near = changed(six, of(six, "gin"), rps=AXUM * 0.99)
     noise = np.array([0.985, 1.02, 1.01, 0.98, 1.0, 1.01])
     again = near.trials[of(near, "axum")]
@@ -191,16 +191,14 @@ def test_two_labels_of_one_server_are_the_noise_floor(six: Tables) -> None:
     assert "are one server" not in found(environment=[["axum-b", "TOKIO_WORKER_THREADS", "2"]])
 
 
-def test_a_load_without_a_sealed_trial_has_no_number(tables: Tables) -> None:
+def test_a_load_without_a_sealed_trial_has_no_number(tables):
     failed = changed(tables, tables.trials["workload"] == "experiments", status="failed")
     assert summary.findings(failed)[0] == (
         "experiments, N = 3000: no number, since no trial was sealed: axum (4 failed); gin, nginx (3 failed)."
     )
 
 
-def test_response_times_are_compared_only_where_offered_and_ranked_where_all_trials_were(
-    tables: Tables, six: Tables
-) -> None:
+def test_response_times_are_compared_only_where_offered_and_ranked_where_all_trials_were(tables, six):
     assert "Response times are not ranked" in text_of(tables)
     offered = changed(tables, tables.trials["workload"] == "experiments", verdict="offered", load_model="open")
     assert "Response times may be compared on: experiments" in text_of(offered)
@@ -211,12 +209,12 @@ def test_response_times_are_compared_only_where_offered_and_ranked_where_all_tri
     assert "p99, ms" not in text_of(changed(offered, requests=9_999.0))
 
 
-def test_the_steps_of_a_search_are_no_load_of_the_summary(six: Tables) -> None:
+def test_the_steps_of_a_search_are_no_load_of_the_summary(six):
     search = changed(six, of(six), objective="p99 <= 10 ms")
     assert HUNDRED not in set(summary.summarize(search)["load"]) and HUNDRED not in text_of(search)
 
 
-def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six: Tables) -> None:
+def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six):
     noise = np.random.default_rng(1).lognormal(0, 0.02, len(six.trials))
     steady = six.trials.groupby("load")["rps"].transform("mean") * noise
     slower = steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
@@ -225,27 +223,27 @@ def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six: Tables) -> 
     assert "The run drifted: later trials were slower (Spearman's rho" in said
 
 
-def test_how_sure_p99_is_depends_on_the_shortest_trial(six: Tables) -> None:
+def test_how_sure_p99_is_depends_on_the_shortest_trial(six):
     assert "How sure p99 is" not in text_of(changed(six, requests=262_742.0))
     few = text_of(changed(six, requests=10_000.0))
     assert "How sure p99 is: with 10,000 requests" in few and "off by 26 % of its 1 %" in few and "262,742" in few
 
 
-def test_engine_fallback_is_the_first_warning(tables: Tables) -> None:
+def test_engine_fallback_is_the_first_warning(tables):
     first = summary.warnings_of(tables)[0]
     assert first.startswith("Not in containers") and "no Docker engine answered" in first
     docker = replace(tables, manifest=tables.manifest | {"engine": "docker"})
     assert "containers" not in " ".join(summary.warnings_of(docker))
 
 
-def test_rows_for_a_terminal_are_texts(tables: Tables) -> None:
+def test_rows_for_a_terminal_are_texts(tables):
     first = tables.trials[tables.trials["block"].isin([1, 4]) & tables.trials["tool"].eq("k6")]
     rows = summary.printable(summary.summarize(replace(tables, trials=first))).to_dict("records")
     assert rows[0]["server"] == "axum" and rows[0]["verdicts"] == "generator-bound 1 of 1; 1 failed"
     assert all(isinstance(value, str) for row in rows for value in row.values())
 
 
-def test_markup_escapes() -> None:
+def test_markup_escapes():
     frame = pd.DataFrame([{"a": "x|y\nz", "b": "<b> †"}])
     assert to_markdown(frame).splitlines()[-1] == "| x\\|y z | <b> † |"
     assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html([TextTable(frame)])

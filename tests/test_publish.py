@@ -93,7 +93,7 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 # --- what is in it ----------------------------------------------------------------------------------------
 
 
-def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bundle: Bundle, said: list[str]) -> None:
+def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bundle, said):
     found = contents(bundle.folder)
     tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
     assert set(found) == {
@@ -106,7 +106,7 @@ def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bund
     assert [line.split("]")[0] for line in said[:-1]] == [f"[{n}/{len(SHOWN)}" for n in range(1, len(SHOWN) + 1)]
 
 
-def test_the_front_matter_is_yaml_and_computed(post: Post) -> None:
+def test_the_front_matter_is_yaml_and_computed(post):
     front, _ = post
     assert front["title"] == "gin takes 1.1 to 1.8 times axum's CPU time per request"
     assert str(front["date"]).startswith("2026-01-02")
@@ -115,7 +115,7 @@ def test_the_front_matter_is_yaml_and_computed(post: Post) -> None:
     assert "1 failed trial left out" in front["description"] and "Example CPU @ 2.50GHz, 2 CPUs" in front["description"]
 
 
-def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
+def test_the_numbers_are_those_that_went_in(bundle):
     files = (bundle.folder / "tables" / f"{name}.csv" for name in ("trials", "wrk-requests"))
     trials, rates = (pd.read_csv(file, dtype=str) for file in files)
     assert set(trials["trial_id"]) == set(provenance(bundle)["sealed_trials"])
@@ -126,7 +126,7 @@ def test_the_numbers_are_those_that_went_in(bundle: Bundle) -> None:
     assert row["gin"] == f"{expected:,.0f}" and row["nginx"].endswith(" †")
 
 
-def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page: bs4.BeautifulSoup) -> None:
+def test_post_and_page_have_the_same_tables_lists_and_pictures(post, page):
     _, markdown = post
     assert cells(markdown) == cells(page) and len(cells(page)) == 6
     lists, captions = (
@@ -153,7 +153,7 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(post: Post, page:
     ]
 
 
-def test_every_link_of_the_post_leads_to_a_file(bundle: Bundle, post: Post, page: bs4.BeautifulSoup) -> None:
+def test_every_link_of_the_post_leads_to_a_file(bundle, post, page):
     _, markdown = post
     links = {a["href"] for document in (markdown, page) for a in document.find_all("a")}
     links |= {image["src"] for image in markdown.find_all("img")} | {s["srcset"] for s in markdown.find_all("source")}
@@ -161,7 +161,7 @@ def test_every_link_of_the_post_leads_to_a_file(bundle: Bundle, post: Post, page
     assert all((bundle.folder / link).is_file() for link in links)
 
 
-def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle: Bundle, page: bs4.BeautifulSoup) -> None:
+def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle, page):
     for kind, behind in (("light", ""), ("dark", "-dark")):
         addresses = [image["src"] for image in page.find_all("img", class_=kind)]
         inside = [base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) for address in addresses]
@@ -174,11 +174,10 @@ def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle: Bundle,
 
 
 def provenance(bundle: Bundle) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((bundle.folder / "provenance.json").read_text())
-    return facts
+    return json.loads((bundle.folder / "provenance.json").read_text())
 
 
-def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle: Bundle, run: RunFolder) -> None:
+def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle, run):
     facts, found = provenance(bundle), contents(bundle.folder)
     assert facts["files"] == {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -199,7 +198,7 @@ def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle: B
     assert about["tools"]["wrk"] == "4.1.0"
 
 
-def test_nothing_says_where_or_by_whom_it_was_made(bundle: Bundle) -> None:
+def test_nothing_says_where_or_by_whom_it_was_made(bundle):
     for name, data in contents(bundle.folder).items():
         for word in (b"mallory", b"hunter2", str(ROOT).encode(), str(Path.home()).encode() + b"/"):
             assert word not in data, (name, word)
@@ -208,7 +207,7 @@ def test_nothing_says_where_or_by_whom_it_was_made(bundle: Bundle) -> None:
 # --- the same twice, and of sealed trials only ------------------------------------------------------------
 
 
-def test_failed_trials_and_a_second_time_change_nothing(lab: Path, run: RunFolder, bundle: Bundle) -> None:
+def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
     """What failed trials measured is made absurd: all but the hashes of the tables that went in stays as it was."""
     absurd = RunFolder(Path(shutil.copytree(run.path, lab / "absurd")))
     trials = pd.read_parquet(absurd.table("trials"))
@@ -255,9 +254,7 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 
-def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(
-    quick: Any, run: RunFolder, target: Path
-) -> None:
+def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(quick, run, target):
     made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]
@@ -268,7 +265,7 @@ def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_
 @pytest.mark.parametrize(
     "left", ["a stranger's file", "an edited post", "a file beside ours", "a file", "not our JSON"]
 )
-def test_what_a_user_wrote_is_never_lost(quick: Any, run: RunFolder, bundle: Bundle, tmp_path: Path, left: str) -> None:
+def test_what_a_user_wrote_is_never_lost(quick, run, bundle, tmp_path, left):
     target = tmp_path / "bundle"
     if left in {"an edited post", "a file beside ours"}:
         shutil.copytree(bundle.folder, target)
@@ -285,9 +282,7 @@ def test_what_a_user_wrote_is_never_lost(quick: Any, run: RunFolder, bundle: Bun
     assert contents(tmp_path) == before
 
 
-def test_an_error_half_way_leaves_what_was_there(
-    quick: Any, run: RunFolder, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_half_way_leaves_what_was_there(quick, run, target, monkeypatch):
     before = contents(target)
 
     def fail(*_: object) -> str:
@@ -303,9 +298,7 @@ def test_an_error_half_way_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("status", ["failed", None])
-def test_tables_that_disagree_with_the_records_are_refused(
-    quick: Any, run: RunFolder, tmp_path: Path, status: str | None
-) -> None:
+def test_tables_that_disagree_with_the_records_are_refused(quick, run, tmp_path, status):
     stale = RunFolder(Path(shutil.copytree(run.path, tmp_path / "run")))
     record = stale.trial("gin-experiments-vus3000-b1") / "trial.json"
     if status:
@@ -317,7 +310,7 @@ def test_tables_that_disagree_with_the_records_are_refused(
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
 
-def test_a_run_without_a_sealed_trial_is_refused(in_lab: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_sealed_trial_is_refused(in_lab, tmp_path):
     folder = synthetic_run.write_records(synthetic_run.build(tmp_path / "run", k6=(), wrk=False))
     with pytest.raises(LabError, match="nothing to publish") as caught:
         publish(RunFolder(folder), tmp_path / "out", print)
@@ -327,7 +320,7 @@ def test_a_run_without_a_sealed_trial_is_refused(in_lab: Path, tmp_path: Path) -
 # --- the command line -------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_paths_and_knows_wrong_usage(quick: Any, run: RunFolder, bench: Any, tmp_path: Path) -> None:
+def test_the_command_prints_paths_and_knows_wrong_usage(quick, run, bench, tmp_path):
     code, out, err = bench(run.run_id, "--out", str(tmp_path / "out"), "--json", command="publish")
     assert code == 0, err
     printed = json.loads(out)

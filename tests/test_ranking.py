@@ -36,7 +36,7 @@ def noisy(center: float, seed: int, noise: float = 0.01, blocks: range = BLOCKS)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_letters_are_the_largest_sets_of_servers_that_do_not_differ(seed: int) -> None:
+def test_letters_are_the_largest_sets_of_servers_that_do_not_differ(seed):
     rng = np.random.default_rng(seed)
     names = [f"s{i}" for i in range(rng.integers(1, 9))]
     pairs = list(combinations(names, 2))
@@ -50,7 +50,7 @@ def test_letters_are_the_largest_sets_of_servers_that_do_not_differ(seed: int) -
     assert all((pair in apart) == (not set(letters[pair[0]]) & set(letters[pair[1]])) for pair in pairs)
 
 
-def test_the_first_letter_is_the_foremost_servers() -> None:
+def test_the_first_letter_is_the_foremost_servers():
     assert letter_display(["a", "b", "c"], [("a", "c")]) == {"a": "a", "b": "ab", "c": "b"}
     assert letter_display(["a", "b"], []) == {"a": "a", "b": "a"}
     many = [f"s{i:02d}" for i in range(28)]
@@ -67,7 +67,7 @@ def ranked(servers: dict[str, Sample], **how: Any) -> tuple[Ranking, list[tuple[
     return ranking, [(place.name, place.rank, place.letters) for place in ranking.places]
 
 
-def test_servers_far_apart_have_an_order() -> None:
+def test_servers_far_apart_have_an_order():
     servers = {"slow": noisy(80, 1), "fast": noisy(120, 2), "middle": noisy(100, 3)}
     ranking, places = ranked(servers)
     assert places == [("fast", 1, "a"), ("middle", 2, "b"), ("slow", 3, "c")] and ranking.transitive
@@ -76,7 +76,7 @@ def test_servers_far_apart_have_an_order() -> None:
     assert [name for name, _, _ in ranked(servers, more_is_better=False)[1]] == ["slow", "middle", "fast"]
 
 
-def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_known() -> None:
+def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_known():
     ranking, places = ranked({"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)})
     assert sorted(places) == [("one", 1, "a"), ("other", 1, "a"), ("worse", 3, "b")] and ranking.transitive
     (tie,) = [pair for pair in ranking.pairs.values() if not pair.differ]
@@ -84,7 +84,7 @@ def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_
     assert 1.02 < tie.detectable < 1.09
 
 
-def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_whom() -> None:
+def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_whom():
     up, down = np.tile([1.02, 0.98], 5), np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}
     ranking, places = ranked({name: sample_of(each, BLOCKS) for name, each in values.items()})
@@ -92,12 +92,12 @@ def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_who
 
 
 @pytest.mark.parametrize(("floor", "last"), [(1.0, 2), (1.01, 2), (1.03, 1)])
-def test_a_difference_inside_the_noise_floor_is_a_tie(floor: float, last: int) -> None:
+def test_a_difference_inside_the_noise_floor_is_a_tie(floor, last):
     _, places = ranked({"a": noisy(102, 1, 0.002), "b": noisy(100, 2, 0.002)}, floor=floor)
     assert places == [("a", 1, "a"), ("b", last, "a" if last == 1 else "b")]
 
 
-def test_fewer_than_two_servers_with_five_trials_are_no_ranking() -> None:
+def test_fewer_than_two_servers_with_five_trials_are_no_ranking():
     assert rank({}) is None and rank({"a": noisy(100, 1)}) is None
     four = noisy(90, 2, blocks=range(1, 5))
     assert rank({"a": noisy(100, 1), "b": four}) is None
@@ -105,14 +105,14 @@ def test_fewer_than_two_servers_with_five_trials_are_no_ranking() -> None:
     assert places == [("c", 1, "a"), ("a", 2, "b")] and ranking.few == ("b",)
 
 
-def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much() -> None:
+def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much():
     """No permutation test could: with five blocks its p-value is at least 6 %."""
     ranking, places = ranked({f"s{i}": noisy(1.1**i, i, 0.005, range(1, 6)) for i in range(9)})
     assert [name for name, _, _ in places] == [f"s{i}" for i in reversed(range(9))]
     assert np.mean([pair.differ for pair in ranking.pairs.values()]) > 0.95
 
 
-def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
+def test_a_failed_trial_costs_its_block_in_its_pairs_only():
     rng, machine = np.random.default_rng(1), np.array([1, 0.6, 1.4, 0.8, 1.2, 0.7, 1.1, 0.9, 1.3, 1])
     values = {name: 100 * machine * level * rng.lognormal(0, 0.01, 10) for name, level in LEVELS.items()}
     values["c"][0] = np.nan
@@ -121,7 +121,7 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only() -> None:
     assert [pair.ratio.blocks for pair in ranking.pairs.values()] == [10, 9, 9]
 
 
-def test_an_order_that_missing_blocks_turn_round_is_a_tie() -> None:
+def test_an_order_that_missing_blocks_turn_round_is_a_tie():
     """Over its nine blocks b is slower than a throughout, but it is missing where the machine was slowest."""
     a, b = [1.0, *np.full(9, 100.0)], [np.nan, *np.linspace(94, 96, 9)]
     assert ranked({"a": sample_of(a, BLOCKS), "b": sample_of(b, BLOCKS)})[1] == [("b", 1, "a"), ("a", 1, "a")]
@@ -141,16 +141,16 @@ def scipys(a, **how: Any) -> float:
 
 @pytest.mark.parametrize("n", [5, 7, 10])
 @pytest.mark.parametrize("shift", [0.0, 0.8])
-def test_the_permutation_test_within_blocks_is_scipys(n: int, shift: float) -> None:
+def test_the_permutation_test_within_blocks_is_scipys(n, shift):
     a = RNG.normal(shift, 1, n) - RNG.normal(0, 1, n)
     assert float(permutation_p(a)) == pytest.approx(scipys(a, n_resamples=np.inf), abs=1e-12)
 
 
-def test_five_blocks_cannot_reach_five_percent_by_permutation() -> None:
+def test_five_blocks_cannot_reach_five_percent_by_permutation():
     assert permutation_p(np.array([[0.5, 0.6, 0.7, 0.5, 0.6], [0] * 5])).tolist() == [2 / 32, 1]
 
 
-def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain() -> None:
+def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain():
     a = RNG.normal(0.4, 1, 20)
     exact = scipys(a, n_resamples=99_999, rng=1)
     assert float(permutation_p(a)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 9_999))
@@ -159,7 +159,7 @@ def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain(
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (6, 9), (12, 10)])
-def test_mann_whitney_is_scipys_exact_one(n: int, m: int) -> None:
+def test_mann_whitney_is_scipys_exact_one(n, m):
     a, b = RNG.normal(0.5, 1, n), RNG.normal(0, 1, m)
     theirs = stats.permutation_test(
         (a, b),
@@ -171,7 +171,7 @@ def test_mann_whitney_is_scipys_exact_one(n: int, m: int) -> None:
     assert mann_whitney_p(a, b) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 12 else 0.02)
 
 
-def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error() -> None:
+def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error():
     assert mann_whitney_p([1, 1, 2, 3, 3], [1, 1, 2, 3, 3]) == pytest.approx(1, abs=0.02)
     assert mann_whitney_p([1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]) < 0.01
 
@@ -198,14 +198,14 @@ TESTS: dict[str, Callable[..., float]] = {
         (10, False, 36, "mann-whitney"),
     ],
 )
-def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(n, common, pairs, test) -> None:
+def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(n, common, pairs, test):
     a, b = RNG.lognormal(1, 0.1, (2, n))
     found = difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
     p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
     assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]
 
 
-def test_holm_is_that_of_the_textbook() -> None:
+def test_holm_is_that_of_the_textbook():
     # p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") of R 4.3, and in another order.
     assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
     assert holm([0.04, 0.01, 0.9]) == pytest.approx([0.08, 0.03, 0.9])
@@ -217,7 +217,7 @@ def test_holm_is_that_of_the_textbook() -> None:
 # --- effect size ------------------------------------------------------------------------------------------
 
 
-def test_cliffs_delta_counts_pairs() -> None:
+def test_cliffs_delta_counts_pairs():
     assert cliffs_delta([3, 4], [1, 2]) == 1 and cliffs_delta([1, 2], [3, 4]) == -1
     assert cliffs_delta([1, 2, 3], [1, 2, 3]) == 0
     assert cliffs_delta([1, 3], [2, 2]) == 0
@@ -231,14 +231,14 @@ def test_cliffs_delta_counts_pairs() -> None:
     ("delta", "word"),
     [(0, "negligible"), (-0.146, "negligible"), (0.147, "small"), (0.33, "medium"), (-0.474, "large"), (1, "large")],
 )
-def test_words_for_cliffs_delta_are_romanos(delta: float, word: str) -> None:
+def test_words_for_cliffs_delta_are_romanos(delta, word):
     assert magnitude(delta) == word
 
 
 # --- drift ------------------------------------------------------------------------------------------------
 
 
-def test_drift_is_spearmans_rho_of_order_and_residual() -> None:
+def test_drift_is_spearmans_rho_of_order_and_residual():
     cells = np.tile(["a", "b", "c"], 8)
     order = np.arange(24)
     values = np.where(cells == "a", 100, np.where(cells == "b", 5000, 7)) * RNG.lognormal(0, 0.1, 24)
@@ -249,7 +249,7 @@ def test_drift_is_spearmans_rho_of_order_and_residual() -> None:
     assert found.rho == pytest.approx(stats.spearmanr(order, np.round(residuals, 12)).statistic)
 
 
-def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not() -> None:
+def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not():
     cells, order = np.tile(["a", "b", "c", "d"], 6), np.arange(24)
     steady = np.tile([10, 20, 30, 40], 6) * np.random.default_rng(1).lognormal(0, 0.02, 24)
     slower = drift(order, steady * np.linspace(1, 0.85, 24), cells)
@@ -259,7 +259,7 @@ def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not() -> None:
     assert calm.p > 0.05
 
 
-def test_what_says_nothing_of_drift_is_left_out() -> None:
+def test_what_says_nothing_of_drift_is_left_out():
     assert drift([1, 2, 3], [1, 2, 3], ["a", "a", "b"]) is None
     assert drift(range(6), [1.0, 1, 1, 1, 1, 1], ["a"] * 6) is None
     some = drift(range(8), [1, 2, np.nan, 3, 4, 0.0, 9, 5], ["a"] * 6 + ["alone", "a"])

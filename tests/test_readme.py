@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import fault_table
 import pandas as pd
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parents[1]
         ("docs/data.md", "columns", "--columns"),
     ],
 )
-def test_what_is_written_by_make_readme_has_not_drifted(page: str, part: str, option: str, bench: Any) -> None:
+def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):
     code, out, _ = bench(option, command="list")
     assert code == 0
     found = re.search(rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$", (ROOT / page).read_text(), re.S | re.M)
@@ -36,7 +35,7 @@ def test_what_is_written_by_make_readme_has_not_drifted(page: str, part: str, op
     assert found.group(1) == out, "run `make readme`"
 
 
-def test_the_table_of_the_published_size_is_that_of_its_run() -> None:
+def test_the_table_of_the_published_size_is_that_of_its_run():
     trials = pd.read_parquet(ROOT / "data" / "seeds" / "tables" / "trials.parquet")
     trials = trials[trials["status"] == "sealed"]
     assert trials[["iterations", "requests", "vus"]].drop_duplicates().to_numpy().tolist() == [[1e6, 1e6, 3000]]
@@ -50,7 +49,7 @@ def test_the_table_of_the_published_size_is_that_of_its_run() -> None:
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])
-def test_the_committed_tables_are_what_the_table_of_columns_says(run: str) -> None:
+def test_the_committed_tables_are_what_the_table_of_columns_says(run):
     folder = ROOT / "data" / run / "tables"
     files = {table: folder / f"{table}.parquet" for table in ("trials", "latency", "throughput", "resources")}
     files["probe"] = next(folder.glob("probe/*.parquet"))
@@ -62,7 +61,7 @@ def test_the_committed_tables_are_what_the_table_of_columns_says(run: str) -> No
         ]
 
 
-def test_the_table_has_each_server_with_the_first_sentence_of_its_notes() -> None:
+def test_the_table_has_each_server_with_the_first_sentence_of_its_notes():
     servers = [load_server(name) for name in server_names()]
     lines = servers_table(servers).splitlines()
     assert len(lines) == len(servers) + 2
@@ -71,7 +70,7 @@ def test_the_table_has_each_server_with_the_first_sentence_of_its_notes() -> Non
     assert "One worker" not in nginx
 
 
-def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
+def test_the_readmes_numbers_are_those_of_the_committed_run():
     text = " ".join((ROOT / "README.md").read_text().split())
     tables = tables_of("sample")
     row = choose(tables, "").row
@@ -87,7 +86,7 @@ def test_the_readmes_numbers_are_those_of_the_committed_run() -> None:
     assert f"80 minutes, {len(sealed)} sealed trials, six to nine of each server under each load" in text
 
 
-def test_the_second_committed_run_is_what_the_readme_says() -> None:
+def test_the_second_committed_run_is_what_the_readme_says():
     text = " ".join((ROOT / "README.md").read_text().split())
     trials = tables_of("all").trials
     names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
@@ -101,7 +100,7 @@ def test_the_second_committed_run_is_what_the_readme_says() -> None:
     assert repeated.str.startswith("disturbed: the hypervisor took").all()
 
 
-def test_the_table_of_faults_has_not_drifted() -> None:
+def test_the_table_of_faults_has_not_drifted():
     for page in (fault_table.PAGE, fault_table.FLEET):
         assert fault_table.page(page) == page.read_text(encoding="utf-8"), "run `make reliability`"
     assert len(list(fault_table.faults())) > 30
