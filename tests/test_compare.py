@@ -51,9 +51,7 @@ def compared(make: Make, bench: Any) -> Compared:
     return run
 
 
-def varied(
-    folder: Path, factors: Factors | None = None, change: Any = None, trials: int = 6, **facts: Any
-) -> RunFolder:
+def varied(folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any) -> RunFolder:
     """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts

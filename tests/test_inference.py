@@ -10,19 +10,8 @@ import pytest
 from scipy import stats
 from synthetic_run import SIGMA, histogram, latencies
 
-from runner.present.statistics.inference import (
-    Ratio,
-    Sample,
-    band,
-    is_tie,
-    noise_floor,
-    paired,
-    ratio,
-    sample_of,
-    sure_spread,
-    trial_curves,
-    unpaired,
-)
+from runner.present.statistics import inference
+from runner.present.statistics.inference import Ratio, Sample, band, is_tie, noise_floor, ratio, sample_of, trial_curves
 from runner.present.statistics.stats import Spread, mlperf_requests, tail_error_pct
 
 RNG = np.random.default_rng(11)
@@ -41,14 +30,14 @@ TABLE = [(6, 1, 0.9688), (8, 1, 0.9922), (9, 2, 0.9609), (10, 2, 0.9785), (15, 4
 @pytest.mark.parametrize(("n", "rank", "confidence"), TABLE)
 def test_a_medians_interval_has_the_ranks_and_coverage_of_the_tables(n: int, rank: int, confidence: float) -> None:
     values = np.arange(1.0, n + 1)
-    found = sure_spread(RNG.permutation(values))
+    found = inference.sure_spread(RNG.permutation(values))
     assert found == Spread(n, float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5))
 
 
 def test_five_values_have_no_95_percent_interval_of_their_median() -> None:
-    assert [sure_spread(np.arange(n)).confidence for n in range(6)] == [None] * 6
-    assert sure_spread([3, 1, 2]) == Spread(3, 2, 1, 3)
-    assert sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(5, 3, 1, 5, 0.9375)
+    assert [inference.sure_spread(np.arange(n)).confidence for n in range(6)] == [None] * 6
+    assert inference.sure_spread([3, 1, 2]) == Spread(3, 2, 1, 3)
+    assert inference.sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(5, 3, 1, 5, 0.9375)
 
 
 # --- ratios -----------------------------------------------------------------------------------------------
@@ -99,7 +88,7 @@ def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
     assert (same.low, same.ratio, same.high, same.p) == (2, 2, 2, 0)
 
 
-@pytest.mark.parametrize(("together", "alone"), [(paired, stats.ttest_rel), (unpaired, welch)])
+@pytest.mark.parametrize(("together", "alone"), [(inference.paired, stats.ttest_rel), (inference.unpaired, welch)])
 def test_many_campaigns_at_once_give_what_each_gives_alone(together: Any, alone: Any) -> None:
     a, b = RNG.normal(0, 1, (2, 50, 7))
     found, theirs = together(a, b), [alone(x, y) for x, y in zip(a, b, strict=True)]

@@ -11,19 +11,8 @@ from built import ROOT
 from scipy import stats
 from scipy.special import ndtr
 
-from runner.present.statistics.inference import (
-    ALPHA,
-    LOOK_ALPHA,
-    LOOKS,
-    Ratio,
-    band,
-    noise_floor,
-    paired,
-    ratio,
-    sample_of,
-    sure_spread,
-    unpaired,
-)
+from runner.present.statistics import inference
+from runner.present.statistics.inference import ALPHA, LOOK_ALPHA, LOOKS, band, noise_floor, paired, ratio, sample_of
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.significance import Drift, drift, holm, mann_whitney_p, within_blocks
 from runner.present.statistics.stats import histogram_quantile
@@ -51,9 +40,7 @@ ODD: dict[str, Draw] = {
 ALL = USUAL | ODD
 
 
-def campaigns(
-    name: str, n: int, sides: int = 1, block: float = 0.0, seed: int = 7, times: int = CAMPAIGNS
-) -> np.ndarray:
+def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) -> np.ndarray:
     """Logarithms of equal servers: (sides, campaigns, blocks), with an effect of each block that all share."""
     rng = np.random.default_rng([seed, n, sides, round(10 * block)])
     shared = block * rng.standard_normal((times, n))
@@ -78,7 +65,7 @@ def covers(ends: Any, truth: float = 0.0) -> float:
 def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     values = np.exp(ALL[name](np.random.default_rng(n), (CAMPAIGNS, n)))
     truth = np.median(np.exp(ALL[name](np.random.default_rng(1), (400_001,))))
-    found = [each for campaign in values if (each := sure_spread(campaign)).confidence]
+    found = [each for campaign in values if (each := inference.sure_spread(campaign)).confidence]
     says = 100 * found[0].confidence
     assert says >= 95 and len(found) == CAMPAIGNS
     if name != "two modes":  # whose median lies in the gap between the modes, at either end of it
@@ -98,7 +85,7 @@ def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_od
 @pytest.mark.parametrize("name", USUAL)
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (5, 10), (10, 10), (20, 6)])
 def test_a_ratio_without_common_blocks_covers_in_93_to_97_percent(name, n, m):
-    assert 93 <= covers(unpaired(*apart(name, n, m)).interval()) <= 97
+    assert 93 <= covers(inference.unpaired(*apart(name, n, m)).interval()) <= 97
 
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
@@ -182,10 +169,10 @@ def test_five_percent_is_found_at_two_percent_noise(servers, n, least):
 def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
     # Welch's test pays for estimating two variances, the more so far out in the tails of few trials.
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
-    for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (unpaired, 2 * n - 2, 0.0, missed)):
+    for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (inference.unpaired, 2 * n - 2, 0.0, missed)):
         a, b = campaigns("log-normal", n, 2, block)
         spread = NOISE * np.sqrt(2 / n)  # the standard error of the difference of two means of n logarithms
-        known = Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees)
+        known = inference.Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees)
         shift = np.log(known.detectable(alpha))
         assert np.mean(test(a + shift, b).p_value() <= alpha) == pytest.approx(0.8, abs=off)
 

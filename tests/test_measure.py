@@ -13,19 +13,10 @@ import real_lab
 from built import bare_lab
 from fake_lab import wait_for
 
+from runner.measure import leftovers
 from runner.measure.engine import free_port
 from runner.measure.lab import open_lab
-from runner.measure.leftovers import (
-    dead_ledgers,
-    identity,
-    ledger,
-    lives,
-    pid_namespace,
-    reap,
-    session_members,
-    start_ticks,
-    sweep_temporary,
-)
+from runner.measure.leftovers import dead_ledgers, ledger, lives, session_members, start_ticks
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.process_engine import pinned
 from runner.model import LabError
@@ -123,7 +114,7 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
         copy = book.path.with_name(f"{os.getpid()}-1.jsonl")
         started = start_ticks(os.getpid())
         copy.write_text(book.path.read_text().replace(f":{started}", f":{started - 1}"))
-        assert (dead_ledgers(), reap(copy)) == ([copy], [])
+        assert (dead_ledgers(), leftovers.reap(copy)) == ([copy], [])
 
 
 @pytest.mark.fault("two runs at once", "the second is refused and names the first")
@@ -138,9 +129,9 @@ def test_what_may_live_is_left(root, tmp_path, monkeypatch):
     ended = subprocess.Popen(["true"])
     started = start_ticks(ended.pid) or 0
     ended.wait()
-    namespace = pid_namespace()
-    boot, _, _ = identity(os.getpid()).partition(":")
-    assert lives(identity(os.getpid()))
+    namespace = leftovers.pid_namespace()
+    boot, _, _ = leftovers.identity(os.getpid()).partition(":")
+    assert lives(leftovers.identity(os.getpid()))
     assert not lives(f"{boot}:{namespace}:{ended.pid}:{started}")
     assert lives(f"{boot}:{namespace + 1}:{ended.pid}:{started}")
     assert not lives(f"another-boot:{namespace}:{ended.pid}:{started}")
@@ -153,7 +144,7 @@ def test_what_may_live_is_left(root, tmp_path, monkeypatch):
     theirs, dead = f"bench-{namespace + 1}-{ended.pid}-{started}-x", f"bench-{namespace}-{ended.pid}-{started}-x"
     for name in (mine, theirs, dead, "bench-of-somebody-else"):
         (tmp_path / name).mkdir()
-    assert sweep_temporary() == [f"folder {tmp_path / dead}"]
+    assert leftovers.sweep_temporary() == [f"folder {tmp_path / dead}"]
     assert not (tmp_path / dead).exists()
 
 

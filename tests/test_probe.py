@@ -16,15 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from measured import measured
 
-from runner.digest.probe import (
-    ProbeSamples,
-    late_share,
-    probe_percentiles,
-    read_probe,
-    reopened_share,
-    saw_the_same,
-    without_probe,
-)
+from runner.digest import probe as digest
+from runner.digest.probe import probe_percentiles, read_probe, reopened_share, saw_the_same, without_probe
 from runner.digest.reconcile import may_hold
 from runner.digest.resources import Window
 from runner.http_response import ResponseReader, parse_head
@@ -269,7 +262,7 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
     sent = due if sent is None else sent
     received = sent + (np.asarray(latencies_ms) * 1e6).astype(np.int64)
     opened = due == 0 if opened is None else opened
-    return ProbeSamples(due, sent, received, np.full(len(due), status), np.asarray(opened).astype(np.int64))
+    return digest.ProbeSamples(due, sent, received, np.full(len(due), status), np.asarray(opened).astype(np.int64))
 
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
@@ -299,7 +292,7 @@ def test_what_is_no_percentile_is_none(tmp_path, given, expected):
 
 def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
     def late(given, length_s):
-        return late_share(given, [Window(0, length_s, 0, 0)])
+        return digest.late_share(given, [Window(0, length_s, 0, 0)])
 
     number = np.arange(100)
     due = number.astype(np.int64) * PERIOD_NS

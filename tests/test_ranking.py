@@ -10,17 +10,10 @@ import pytest
 from scipy import stats
 from test_inference import sample
 
+from runner.present.statistics import significance
 from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.ranking import Ranking, letter_display, rank
-from runner.present.statistics.significance import (
-    cliffs_delta,
-    difference_p,
-    drift,
-    holm,
-    magnitude,
-    mann_whitney_p,
-    permutation_p,
-)
+from runner.present.statistics.significance import cliffs_delta, drift, holm, mann_whitney_p, permutation_p
 
 RNG = np.random.default_rng(12)
 BLOCKS = range(1, 11)
@@ -200,7 +193,7 @@ TESTS: dict[str, Callable[..., float]] = {
 )
 def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(n, common, pairs, test):
     a, b = RNG.lognormal(1, 0.1, (2, n))
-    found = difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
+    found = significance.difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
     p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
     assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]
 
@@ -232,7 +225,7 @@ def test_cliffs_delta_counts_pairs():
     [(0, "negligible"), (-0.146, "negligible"), (0.147, "small"), (0.33, "medium"), (-0.474, "large"), (1, "large")],
 )
 def test_words_for_cliffs_delta_are_romanos(delta, word):
-    assert magnitude(delta) == word
+    assert significance.magnitude(delta) == word
 
 
 # --- drift ------------------------------------------------------------------------------------------------

@@ -8,19 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from measured import record_of
 
+from runner import store
 from runner.digest.tables import shrink
 from runner.model import LabError
-from runner.store import (
-    TABLES,
-    RunFolder,
-    export_compact,
-    figures_folder,
-    find_run,
-    replacing,
-    sha256,
-    short_name,
-    write_json,
-)
+from runner.store import TABLES, RunFolder, export_compact, figures_folder, find_run, sha256, short_name, write_json
 
 
 @pytest.mark.fault("an error while a file is written", "the old file stands, no temporary one is left")
@@ -29,7 +20,7 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
     write_json(path, {"old": 1})
 
     def broken():
-        with replacing(path) as temporary:
+        with store.replacing(path) as temporary:
             temporary.write_text("half")
             raise RuntimeError("power cut")
 
