@@ -93,20 +93,19 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
         ranged(ax, row["x"], row["y"], row, look, label)
 
 
-def ridges(
-    ax: Axes, curves: dict[str, pd.DataFrame], looks: Mapping[str, Identity], bin_width: float, height: float
-) -> None:
-    """Draw a ridge for each server, the first on top, and its `median` as an upright mark and a number.
+def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
+    """Draw a ridge for each server of a panel, the first on top, and its `median` as an upright mark and a number.
 
     x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row.
     """
+    curves = {server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
     scale = height / max((float(rows["y"].max()) for rows in curves.values()), default=1.0)
     for place, (server, rows) in enumerate(reversed(curves.items())):
         bins = np.round(np.log(rows["x"]) / bin_width - 0.5).astype(int)
         every = np.arange(bins.min() - 1, bins.max() + 2)
         share = pd.Series(rows["y"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
         x, y = np.exp((every + 0.5) * bin_width), place + share.to_numpy() * scale
-        color, median = looks[server].color, float(rows["median"].iloc[0])
+        color, median = chart.looks[server].color, float(rows["median"].iloc[0])
         ax.fill_between(x, place, y, color=color, alpha=0.35, lw=0, zorder=2 - place * 0.01)
         ax.plot(x, y, color=color, lw=1.2, label=server)
         if math.isfinite(median):
@@ -114,8 +113,8 @@ def ridges(
             ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
     ax.set_xscale("log")
     style.log_axis(ax, "x")
-    style.name_rows(ax, list(reversed(curves)), looks)
-    ax.set_ylim(-0.06, len(curves))
+    style.name_rows(ax, list(reversed(curves)), chart.looks)
+    ax.set(ylim=(-0.06, len(curves)), xlabel=chart.x.label)
     ax.grid(visible=True, axis="y")
     for label in ax.get_yticklabels():
         label.set_verticalalignment("bottom")

@@ -71,14 +71,12 @@ def two_clients(case: Case) -> Chart:
 
 
 def _draw_clients(chart: Chart, case: Case) -> Figure:
-    curves = chart.of_panel(SHARE)
-    row = style.PanelRow(1, 1.9, right_in=max(style.label_room(list(curves)), MEDIANS_IN))
+    row = style.PanelRow(1, 1.9, right_in=max(style.label_room(list(chart.of_panel(SHARE))), MEDIANS_IN))
     below = [style.PanelRow(1, 1.9, 0.34, right_in=row.right_in)] * (TIMES in chart.headings)
     figure, panels = style.page(chart.title, chart.caption, [row, *below])
     for (ax,), heading in zip(panels, chart.headings.values(), strict=True):
         style.heading(ax, *heading)
-    ridges(panels[0][0], curves, chart.looks, BIN, 0.78)
-    panels[0][0].set_xlabel(chart.x.label)
+    ridges(panels[0][0], chart, SHARE, BIN, 0.78)
     if TIMES not in chart.headings:
         return figure
     ax, labels = panels[1][0], []

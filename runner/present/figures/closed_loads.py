@@ -146,9 +146,7 @@ def _draw_density(chart: Chart) -> Figure:
     figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings))
     for (ax,), (panel, heading) in zip(axes, chart.headings.items(), strict=True):
         style.heading(ax, *heading)
-        curves = {name: rows for name, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
-        ridges(ax, curves, chart.looks, BIN, 0.85)
-        ax.set_xlabel(chart.x.label)
+        ridges(ax, chart, panel, BIN, 0.85)
     return figure
 
 

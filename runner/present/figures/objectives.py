@@ -175,8 +175,7 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
         texts = {"words": words(row), "interval": interval(row)}
-        kept_rps, low, high = ([row[name]] for name in ("kept_rps", "low_rps", "high_rps"))
-        yield points(cell, "median", [math.nan], kept_rps, low, high, known, **texts)
+        yield points(cell, "median", [math.nan], row["kept_rps"], row["low_rps"], row["high_rps"], known, **texts)
         for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
             found = outcome(steps)
             yield points(cell, "search", [place], [math.nan], found.low_rps, found.high_rps, words="", interval="")

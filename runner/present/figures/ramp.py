@@ -45,7 +45,10 @@ def _ramp(
         shown, sealed, parts = cells(tables, trials), sealed_trials(trials), list[pd.DataFrame]()
         found, about = values(sealed, tables), said(tables)
         for cell in shown if len(found) else ():
-            curve = seconds.median_and_range(found, cell.trials["trial_id"])
+            chosen = found[found["trial_id"].isin(cell.trials["trial_id"])]
+            by_time = chosen.groupby(chosen["t_s"].round(3))["value"]
+            # NaN, so that a line breaks, where fewer than half of the trials have a point.
+            curve = by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= chosen["trial_id"].nunique())
             parts.append(points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"]))
             parts += [points(cell, dashed, *bound(cell, tables, *seconds.offered_steps(cell.trials)))] if bound else []
         frame, width = tidy(parts), bins or f"{seconds.bin_width(sealed):g} s"

@@ -126,16 +126,6 @@ def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
-def median_and_range(points: pd.DataFrame, trial_ids: pd.Series[str]) -> pd.DataFrame:
-    """Return the median, minimum and maximum of the trials at each time, index t_s.
-
-    NaN, so that a line breaks, where fewer than half of the trials have a point.
-    """
-    chosen = points[points["trial_id"].isin(trial_ids)]
-    by_time = chosen.groupby(chosen["t_s"].astype(float).round(3))["value"]
-    return by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= chosen["trial_id"].nunique())
-
-
 def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
     """Return the ramp of the trials of one load: the steps' edges in seconds (one more than steps), and their rates.
 

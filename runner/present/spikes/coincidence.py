@@ -75,10 +75,8 @@ def events_of(samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: fl
     ]
     if server["pool_size"].notna().any():
         found.append(_events("pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2))
-    for subject, track in tracks.items():
-        if subject != "server":
-            found.append(_events(f"{subject}'s CPU spike", track.windows, track.ranges))
-    return tuple(found)
+    others = [subject for subject in tracks if subject != "server"]
+    return (*found, *(_events(f"{who}'s CPU spike", tracks[who].windows, tracks[who].ranges) for who in others))
 
 
 def _events(

@@ -182,9 +182,6 @@ def is_tie(found: Ratio, floor: float = 1.0) -> bool:
     return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)
 
 
-# --- latency curves ---------------------------------------------------------------------------------------
-
-
 def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
     """Return the quantiles `q` of each trial, one row per trial, in ms; NaN where a trial does not carry one.
 
