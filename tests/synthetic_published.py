@@ -4,7 +4,6 @@ A world says what is multiplied, and which verdicts the trials have: worlds in w
 not, differ in nothing else.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from built import once
 from measured import record_of
 from synthetic_database import database_manifest
 from synthetic_run import NINE, Maker, histogram, latencies, write
+
+from runner.store import write_json
 
 NOISE = 0.005
 RPS, P50, CPU_MS, CPU_PCT, RSS = 20_000.0, 10.0, 0.05, 40.0, 50e6
@@ -149,6 +150,4 @@ def write_records(folder: Path, maker: Maker, world: World) -> None:
             "name": "5 requests that the server counted = requests answered", "ok": not missed,
             "detail": f"server counted {row['requests'] - missed}, wrk {row['requests']}",
         }  # fmt: skip
-        path = folder / "trials" / row["trial_id"] / "trial.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record_of(row["trial_id"], checks=[check])))
+        write_json(folder / "trials" / row["trial_id"] / "trial.json", record_of(row["trial_id"], checks=[check]))

@@ -30,7 +30,6 @@ def lab(bare_lab):
 
 def record(folder, **changes):
     path = folder / "trials" / "t1" / "trial.json"
-    path.parent.mkdir(parents=True)
     write_json(path, record_of("t1") | changes)
     return path
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ import real_lab
 from own_api import free_port, run, wait_for
 
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
-NODE = Path(__file__).parent / "fakes" / "foreign_server.js"
+NODE = real_lab.HERE / "fakes" / "foreign_server.js"
 STRANGERS = 20
 """Connections of others that the kernel may count."""
 

@@ -161,12 +161,7 @@ DECIDED = [
     ("rust-slightly-more-requests", World(APART), FAILS, ["which framework", "axum: holds", "actix: does not hold"]),
     ("rust-slightly-more-requests", World(APART, without=(("actix", "*"),)), HOLDS, []),
     # Spikes depend on the window.
-    (
-        "rust-no-spikes",
-        SPIKY,
-        FAILS,
-        ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"],
-    ),
+    ("rust-no-spikes", SPIKY, FAILS, ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"]),
     ("rust-no-spikes", World(), ABSENT, ["nothing could rise above"]),
     # Rows of a ramp that was kept are those that were asked for.
     ("gnet-more-rows", World({("gnet", "insert-ramp", "rows_inserted"): 1.2}), ABSENT, ["those that were asked for"]),

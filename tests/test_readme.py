@@ -1,12 +1,12 @@
 """What the documents say by table is what the program and the tests say."""
 
 import re
-from pathlib import Path
 
 import fault_table
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from built import ROOT
 from figure_checks import tables_of
 
 from runner.columns import columns, schema_of
@@ -15,8 +15,6 @@ from runner.planning.catalog import load_server, server_names
 from runner.present.figures import ratios
 from runner.present.frames import choose
 from runner.present.look.style import number
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(

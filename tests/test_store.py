@@ -68,7 +68,6 @@ def test_an_unknown_run_is_one_sentence(bare_lab, run):
 
 def make_run(folder, name):
     (folder / "tables").mkdir(parents=True)
-    (folder / "trials" / "t1").mkdir(parents=True)
     write_json(folder / "run.json", {"schema": 1, "run_id": name})
     (folder / "journal.jsonl").write_text("")
     write_json(folder / "trials" / "t1" / "trial.json", record_of("t1", of_run=name))
