@@ -18,6 +18,7 @@ from pathlib import Path
 
 import docker
 import pytest
+import real_lab
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
@@ -102,21 +103,18 @@ class Machine:
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
         """Have another cable, that delays packets each way and loses a share of them."""
-        program = [sys.executable, str(Path(__file__).with_name("slow_cable.py"))]
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
-        relay = subprocess.Popen([*program, *ends, str(delay_s), str(loss)], stdout=subprocess.PIPE, text=True)
-        try:
-            assert relay.stdout is not None
-            assert relay.stdout.readline() == "ready\n"
+        relay = [sys.executable, real_lab.HERE / "slow_cable.py", *ends, delay_s, loss]
+        with real_lab.process(*relay, stdout=subprocess.PIPE, text=True) as relaying:
+            assert relaying.stdout.readline() == "ready\n"
             run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
             shown = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
             run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(shown)[0]["address"])
-            self._connect("eth0", "far0")
-            yield
-        finally:
-            self._connect("far0", "eth0")
-            relay.kill()
-            relay.wait()
+            try:
+                self._connect("eth0", "far0")
+                yield
+            finally:
+                self._connect("far0", "eth0")
 
     def _connect(self, before: str, after: str) -> None:
         """Give the host's address to another of its devices."""

@@ -52,15 +52,14 @@ class Course:
 # --- one series -------------------------------------------------------------------------------------------
 
 
-def ends() -> np.ndarray:
+def ends(count: int = WINDOWS) -> np.ndarray:
     """The ends of the windows of a load."""
-    return (np.arange(WINDOWS) + 1) * WINDOW_S
+    return (np.arange(count) + 1) * WINDOW_S
 
 
 def samples(cpu_pct: Any) -> pd.DataFrame:
     """A load's rows of the resources table."""
-    end = (np.arange(len(cpu_pct)) + 1) * WINDOW_S
-    return pd.DataFrame({"t_s": end, "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)})
+    return pd.DataFrame({"t_s": ends(len(cpu_pct)), "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)})
 
 
 def found_in(cpu_pct: Any) -> Track:

@@ -84,7 +84,6 @@ def two(root, *arguments, path, other):
 
 @pytest.mark.long
 def test_a_script_of_two_requests_and_what_it_reads(root):
-    """10 users, 200 iterations."""
     made = two(root, "--vus", "10", "--iterations", "200", path="/base/", other="/two")
     row, record = made.trials.iloc[0], made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)

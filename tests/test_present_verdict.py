@@ -34,7 +34,6 @@ NEWER = (
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    """The trial in which generator and probe differ most."""
     return probed_case()
 
 
