@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from itertools import islice, pairwise
 from random import Random
@@ -111,18 +112,13 @@ def _rewritten(random: Random, number: str) -> str:
     """Return the same decimal number, perhaps with more zeros, an exponent, or its point moved."""
     if "e" in number or "E" in number:
         return random.choice((number, number.replace("e", "E")))
-    whole, _, fraction = number.partition(".")
     exponent = random.choice(("e", "E")) + random.choice(("", "+", "-"))
     places = random.randint(1, 3)
-    digits = fraction.ljust(places, "0")
-    moved = (whole + digits[:places]).lstrip("-").lstrip("0") or "0"
-    rest = f".{digits[places:]}" if digits[places:] else ""
     written = (
         number,
-        f"{whole}.{fraction}{'0' * random.randint(1, 5)}",
+        f"{number}{'' if '.' in number else '.'}{'0' * random.randint(1, 5)}",
         f"{number}{exponent}{'0' * random.randint(1, 3)}",
-        f"{number}e{random.choice(('', '+'))}0",
-        f"{'-' if whole.startswith('-') else ''}{moved}{rest}e-{places}",
+        f"{Decimal(number).scaleb(places):f}e-{places}",
     )
     return random.choice(written)
 

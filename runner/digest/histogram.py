@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from runner.columns import schema_of
+
 GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound.
 
@@ -46,31 +48,26 @@ def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:
     return np.power(GROWTH, power) / 1000, np.power(GROWTH, power + 1) / 1000
 
 
-def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[Ints, Ints]:
+def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints]:
     """Add up the counts of equal keys: (keys, counts), ascending, without zero counts; exact for any int64 sum.
 
-    Keys are buckets, or any integers that contain one (such as second and bucket in one number).
+    ValueError where a count is no integer, or negative.
     """
-    unique, inverse = np.unique(np.asarray(keys, dtype=np.int64).ravel(), return_inverse=True)
+    given: NDArray[Any] = np.asarray(counts).ravel()
+    if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
+        raise ValueError("Counts must be integers and not negative.")
+    unique, inverse = np.unique(np.asarray(keys).ravel(), return_inverse=True)
     sums = np.zeros(unique.size, dtype=np.int64)
-    np.add.at(sums, inverse, _whole(counts))
+    np.add.at(sums, inverse, given.astype(np.int64))
     return unique[sums != 0], sums[sums != 0]
 
 
 def latency_table(trial_id: str, second: ArrayLike | None, bucket: ArrayLike, count: ArrayLike) -> pa.Table:
     """Return one trial's rows of tables/latency.parquet; `second` is None where a histogram is of the whole load."""
-    buckets = np.asarray(bucket, dtype=np.int32)
-    lower, upper = bucket_bounds_ms(buckets)
-    return pa.table(
-        {
-            "trial_id": pa.array([trial_id] * buckets.size, pa.string()),
-            "second": pa.nulls(buckets.size, pa.int32()) if second is None else pa.array(second, pa.int32()),
-            "bucket": pa.array(buckets),
-            "lower_ms": pa.array(lower),
-            "upper_ms": pa.array(upper),
-            "count": pa.array(count, pa.int64()),
-        }
-    )
+    lower_ms, upper_ms = bucket_bounds_ms(bucket)
+    trial_ids, seconds = [trial_id] * lower_ms.size, [None] * lower_ms.size if second is None else second
+    columns = {"trial_id": trial_ids, "second": seconds, "bucket": bucket, "lower_ms": lower_ms, "upper_ms": upper_ms}
+    return pa.table({**columns, "count": count}, schema_of("latency"))
 
 
 def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
@@ -79,9 +76,7 @@ def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
     A value is a bucket's upper bound, 1 % above its lower one at most, and the mean is of their middles. Format:
     outputPercentileDistribution of HdrHistogram 2.1, which its plotter reads. ValueError without any count.
     """
-    upper, inverse = np.unique(np.asarray(upper_ms, dtype=np.float64), return_inverse=True)
-    each = np.bincount(inverse, weights=_whole(counts)).astype(np.int64)
-    upper, each = upper[each > 0], each[each > 0]
+    upper, each = merge_counts(upper_ms, counts)
     if not each.size:
         raise ValueError("The histogram has no count.")
     running, total = np.cumsum(each), int(each.sum())
@@ -96,10 +91,3 @@ def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
     lines.append(f"#[Max     = {upper[-1]:12.3f}, Total count    = {total:12d}]")
     lines.append(f"#[Buckets = {upper.size:12d}, SubBuckets     = {1:12d}]")
     return "\n".join([*lines, ""])
-
-
-def _whole(counts: ArrayLike) -> Ints:
-    given: NDArray[Any] = np.asarray(counts).ravel()
-    if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
-        raise ValueError("Counts must be integers and not negative.")
-    return given.astype(np.int64)

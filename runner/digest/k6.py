@@ -14,7 +14,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +39,12 @@ LONGEST_NS = 30 * 86_400 * 10**9
 MEMORY_MB = 400  # of a digest; half of it is DuckDB's
 BLOCKED = (1110, 1111)
 """error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
-
-
-@dataclass(frozen=True)
-class TrendStats:
-    """Statistics of one trend in ms: exact from raw points; as k6 says them in its summary, None where it does not."""
-
-    count: int | None
-    mean: float
-    min: float
-    p50: float
-    p90: float | None
-    p95: float | None
-    p99: float | None
-    p999: float | None
-    max: float
+TREND = {
+    **{"mean": "avg", "min": "min", "p50": "med", "p90": "p(90)", "p95": "p(95)", "p99": "p(99)", "p999": "p(99.9)"},
+    "max": "max",
+}
+"""Statistics of a trend -> what k6 calls them in its summary."""
+Trend = Mapping[str, float]  # statistics of one trend in ms, those that are known
 
 
 @dataclass(frozen=True)
@@ -75,8 +66,8 @@ class K6Points(Tally):
     first_start_ns: int
     """Wall clock: the earliest end - duration - max(blocked, connecting + tls). The load begins here."""
     last_end_ns: int
-    durations: TrendStats  # exact statistics of http_req_duration, whatever the mode
-    latency: TrendStats
+    durations: Trend  # exact statistics of http_req_duration, whatever the mode
+    latency: Trend
     """The latency that is published: `durations` where connections were reused, else with connecting."""
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
@@ -151,21 +142,14 @@ def spool_side_by_side(
 
 def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
     """Return the summaries of several generators as one: counts add up, means by their counts; no percentiles."""
-    trends = [(each.http_req_duration, each.requests) for each in summaries if each.http_req_duration is not None]
-    count = sum(each for _, each in trends)
-    whole = None
-    if trends:
-        mean = sum(trend.mean * each for trend, each in trends) / count
-        least, most = min(trend.min for trend, _ in trends), max(trend.max for trend, _ in trends)
-        whole = replace(trends[0][0], count=count, mean=mean, min=least, max=most)
-    names = ("iterations", "dropped", "requests", "checks", "checks_failed")
-    longest = [each.iteration_max_ms for each in summaries if each.iteration_max_ms is not None]
-    return K6Summary(
-        **{name: sum(getattr(each, name) for each in summaries) for name in names},
-        rps=None,
-        http_req_duration=whole,
-        iteration_max_ms=max(longest, default=None),
-    )
+    names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
+    whole = K6Summary(**{name: sum(getattr(each, name) for each in summaries) for name in names})
+    if not whole.requests:
+        return whole
+    trends = [(each.http_req_duration, each.requests) for each in summaries if each.requests]
+    mean = sum(trend["mean"] * requests for trend, requests in trends) / whole.requests
+    least, most = min(trend["min"] for trend, _ in trends), max(trend["max"] for trend, _ in trends)
+    return replace(whole, http_req_duration={"mean": mean, "min": least, "max": most})
 
 
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
@@ -255,7 +239,7 @@ def _sum_up(
     )
 
 
-def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
+def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> Trend:
     """Return exact statistics of one latency; quantiles are linear between order statistics, as k6's (TrendSink.P).
 
     DuckDB sorts, and spills to disk what exceeds its memory.
@@ -268,7 +252,7 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> TrendStats:
     at = dict(ordered.filter(f"list_contains({wanted}, rowid)").project("rowid, ms").fetchall())
     ends = {name: (at[math.floor(rank)], at[math.ceil(rank)], rank % 1) for name, rank in ranks.items()}
     quantiles = {name: low + (high - low) * part for name, (low, high, part) in ends.items()}
-    return TrendStats(count=count, mean=mean, min=least, max=most, **quantiles)
+    return {"mean": mean, "min": least, "max": most, **quantiles}
 
 
 _STEADY = """
@@ -355,54 +339,32 @@ class K6Summary:
     iterations: int
     dropped: int
     requests: int
-    rps: float | None  # k6's rate over its test run; None where it does not say
-    http_req_duration: TrendStats | None  # none where no request was made
-    iteration_max_ms: float | None
+    rps: float  # k6's rate over its test run; 0 where no request was made
+    http_req_duration: Trend = field(default_factory=dict)  # nothing where no request was made
     checks: int = 0  # how often the script called check(), and how often that failed (`checks_failed`)
     checks_failed: int = 0
 
 
 def read_summary(path: Path) -> K6Summary:
-    """Read what `--summary-export=FILE` wrote; LabError (exit code 1) where it is missing, broken or not k6's.
-
-    k6 1.8 and 2.x write the same two shapes: the standard one, which has what --summary-trend-stats names, and that of
-    --new-machine-readable-summary, which knows no p(99) and no count. The lab asks for the first.
-    """
+    """Read what `--summary-export=FILE` wrote; LabError (exit code 1) where it is missing, broken or not k6's."""
     data = read_json(path)
     try:
-        listed = data["results"]["metrics"] if "results" in data else None
-        metrics = dict(data["metrics"]) if listed is None else {each["name"]: each["values"] for each in listed}
-        # k6 leaves out a metric without samples.
-        counts = {name: int(_number(metrics[name]["count"])) if name in metrics else 0 for name in _COUNTED}
-        trend, iteration = metrics.get("http_req_duration"), metrics.get("iteration_duration")
-        kept, failed = (int(_number(metrics.get("checks", {}).get(name, 0))) for name in ("passes", "fails"))
-        return K6Summary(
-            iterations=counts["iterations"],
-            dropped=counts["dropped_iterations"],
-            requests=counts["http_reqs"],
-            rps=_number(metrics["http_reqs"]["rate"]) if "rate" in metrics.get("http_reqs", {}) else None,
-            http_req_duration=None if trend is None else _trend(trend),
-            iteration_max_ms=None if iteration is None else _number(iteration["max"]),
-            checks=kept + failed,
-            checks_failed=failed,
+        metrics = dict(data["metrics"])
+
+        def said(metric: str, name: str) -> float:
+            # k6 leaves out a metric without samples.
+            return _number(metrics[metric][name]) if metric in metrics else 0.0
+
+        iterations, dropped, requests = (
+            int(said(name, "count")) for name in ("iterations", "dropped_iterations", "http_reqs")
         )
+        kept, failed = (int(said("checks", name)) for name in ("passes", "fails"))
+        stated = metrics.get("http_req_duration", {})
+        trend = {name: _number(stated[key]) for name, key in TREND.items() if key in stated}
+        return K6Summary(iterations, dropped, requests, said("http_reqs", "rate"), trend, kept + failed, failed)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"
         raise LabError(f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1) from None
-
-
-_COUNTED = ("iterations", "dropped_iterations", "http_reqs")
-
-
-def _trend(values: Mapping[str, Any]) -> TrendStats:
-    """Return a trend from a summary of either shape; a percentile of the second has no brackets in its name."""
-    required = {"mean": "avg", "min": "min", "p50": "med", "max": "max"}
-    optional = {"p90": "p(90)", "p95": "p(95)", "p99": "p(99)", "p999": "p(99.9)"}
-    found: dict[str, Any] = {name: _number(values[key]) for name, key in required.items()}
-    for name, key in optional.items():
-        value = values.get(key, values.get(key.replace("(", "").replace(")", "")))
-        found[name] = None if value is None else _number(value)
-    return TrendStats(count=int(_number(values["count"])) if "count" in values else None, **found)
 
 
 def _number(value: Any) -> float:

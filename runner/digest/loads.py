@@ -38,26 +38,18 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
     return run.tables / "parts" / table / f"{trial_id}.parquet"
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Places of a session that do not count, for any of its servers."""
+def left_out_places(taken: Sequence[Sequence[str]]) -> tuple[set[int], str | None]:
+    """Return the places of a session, from 1, that count for none of its servers: much CPU time was taken from one.
 
-    places: frozenset[int] = frozenset()
-    taken: str | None = None
-    """Who took so much that the session is to be repeated; then every place counts, as there is nothing better."""
-
-
-def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Return the places, from 1, in which much of the CPUs' time was taken from any server.
-
-    `taken` says, of each server, who took it in each of its slices; empty where little was taken.
+    `taken` says, of each server, who took it in each of its slices; empty where little was taken. Where that leaves too
+    few places, all count, as there is nothing better, and what was taken is said: the session is to be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
     if places - len(disturbed) < FEWEST_KEPT * places:
         who = next(iter(disturbed.values()))
-        return LeftOut(taken=f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)")
-    return LeftOut(frozenset(disturbed))
+        return set(), f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)"
+    return {*disturbed}, None
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
@@ -87,7 +79,6 @@ class LoadOfTrial:
     metrics: Metrics
     checks: tuple[Check, ...]
     begin_wall_ns: int
-    duration_s: float
     sent: reconcile.Sent
     mode: str
     answered: int  # answers until the load was to end
@@ -141,7 +132,7 @@ def read_load(
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
-        **{f"latency_{name}_ms": getattr(points.latency, name) for name in ("mean", *QUANTILES, "max")},
+        **{f"latency_{name}_ms": points.latency[name] for name in ("mean", *QUANTILES, "max")},
         "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
         "in_flight_mean": steady.in_flight if steady else None,
     }
@@ -150,7 +141,7 @@ def read_load(
     lost = unanswered + whole.script_runs - whole.iterations
     sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
     begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return LoadOfTrial(metrics | said, checks, begin_ns, duration_s, sent, points.mode, answered)
+    return LoadOfTrial(metrics | said, checks, begin_ns, sent, points.mode, answered)
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
@@ -158,7 +149,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
     parts = [load for _, load in loads]
     first = parts[0].metrics
     sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in first}
-    duration_s = sum(load.duration_s for load in parts)
+    duration_s = sum(load.metrics["duration_s"] for load in parts)
     write = _wrk_together if trial.cell.tool == "wrk" else _samples_together
     metrics = {**first, **sums, **write(run, trial, loads), "duration_s": duration_s}
     metrics["rps"] = sums["requests"] / duration_s if duration_s > 0 else None
@@ -172,7 +163,6 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
     return replace(
         parts[0],
         metrics=metrics,
-        duration_s=duration_s,
         sent=replace(parts[0].sent, **counts),
         mode=modes.pop() if len(modes) == 1 else "mixed",
         answered=sum(load.answered for load in parts),
@@ -209,8 +199,7 @@ def _reconciled(
         numbers = (1, *(part.number for part in measurement.parts))
         summaries = [read_summary(raw("k6-summary.json", number)) for number in numbers]
     summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
-    exact = reconcile.EXACT_SUMS if cell.tool == "vegeta" or measurement.parts else reconcile.STATISTICS
-    checks = [*reconcile.request_checks(cell, points, summary, measurement, exact)]
+    checks = [*reconcile.request_checks(cell, points, summary, measurement)]
     walls: list[tuple[int, int]] = []
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
     for share in Share.all(len(summaries)) if measurement.parts else ():
@@ -231,7 +220,7 @@ def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, L
     """Put the tables of slices together, each after the one before it; return the percentiles of all requests."""
     if trial.cell.slices is None:
         return {}
-    begins_s = [0.0, *accumulate(load.duration_s for _, load in loads)][:-1]
+    begins_s = [0.0, *accumulate(load.metrics["duration_s"] for _, load in loads)][:-1]
     whole = _k6_tables(run, trial, None)
     for table, column in K6_TABLES.items():
         parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
@@ -258,7 +247,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
     sent = reconcile.Sent(ok=result.requests - refused, refused=refused, lost=at_once, at_once=at_once)
     begin_ns = result.ended_wall_ns - round(1e9 * result.duration_s)
     metrics, answered = _wrk_metrics(result), result.requests
-    return LoadOfTrial(metrics, (*checks,), begin_ns, result.duration_s, sent, cell.mode, answered, result)
+    return LoadOfTrial(metrics, (*checks,), begin_ns, sent, cell.mode, answered, result)
 
 
 def _wrk_metrics(result: WrkResult) -> Metrics:

@@ -13,10 +13,6 @@ from runner.model import LATE_S, OWN, OWN_SCRIPT, Cell, Check
 Metrics = Mapping[str, float | int | None]
 
 ROUNDING_MS = 0.001  # k6 adds in nanoseconds and prints milliseconds: only float rounding may differ
-STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "p999", "max")
-EXACT_SUMS = ("mean", "min", "max")
-"""What vegeta's report, or several generators' summaries together, say exactly; their percentiles are approximations,
-and wide of the mark where response times leap."""
 THROWN = "lab_iterations_thrown"  # metric of workloads/own.js: iterations of a script that threw an error
 MIN_COVERAGE = 0.99
 SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
@@ -69,10 +65,8 @@ def _added(measurement: Measurement, name: str) -> int | None:
 # --- k6 and vegeta ----------------------------------------------------------------------------------------
 
 
-def request_checks(
-    cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement, statistics: Sequence[str] = STATISTICS
-) -> Iterator[Check]:
-    """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta; of its summary those `statistics` are exact."""
+def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> Iterator[Check]:
+    """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta."""
     yield from _iterations(cell, points, summary)
     # http_req_failed may have fewer points: a request whose responseCallback is null has none.
     each = {metric: count for metric, count in sorted(points.points.items()) if metric.startswith("http_req_")}
@@ -84,7 +78,7 @@ def request_checks(
         not odd and marked <= summary.requests and summary.requests > 0,
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
-    longest_ms, iteration_ms = points.durations.max, points.iteration_max_ms
+    longest_ms, iteration_ms = points.durations["max"], points.iteration_max_ms
     if cell.tool == "k6":  # vegeta has one time of a request, which is an iteration
         yield Check(
             "3 sending + waiting + receiving = duration",
@@ -96,12 +90,12 @@ def request_checks(
             points.iterations < points.script_runs or longest_ms <= iteration_ms + ROUNDING_MS,
             f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
         )
-    trend = summary.http_req_duration
-    pairs = {name: (getattr(points.durations, name), getattr(trend, name) if trend else None) for name in statistics}
+    stated = summary.http_req_duration
     apart = [
-        f"{name} {raw:.4f} ms raw, {stated} ms said"
-        for name, (raw, stated) in pairs.items()
-        if stated is None or abs(raw - stated) > ROUNDING_MS
+        f"{name} {points.durations[name]:.4f} ms raw, {stated.get(name)} ms said"
+        # vegeta, and several generators' summaries together, say no percentile exactly.
+        for name in (points.durations if cell.tool == "k6" and not measurement.parts else stated)
+        if abs(points.durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
     ]
     yield Check("4 quantiles from raw = quantiles of the summary", not apart, "; ".join(apart) or "all equal")
     # Of several generators, which may end apart, each one's part is held to it by itself.

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
-from runner.digest.loads import LeftOut, LoadOfTrial, Metrics, left_out_places, part, read_load, together
+from runner.digest.loads import LoadOfTrial, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
 from runner.digest.resources import Counter, Window, rates, since, stitched
 from runner.digest.usage import evidence, limited, measure_usage, others_pct, others_share, read_usage, used
@@ -124,9 +124,9 @@ def digest_session(
     cut off: what is before it counts, and nothing is reconciled.
     """
     seen = {trial: _or_error(_read, run, trial, each, salvage, threads) for trial, each in measured.items()}
-    left_out = left_out_places([each.takers() for each in seen.values() if isinstance(each, _Seen)])
+    left_out, taken = left_out_places([each.takers() for each in seen.values() if isinstance(each, _Seen)])
     return {
-        trial: _or_error(_digest, run, each, left_out) if isinstance(each, _Seen) else each
+        trial: _or_error(_digest, run, each, left_out, taken) if isinstance(each, _Seen) else each
         for trial, each in seen.items()
     }
 
@@ -157,18 +157,22 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool,
         loads.append(load)
         # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
-        end_s = min(load.duration_s, (each.load_ended_mono_ns - begin_ns) / 1e9)  # with its generator at the latest
+        # It ends with its generator at the latest.
+        end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)
         windows.append(Window(begin_ns, end_s, each.load_started_mono_ns, each.load_ended_mono_ns))
     raw = read_usage(folder, measurement, windows)
     return _Seen(trial, measurement, tuple(loads), tuple(windows), raw, probe)
 
 
-def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
-    """Sum up the slices that count, and judge them; every slice must keep the invariants."""
+def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) -> Digest:
+    """Sum up the slices that count, and judge them; every slice must keep the invariants.
+
+    `left_out` are the places that do not count, `taken` who took too much CPU time from the session.
+    """
     trial, measurement, cell = seen.trial, seen.measurement, seen.trial.cell
     every = range(len(seen.loads))
     # A server that died may have no slice but in places that are left out; its trial has failed anyway.
-    kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places] or list(every)
+    kept = [at for at in every if not measurement.slices or at + 1 not in left_out] or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
     windows = [seen.windows[at] for at in kept]
     lasted_s = sum(window.seconds for window in windows)
@@ -195,7 +199,7 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
     evident = evidence(cell, measurement, metrics, load.mode)
     taker = disturbance(evident)
-    taken = f"disturbed: {taker} away" if taker else left_out.taken
+    taken = f"disturbed: {taker} away" if taker else taken
     if limited(cell):
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
         part(run, "latency", trial.trial_id).unlink()
@@ -215,8 +219,7 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
             "place": each.place,
             "position": each.position,
             "kept": at in kept,
-            "duration_s": load.duration_s,
-            **{name: load.metrics.get(name) for name in ("requests", "failed", "dropped", "rps")},
+            **{name: load.metrics.get(name) for name in ("duration_s", "requests", "failed", "dropped", "rps")},
             **used(counters, lasted_s, requests),
             "others_cpu_mean_pct": seen.others_pct(counters, lasted_s),
         }
