@@ -11,8 +11,8 @@ import real_lab
 import synthetic_run
 
 from runner.calibration import Calibration, Ceiling, fingerprint, load_calibration, save_calibration
+from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
-from runner.digest.tables import SCHEMAS
 from runner.measure import doctor
 from runner.model import Cell, LabError
 from runner.store import RunFolder, data_folder, write_json
@@ -34,7 +34,7 @@ def calibrated(tmp_path):
         run.tables.mkdir(parents=True)
         write_json(run.path / "run.json", synthetic_run.manifest() | {"machine": FACTS})
         for name, found in (("trials", rows), ("throughput", bins)):
-            pq.write_table(pa.Table.from_pylist(list(found), schema=SCHEMAS[name]), run.table(name))
+            pq.write_table(pa.Table.from_pylist(list(found), schema=schema_of(name)), run.table(name))
         return calibrate(run)
 
     return of_rows

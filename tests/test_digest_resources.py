@@ -5,8 +5,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from runner.columns import schema_of
 from runner.digest.resources import Counter, Window, rates, read_counters, tick_coverage
-from runner.digest.tables import SCHEMAS
 from runner.model import LabError
 
 
@@ -66,7 +66,8 @@ def test_reading_and_rates(raw):
 def test_raw_files_of_a_sampler_that_had_less_are_read(raw):
     pq.write_table(pq.read_table(raw).drop_columns(["switches", "threads", "connections"]), raw)
     table = rates("t", read_counters(raw, 1_000_000_000))
-    assert table.select(SCHEMAS["resources"].names).cast(SCHEMAS["resources"]).num_rows == 80
+    schema = schema_of("resources")
+    assert table.select(schema.names).cast(schema).num_rows == 80
     assert table.to_pandas()[["switches_per_s", "threads", "connections"]].isna().all(axis=None)
 
 

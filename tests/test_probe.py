@@ -262,7 +262,8 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
     sent = due if sent is None else sent
     received = sent + (np.asarray(latencies_ms) * 1e6).astype(np.int64)
     opened = due == 0 if opened is None else opened
-    return digest.ProbeSamples(due, sent, received, np.full(len(due), status), np.asarray(opened).astype(np.int64))
+    opened = np.asarray(opened).astype(np.int64)
+    return digest.ProbeSamples(due, sent, received, np.full(len(due), status), opened, series=0 * due)
 
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):

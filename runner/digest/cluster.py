@@ -53,22 +53,11 @@ def _spread(
 ) -> Iterator[dict[str, Any]]:
     """Yield what a function returns for each item as they are done; LabError of the first that fails."""
     distributed = importlib.import_module("distributed")
-    futures = client.map(partial(_guarded, function), list(items), pure=False)
+    futures = client.map(function, list(items), pure=False)
     for done, future in enumerate(distributed.as_completed(futures), start=1):
         try:
-            found, problem = future.result()
+            found = future.result()
         except distributed.KilledWorker as error:
             raise LabError(f"A task lost its worker {LOST_WORKERS + 1} times: {error}.", exit_code=1) from None
-        if problem is not None:
-            client.cancel(futures)
-            raise LabError(*problem)
         say(f"[{done}/{len(futures)}] sessions and trials rebuilt")
         yield found
-
-
-def _guarded(function: Callable[[Any], dict[str, Any]], item: Any) -> tuple[dict[str, Any], tuple[str, int] | None]:
-    """Call a function in a worker; an error of ours comes back as its words and exit code."""
-    try:
-        return function(item), None
-    except LabError as error:
-        return {}, (str(error), error.exit_code)

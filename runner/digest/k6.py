@@ -99,8 +99,6 @@ def digest_k6(
     duration. Every request counts, failed ones too. An open load lasts `window_s` from its first request's begin. Where
     the raw file is damaged, LabError (exit code 1) names it and the line, and no table is touched.
     """
-    if mode not in {"keepalive", "close"}:
-        raise ValueError(f"mode is keepalive or close, not {mode!r}")
     if not raw.is_file():
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
     scratch.mkdir(parents=True, exist_ok=True)

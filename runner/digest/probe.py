@@ -44,22 +44,18 @@ class ProbeSamples:
     received_ns: npt.NDArray[np.int64]
     status: npt.NDArray[np.int64]  # 0 where no answer came
     opened: npt.NDArray[np.int64]  # 1 where the request opened a connection
+    series: npt.NDArray[np.int64]  # beside which of the trial's loads it was sent, from 0
     cpu_share: float | None = None  # what the probe itself used of a core while it was probing
-
-    series: npt.NDArray[np.int64] | None = None
-    """Beside which of the trial's loads it was sent, from 0; None where there is one load."""
 
     @property
     def loads(self) -> int:
         """Beside how many loads it was sent."""
-        return 1 if self.series is None or not len(self.series) else int(self.series.max()) + 1
+        return int(self.series.max(initial=0)) + 1
 
     def only(self, load: int) -> ProbeSamples:
         """Return what was sent beside one load, counted from 0."""
-        if self.series is None:
-            return self
         of_load = self.series == load
-        return replace(self, series=None, **{name: getattr(self, name)[of_load] for name in PROBE_COLUMNS})
+        return replace(self, **{name: getattr(self, name)[of_load] for name in (*PROBE_COLUMNS, "series")})
 
 
 def read_probe(raw: Path) -> ProbeSamples | None:
@@ -70,7 +66,8 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
-        series = table["series"].to_numpy() if "series" in table.column_names else None
+        # A file of an earlier version has no series where there was one load.
+        series = table["series"].to_numpy() if "series" in table.column_names else np.zeros(len(table), np.int64)
         return ProbeSamples(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None

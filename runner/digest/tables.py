@@ -19,11 +19,9 @@ from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
-from runner.store import TABLES, RunFolder, decode, replacing, sha256
+from runner.store import SLICES, TABLES, RunFolder, decode, replacing, sha256
 
 GROUP_ROWS = 200_000  # of a table: one group per trial would take five times the room
-SCHEMAS = {name: schema_of(name) for name in TABLES}
-"""Of the tables that every run has; one with sessions has `slices` besides."""
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
 """To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes of zeros below."""
 Record = dict[str, Any]
@@ -41,7 +39,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     if len(set(sealed)) < len(sealed):
         raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
-    for name, schema in _schemas(records).items():
+    for name in _names(records):
+        schema = schema_of(name)
         paths = [part(run, name, record["trial_id"]) for record in records]
         tables = rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the room.
@@ -52,9 +51,9 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
-def _schemas(records: Iterable[Record]) -> dict[str, pa.Schema]:
-    """Return the schemas of a run's tables."""
-    return {**SCHEMAS, "slices": schema_of("slices")} if any(map(_is_sliced, records)) else SCHEMAS
+def _names(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the names of a run's tables: one with sessions has one more."""
+    return (*TABLES, SLICES) if any(map(_is_sliced, records)) else TABLES
 
 
 def _is_sliced(record: Record) -> bool:
@@ -64,7 +63,7 @@ def _is_sliced(record: Record) -> bool:
 def _typed_row(record: Record) -> pa.Table:
     """Return a trial's row as a table of one; LabError where a value of the record is of the wrong kind."""
     try:
-        return pa.Table.from_pylist([trial_row(record)], schema=SCHEMAS["trials"])
+        return pa.Table.from_pylist([trial_row(record)], schema=schema_of("trials"))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LabError(f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1) from None
 
@@ -103,7 +102,7 @@ def have_tables(run: RunFolder) -> bool:
     """
     try:
         records = run.records()
-        for name in _schemas(records):
+        for name in _names(records):
             pq.read_metadata(run.table(name))
         known = pq.read_table(run.table("trials"), columns=["trial_id"])["trial_id"].to_pylist()
     except (OSError, pa.ArrowException):

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from runner.digest.k6 import K6Summary, connect
-from runner.digest.k6_raw import ITERATIONS, REQUESTS, DamageError, GroupWriter, Tally
+from runner.digest.k6_raw import DamageError, Tally
 from runner.model import LATE_S, LabError
 from runner.store import read_json
 
@@ -47,14 +47,9 @@ def spool_results(raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0
     try:
         with connect(folder, 400, threads) as connection:
             connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
-            with (
-                GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
-                GroupWriter(folder / "iterations.parquet", ITERATIONS) as iterations,
-            ):
-                for batch in connection.sql(_REQUESTS, params=lead).to_arrow_reader():
-                    requests.write(batch.cast(REQUESTS))
-                    ended = batch.select(["end_ns", "duration_ms"]).rename_columns(ITERATIONS.names)
-                    iterations.write(ended.cast(ITERATIONS))
+            requests = connection.sql(_REQUESTS, params=lead)
+            requests.write_parquet(str(folder / "requests.parquet"))
+            requests.project("end_ns, duration_ms AS length_ms").write_parquet(str(folder / "iterations.parquet"))
             limits = {"late_ns": LATE_S * 1e9, "rate_rps": rate_rps}
             count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
     except duckdb.Error as error:
