@@ -184,16 +184,10 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             at = random.randrange(len(body))
             end = min(len(body), at + random.choice((1, 1, 2, 8)))
-            changed = (
-                body[:at] + body[end:],
-                body[:end] + body[at:],
-                body[:at] + random.choice(PIECES) + body[at:],
-                body[:at] + random.choice(PIECES) + body[end:],
-                body[:at] + bytes((random.randrange(256),)) + body[at + 1 :],
-                body[:at] + random.choice(HARMLESS) + body[at + 1 :],
-                body[:at] + random.choice(HARMLESS) + body[at:],
-            )
-            body = random.choice(changed) or b"x"
+            piece = random.choice(random.choice((PIECES, HARMLESS, (random.randbytes(1),))))  # of one of three kinds
+            lost, doubled = body[:at] + body[end:], body[:end] + body[at:]
+            changed, added = body[:at] + piece + body[end:], body[:at] + piece + body[at:]
+            body = random.choice((lost, doubled, changed, added)) or b"x"
         yield body
 
 

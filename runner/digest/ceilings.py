@@ -30,21 +30,9 @@ def calibrate(run: RunFolder) -> Calibration:
     for (tool, load_model, mode, sockets), load in trials.groupby(["tool", "load_model", "mode", "sockets"]):
         server = load.groupby("server", sort=False)["rate"].median().idxmax()
         fastest = load[load["server"] == server]
-        rates = fastest["rate"]
-        ceilings.append(
-            Ceiling(
-                tool=tool,
-                load_model=load_model,
-                mode=mode,
-                connections=sockets,
-                rps=float(rates.median()),
-                rps_min=float(rates.min()),
-                rps_max=float(rates.max()),
-                trials=len(rates),
-                server=server,
-                verdict=fastest["verdict"].mode()[0],
-            )
-        )
+        rps, least, most = (float(each) for each in fastest["rate"].agg(["median", "min", "max"]))
+        trial_count, verdict = len(fastest), fastest["verdict"].mode()[0]
+        ceilings.append(Ceiling(tool, load_model, mode, sockets, rps, least, most, trial_count, server, verdict))
     hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
     return Calibration(
         run_id=run.run_id,
