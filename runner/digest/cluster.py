@@ -9,7 +9,6 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from runner.digest.tables import Spread
@@ -45,19 +44,16 @@ def spread_over(address: str, say: Callable[[str], None], *, workers: int | None
                 client = stack.enter_context(distributed.Client(address, timeout="10s"))
         except (OSError, ValueError, TypeError) as error:
             raise LabError(f"There is no Dask scheduler at {address}: {error}.", exit_code=1) from None
-        yield partial(_spread, client, say)
 
+        def spread(function: Callable[[Any], dict[str, Any]], items: Iterable[Any]) -> Iterator[dict[str, Any]]:
+            """Yield what a function returns for each item as they are done; the error of the first that fails."""
+            futures = client.map(function, list(items), pure=False)
+            for done, future in enumerate(distributed.as_completed(futures), start=1):
+                try:
+                    found = future.result()
+                except distributed.KilledWorker as error:
+                    raise LabError(f"A task lost its worker {LOST_WORKERS + 1} times: {error}.", exit_code=1) from None
+                say(f"[{done}/{len(futures)}] sessions and trials rebuilt")
+                yield found
 
-def _spread(
-    client: Any, say: Callable[[str], None], function: Callable[[Any], dict[str, Any]], items: Iterable[Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield what a function returns for each item as they are done; LabError of the first that fails."""
-    distributed = importlib.import_module("distributed")
-    futures = client.map(function, list(items), pure=False)
-    for done, future in enumerate(distributed.as_completed(futures), start=1):
-        try:
-            found = future.result()
-        except distributed.KilledWorker as error:
-            raise LabError(f"A task lost its worker {LOST_WORKERS + 1} times: {error}.", exit_code=1) from None
-        say(f"[{done}/{len(futures)}] sessions and trials rebuilt")
-        yield found
+        yield spread
