@@ -253,7 +253,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
 def _wrk_metrics(result: WrkResult) -> Metrics:
     return {
         "requests": result.requests,
-        "failed": result.failed,
+        "failed": sum(result.errors.values()),
         "threads": result.threads,
         "duration_s": result.duration_s,
         "rps": result.requests / result.duration_s,

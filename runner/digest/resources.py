@@ -1,7 +1,7 @@
 """Rates from cumulative counters: CPU in percent of one core, over the time that really passed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,12 +110,6 @@ def _floats(table: pa.Table, name: str) -> Floats:
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
-
-
-def since(raw: Mapping[str, Counter], first: Window, window: Window) -> Mapping[str, Counter]:
-    """Return counters whose zero is the begin of `first` with that of `window` as zero."""
-    apart_s = (window.begin_mono_ns - first.begin_mono_ns) / 1e9
-    return {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in raw.items()}
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:

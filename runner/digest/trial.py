@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,12 +14,12 @@ from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.loads import LoadOfTrial, Metrics, left_out_places, part, read_load, together
 from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
-from runner.digest.resources import Counter, Window, rates, since, stitched
+from runner.digest.resources import Counter, Window, rates, stitched
 from runner.digest.usage import evidence, limited, measure_usage, others_pct, others_share, read_usage, used
 from runner.digest.verdict import disturbance, judge, takers
 from runner.limits import Verdict
 from runner.measurement import Measurement, ended
-from runner.model import OWN, Check, LabError, Trial
+from runner.model import Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.store import RunFolder, last_line, raw_name, replacing
 
@@ -74,28 +74,21 @@ class _Seen:
     raw: Mapping[str, Counter]  # seconds from the first window's begin
     probe: ProbeSamples | None
 
-    def slice(self, at: int) -> dict[str, Counter]:
-        """Return the counters of one slice, seconds from its begin."""
-        return stitched(since(self.raw, self.windows[0], self.windows[at]), [self.windows[at]])
-
-    def others_pct(self, counters: Mapping[str, Counter], lasted_s: float) -> float | None:
-        """Return what programs took that are no part of the trial; None where that is not known.
-
-        A user's server may have helpers that the lab does not know.
-        """
-        if self.trial.cell.workload in OWN:
-            return None
-        probe_share = self.probe.cpu_share or 0.0 if self.probe else 0.0
-        return others_pct(self.trial.cell, self.measurement, counters, lasted_s, probe_share)
+    def counters(self, slices: Sequence[int]) -> tuple[Mapping[str, Counter], Mapping[str, Counter]]:
+        """Return the counters, seconds from the begin of the first of some slices: as they are, and of those alone."""
+        windows = [self.windows[at] for at in slices]
+        apart_s = (windows[0].begin_mono_ns - self.windows[0].begin_mono_ns) / 1e9
+        raw = {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in self.raw.items()}
+        return raw, stitched(raw, windows) if self.measurement.slices else raw
 
     def takers(self) -> list[str]:
         """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without them."""
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
-            counters = self.slice(at)
-            others = others_share(self.measurement, self.others_pct(counters, window.seconds))
+            _, counters = self.counters([at])
+            taken_pct = others_pct(self.trial.cell, self.measurement, counters, window.seconds, self.probe)
             stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
-            taken.append(takers(stolen / self.measurement.cpus, others))
+            taken.append(takers(stolen / self.measurement.cpus, others_share(self.measurement, taken_pct)))
         return taken
 
     def checks(self) -> tuple[Check, ...]:
@@ -177,15 +170,14 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
     windows = [seen.windows[at] for at in kept]
     lasted_s = sum(window.seconds for window in windows)
     probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
-    raw = since(seen.raw, seen.windows[0], windows[0])
-    counters = stitched(raw, windows) if measurement.slices else raw
+    raw, counters = seen.counters(kept)
     _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
     usage = measure_usage(counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0))
     metrics = {**load.metrics, **usage, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
     if measurement.slices:
         _write(part(run, "slices", trial.trial_id), _slices(seen, kept))
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
-    metrics["others_cpu_mean_pct"] = seen.others_pct(counters, lasted_s)
+    metrics["others_cpu_mean_pct"] = others_pct(cell, measurement, counters, lasted_s, seen.probe)
     if cell.rates_rps:
         metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
     if cell.objective is not None:
@@ -211,7 +203,7 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
     """Return the trial's rows of the table of slices."""
     rows = []
     for at, (each, load) in enumerate(zip(seen.measurement.slices, seen.loads, strict=True)):
-        counters, lasted_s = seen.slice(at), seen.windows[at].seconds
+        (_, counters), lasted_s = seen.counters([at]), seen.windows[at].seconds
         requests = load.answered + (0 if seen.probe is None else len(seen.probe.only(at).status))
         row = {
             "trial_id": seen.trial.trial_id,
@@ -221,7 +213,7 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
             "kept": at in kept,
             **{name: load.metrics.get(name) for name in ("duration_s", "requests", "failed", "dropped", "rps")},
             **used(counters, lasted_s, requests),
-            "others_cpu_mean_pct": seen.others_pct(counters, lasted_s),
+            "others_cpu_mean_pct": others_pct(seen.trial.cell, seen.measurement, counters, lasted_s, seen.probe),
         }
         rows.append({name: _finite(value) for name, value in row.items()})
     return pa.Table.from_pylist(rows, schema=schema_of("slices"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.digest.probe import saw_the_same
+from runner.digest.probe import ProbeSamples, saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Wait
 from runner.measurement import PROBE_HZ, Measurement
@@ -115,15 +115,17 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
 
 
 def others_pct(
-    cell: Cell, measurement: Measurement, counters: Mapping[str, Counter], end_s: float, probe_share: float
+    cell: Cell, measurement: Measurement, counters: Mapping[str, Counter], end_s: float, probe: ProbeSamples | None
 ) -> float | None:
     """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
 
     From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
     which ticks cannot measure, and where a quota limits the server or the database, as its periods may keep step with
-    them. Interrupts are left out: some kernels book what the trial's connections cost there, and to no program
-    (CONFIG_IRQ_TIME_ACCOUNTING).
+    them. None of a user's server too, which may have helpers that the lab does not know. Interrupts are left out: some
+    kernels book what the trial's connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
+    if cell.workload in OWN:
+        return None
     elsewhere: set[str] = set()  # subjects that were sampled on other machines than the server's, or are such machines
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
@@ -138,7 +140,7 @@ def others_pct(
     ticked_pct = used_pct.pop("host") - interrupts_pct
     exact = ran_pct >= WHOLE * ticked_pct  # else the group is that of a container, and has its programs only
     # The probe is beside the first generator, or further away.
-    probe_pct = 0.0 if "generator" in elsewhere else 100 * probe_share
+    probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
     return None if unknown or math.isnan(others) else others

@@ -32,11 +32,6 @@ class WrkResult:
     reported: Histogram
     raw: Histogram
 
-    @property
-    def failed(self) -> int:
-        """Requests that failed: every error that wrk counts."""
-        return sum(self.errors.values())
-
 
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
     """Return the interval that wrk back-filled with (integer division as in wrk.c), or None where it did not."""
