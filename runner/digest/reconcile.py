@@ -10,8 +10,6 @@ from runner.digest.wrk import WrkResult
 from runner.measurement import Measurement, ended
 from runner.model import LATE_S, OWN, OWN_SCRIPT, Cell, Check
 
-Metrics = Mapping[str, float | int | None]
-
 ROUNDING_MS = 0.001  # k6 adds in nanoseconds and prints milliseconds: only float rounding may differ
 THROWN = "lab_iterations_thrown"  # metric of workloads/own.js: iterations of a script that threw an error
 MIN_COVERAGE = 0.99
@@ -327,7 +325,7 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
 
 def sample_checks(
     measurement: Measurement,
-    metrics: Metrics,
+    metrics: Mapping[str, float | int | None],
     raw: Mapping[str, Counter],
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
