@@ -204,11 +204,18 @@ def session(finished, tmp_path):
 )
 def test_who_took_cpu_is_judged_by_slices_as_by_trials(monkeypatch, session, workload, host_cpus, disturbed):
     folder, measured = session
-    monkeypatch.setattr(trial_digest, "others_pct", lambda *_, **__: 90.0)
+    reckoned = trial_digest.others_pct
+
+    def others_pct(cell, *seen):
+        return reckoned(cell, *seen) if cell.workload == "own-get" else 90.0
+
+    monkeypatch.setattr(trial_digest, "others_pct", others_pct)
     machine = {"host_cpus": host_cpus, "placement": Placement((0,), (1,))}
     given = {replace(t, cell=replace(t.cell, workload=workload)): replace(m, **machine) for t, m in measured.items()}
-    reasons = [digest.taken or "" for digest in digest_session(folder, given).values()]
+    found = digest_session(folder, given).values()
+    reasons = [digest.taken or "" for digest in found]
     assert len(reasons) == 2
+    assert {digest.metrics["others_cpu_mean_pct"] for digest in found} == {None if workload == "own-get" else 90.0}
     assert all(("other programs took 45 %" in reason) is disturbed for reason in reasons)
 
 
