@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -234,8 +233,7 @@ def _course(rows: pd.DataFrame) -> str:
 
 
 def _draw(chart: Chart) -> Figure:
-    sizes: Any = {"panel_in": (2.1, 2.1), "left_in": 0.92, "right_in": (0.7, 0.5), "axis_in": 0.36, "below_in": 0.28}
-    axes = sheet(chart, alone=1, **sizes)
+    axes = sheet(chart, alone=1, panel_in=(2.1, 2.1), left_in=0.92, right_in=(0.7, 0.5), axis_in=0.36, below_in=0.28)
     low, high = max(float(chart.frame["low"].min()), 1e-3), float(chart.frame["high"].max())
     across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
     for facet, ax in axes.items():

@@ -172,10 +172,9 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
         name = "Requests/s, as the server counted them"
     else:
         return
-    looks: Any = {"color": style.INK, "lw": 1.0, "label": "requests"}
     yield _Panel(
         name, "", "req/s", 0.85,
-        draw=lambda ax: _draw_windows(ax, view, windows, 1.15, 1.0, **looks),
+        draw=lambda ax: _draw_windows(ax, view, windows, 1.15, 1.0, color=style.INK, lw=1.0, label="requests"),
         read=lambda t_s, _: f"{_at(windows, t_s)} requests/s",
     )  # fmt: skip
 
