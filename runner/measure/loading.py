@@ -8,7 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +63,8 @@ def _write(table: pa.Table, out: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Observers:
-    """Who looks on while a load runs. All of them, unless it is the observers' cost that is measured."""
-
-    output: generators.Output = "samples"
-    sampler: bool = True
-    probe: bool = True
-
-
-@dataclass(frozen=True)
 class Bench:
-    """What all trials of a run share."""
+    """What all trials of a run share; all observers look on, unless it is their cost that is measured."""
 
     lab: Lab
     sites: Sites  # where servers, generators and instruments run
@@ -81,7 +72,9 @@ class Bench:
     placement: Placement
     tools: Mapping[str, Path]
     calibration: Calibration | None  # the generators' ceilings; None where this machine has none that is valid
-    observers: Observers = field(default_factory=Observers)
+    output: generators.Output = "samples"  # what k6 writes
+    with_sampler: bool = True
+    with_probe: bool = True
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -131,14 +124,14 @@ class Watchers:
 @contextlib.contextmanager
 def watching(bench: Bench) -> Iterator[Watchers]:
     """Start the observers that `bench` asks for, each on the CPUs that the lab's instruments have in its place."""
-    observers, sites, hz = bench.observers, bench.sites, bench.campaign.sample_hz
+    sites, hz = bench.sites, bench.campaign.sample_hz
     with contextlib.ExitStack() as stack:
         samplers = {
             site: stack.enter_context(site.instrument("sampler", hz, bench.cpus_of(site)))
-            for site in (sites.all if observers.sampler else ())
+            for site in (sites.all if bench.with_sampler else ())
         }
         probe = None
-        if observers.probe:
+        if bench.with_probe:
             probe = stack.enter_context(sites.probe.instrument("probe", PROBE_HZ, bench.cpus_of(sites.probe)))
         yield Watchers(samplers, probe)
 

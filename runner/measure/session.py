@@ -235,7 +235,7 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
         cell = replace(cell, duration_s=max(1.0, cell.duration_s))
     for share, site in zip(bench.shares, bench.sites.generators, strict=True):
         files = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
-        command = generators.measured(cell, site.shot(shot), site.paths(files), bench.observers.output, share)
+        command = generators.measured(cell, site.shot(shot), site.paths(files), bench.output, share)
         log = folder / raw_name("generator.log", None, share.number)
         loads.append(Job(command, bench.cpus_of(site), files, log))
     return loads

@@ -19,7 +19,7 @@ from runner.measure import machine
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab
 from runner.measure.leftovers import scratch
-from runner.measure.loading import Bench, Observers
+from runner.measure.loading import Bench
 from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import need_tool
 from runner.measurement import Measurement
@@ -31,15 +31,16 @@ from runner.running.preparing import greet, place_for, prepare, tools_of
 from runner.store import data_folder, last_line, write_json
 
 LAB = "lab"
-VARIANTS = {
-    LAB: Observers(),
-    "summary only": Observers(output="summary"),
-    "no sampler": Observers(sampler=False),
-    "no probe": Observers(probe=False),
-    "stock k6": Observers(output="stock", sampler=False, probe=False),
+VARIANTS: dict[str, dict[str, Any]] = {
+    LAB: {},
+    "summary only": {"output": "summary"},
+    "no sampler": {"with_sampler": False},
+    "no probe": {"with_probe": False},
+    "stock k6": {"output": "stock", "with_sampler": False, "with_probe": False},
 }
-"""`lab` is what every trial has: every sample of k6, the sampler, the probe. A stock k6 has none of them, nor the lab's
-settings (few tags, garbage collector), and writes its summary only; the script is the same."""
+"""How a bench differs from that of `lab`, which is what every trial has: every sample of k6, the sampler, the probe. A
+stock k6 has none of them, nor the lab's settings (few tags, garbage collector), and writes its summary only; the script
+is the same."""
 WORKLOAD = "experiments"
 MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observation
 
@@ -63,7 +64,7 @@ def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> l
     with staged(campaign, engine=engine, say=say) as (bench, ready, trials):
         for trial in trials:
             for variant in order.sample(list(VARIANTS), len(VARIANTS)):
-                seen = _observe(replace(bench, observers=VARIANTS[variant]), ready, trial, variant)
+                seen = _observe(replace(bench, **VARIANTS[variant]), ready, trial, variant)
                 place = f"[{trial.block}/{len(trials)}]"
                 say(f"{place} {variant}: {seen['rps']:,.0f} requests/s, p50 {number(seen['p50_ms'])} ms")
                 found.append(seen)
