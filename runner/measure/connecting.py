@@ -5,9 +5,12 @@ from typing import Any
 import docker
 from docker import DockerClient
 from docker.errors import DockerException
+from requests.exceptions import RequestException
 
 from runner.store import public
 
+TROUBLE = (DockerException, RequestException)
+"""What docker-py raises: its errors, and those of the HTTP client below it."""
 _KNOWN = (
     *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
     *("certificate verify failed", "known_hosts"),

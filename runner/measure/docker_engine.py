@@ -16,10 +16,9 @@ from docker import DockerClient
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.utils.build import tar
-from requests.exceptions import RequestException
 
 from runner.measure.cgroups import PERIOD_US
-from runner.measure.connecting import last_line
+from runner.measure.connecting import TROUBLE, last_line
 from runner.measure.engine import BY_FILE, LOOPBACK, Running, RunningDatabase, free_port
 from runner.measure.leftovers import Ledger, identity, lives
 from runner.measure.tools import find_program
@@ -153,8 +152,6 @@ HARDENED: dict[str, Any] = {
     "security_opt": ["no-new-privileges"],
 }
 """How every container of the lab is kept from what it does not need."""
-TROUBLE = (DockerException, RequestException)
-"""What docker-py raises: its errors, and those of the HTTP client below it."""
 
 
 def labels(what: str) -> dict[str, str]:
@@ -279,7 +276,7 @@ class DockerEngine:
                 container.put_archive(SECRETS, _packed(BY_FILE, secret.encode()))
             container.start()
             container.reload()
-            host.watch(_pid(container))
+            host.watch(container.attrs["State"]["Pid"])
             yield container
         except TROUBLE as error:
             raise _failure(host, f"The Docker engine failed with {name}", error) from None
@@ -327,12 +324,8 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
     def limit(cores: float) -> None:
         container.update(cpu_period=PERIOD_US, cpu_quota=round(cores * PERIOD_US))
 
-    known = {"pid": _pid(container), "port": port, "address": host.address}
+    known = {"pid": container.attrs["State"]["Pid"], "port": port, "address": host.address}
     return {**known, "exit_code": exit_code, "stop": stop, "limit": limit}
-
-
-def _pid(container: Container) -> int:
-    return int(container.attrs["State"]["Pid"])
 
 
 def _write_log(container: Container, log: Path) -> None:

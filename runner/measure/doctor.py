@@ -8,7 +8,7 @@ from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus
 from runner.measure.idle import remedy as remedy_of_idle
-from runner.measure.leftovers import ledger, watching
+from runner.measure.leftovers import ledger
 from runner.measure.machine import Diagnosis, judged
 from runner.measure.tools import find_program, find_tool, remedy
 from runner.model import LabError, number
@@ -32,7 +32,7 @@ def examine(server_cpus: int = 1) -> list[Diagnosis]:
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
     """Return what matters of each host, by its roles; LabError where one cannot be reached or used."""
     found = []
-    with ledger() as book, watching(book):
+    with ledger() as book:
         from runner.measure.fleet import open_fleet  # noqa: PLC0415 - slow to import
 
         with open_fleet(hosts, book, say) as fleet:

@@ -16,8 +16,8 @@ from docker.errors import APIError, DockerException
 from docker.types import Mount
 
 from runner.measure import docker_engine
-from runner.measure.connecting import connect, reason
-from runner.measure.docker_engine import TROUBLE, DockerEngine, DockerHost, build_image, debian_base, sweep
+from runner.measure.connecting import TROUBLE, connect, reason
+from runner.measure.docker_engine import DockerEngine, DockerHost, build_image, debian_base, sweep
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger
 from runner.measure.machine import Diagnosis
@@ -122,11 +122,6 @@ class Fleet:
         """Return a number for the machine that a host is: several hosts of a file may be one machine."""
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
-
-    @property
-    def generator_cpus(self) -> int:
-        """How many CPUs all generators have together."""
-        return sum(host.cpus for host in self.sites.generator_hosts)
 
     def _others_cpus(self, place: Place) -> tuple[int, ...]:
         """Return where generators and instruments run on a host: beside a server on the CPUs that are left, if any."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from runner.measure.attached import AttachedEngine
 from runner.measure.engine import Engine, EngineChoice
 from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary, watching
+from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.sites import Sites
 from runner.model import LabError, UserApi
@@ -68,7 +68,7 @@ def open_lab(
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
-        with ledger() as book, watching(book), contextlib.ExitStack() as stack:
+        with ledger() as book, contextlib.ExitStack() as stack:
             if hosts is not None:
                 from runner.measure.fleet import open_fleet  # noqa: PLC0415
 

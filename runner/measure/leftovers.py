@@ -98,14 +98,24 @@ class Ledger:
 
 @contextlib.contextmanager
 def ledger() -> Iterator[Ledger]:
-    """Yield this runner's ledger; on leaving, whatever it still lists is reaped."""
+    """Yield this runner's ledger, which a watchdog has an eye on; on leaving, whatever it still lists is reaped."""
     pid = os.getpid()
-    book = Ledger(lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl")
+    path = lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
+    argv = [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(path)]
+    watchdog = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert watchdog.stdin is not None
+    book = Ledger(path)
     try:
         yield book
     finally:
         book.restore()
-        reap(book.path)
+        reap(path)
+        # A line before the end of the file says that the runner cleans up by itself.
+        with contextlib.suppress(BrokenPipeError):
+            watchdog.stdin.write(b"done\n")
+            watchdog.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            watchdog.wait(timeout=30)
 
 
 def _write(path: Path, entries: list[dict[str, Any]]) -> None:
@@ -194,17 +204,16 @@ def kill_session(leader: int, started: int | None) -> list[int]:
 
 def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
     # The reaper of the process engine must not pay for docker-py.
-    from docker.errors import DockerException, NotFound  # noqa: PLC0415
-    from requests.exceptions import RequestException  # noqa: PLC0415
+    from docker.errors import NotFound  # noqa: PLC0415
 
-    from runner.measure.connecting import connect  # noqa: PLC0415
+    from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
 
     try:
         with contextlib.closing(connect(*(engine or ("", "")), timeout_s=5 if engine else 20)) as client:
             client.containers.get(container_id).remove(force=True, v=True)
     except NotFound:
         return []
-    except (DockerException, RequestException):
+    except TROUBLE:
         return None
     return [f"container {container_id[:12]}"]
 
@@ -237,24 +246,6 @@ def sweep_temporary() -> list[str]:
                 shutil.rmtree(folder)
                 removed.append(f"folder {folder}")
     return removed
-
-
-@contextlib.contextmanager
-def watching(ledger: Ledger) -> Iterator[None]:
-    """Keep a watchdog over `ledger` as long as this process lives or the context lasts, then reap it."""
-    argv = [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(ledger.path)]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-    assert process.stdin is not None
-    try:
-        yield
-    finally:
-        reap(ledger.path)
-        # A line before the end of the file says that the runner cleans up by itself.
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(b"done\n")
-            process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=30)
 
 
 def main() -> None:
