@@ -90,11 +90,12 @@ def build(servers: Servers = None, json_: JsonFlag = False) -> None:
 
     outcomes = build_all([catalog.load_server(name) for name in servers or catalog.server_names()], console.note)
     if json_:
-        emit([asdict(outcome) for outcome in outcomes])
+        emit(outcomes)
     else:
-        rows = [(o.server, "failed" if o.error else "ok", o.error or f"{o.binary}; {o.image}") for o in outcomes]
+        shown = [(each["server"], each["error"], f"{each['binary']}; {each['image']}") for each in outcomes]
+        rows = [(name, "failed" if error else "ok", error or built) for name, error, built in shown]
         console.table("build", ("server", "state", "result"), rows)
-    if any(outcome.error for outcome in outcomes):
+    if any(outcome["error"] for outcome in outcomes):
         raise typer.Exit(1)
 
 

@@ -51,18 +51,19 @@ def run(
 
     rates, urls = tuple(rate or ()), tuple(url or ())
     api = Asked(urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close)
-    if hosts is not None and (api.given or engine == "process"):
+    has_api = api != Asked()
+    if hosts is not None and (has_api or engine == "process"):
         raise LabError(
             "--hosts goes with a campaign, whose servers run as containers: leave it out for an API of your own."
         )
-    _one_of(campaign, resume, api.given, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
+    _one_of(campaign, resume, has_api, named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"))
     with TrialProgress() as progress:
         if resume is not None:
             begun = find_run(resume)
             stopping = read_stopping(budget, _begun_until(begun, until))
             outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=hosts)
         else:
-            planned = plan_user_api(api, repeats, seed) if api.given else None
+            planned = plan_user_api(api, repeats, seed) if has_api else None
             chosen = planned.campaign if planned else choose(catalog.load_campaign(campaign), server, repeats, scale)
             chosen = with_idle(chosen, idle)
             chosen = with_rates(chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None)

@@ -122,18 +122,6 @@ def place(apis: Sequence[UserApi]) -> Placement:
     return Placement(server, others or cpus[1:] or cpus)
 
 
-def remarks(api: UserApi) -> list[str]:
-    """Say what a reader must know of numbers of a server that the lab did not start."""
-    said = [
-        f"The server at {api.url} was running before, and is the same in every trial: what one leaves behind, the next "
-        "one finds."
-    ]
-    found = find(api)
-    if found.pid == UNKNOWN_PID:
-        said.append(f"The CPU time of the server at {api.url} is not known, and so no verdict: {found.why}.")
-    return said
-
-
 def target(api: UserApi, found: Listener) -> Running:
     """Return the server of `api` as one that runs, whose end is not the lab's to ask for."""
     pid, known = found.pid, found.pid != UNKNOWN_PID

@@ -1,9 +1,6 @@
 """A trial's PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
 
-import base64
 import contextlib
-import hashlib
-import hmac
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.pq import PGconn
 
 from runner.measure.engine import BY_FILE, Engine, RunningDatabase, waiting
 from runner.measure.leftovers import temporary
@@ -19,7 +17,6 @@ from runner.model import LabError, Server
 from runner.store import lab_root
 
 READY_WITHIN_S = 30.0
-ITERATIONS = 4096  # PostgreSQL's default: a server pays for it at each connection that it opens, as its users do
 SETTINGS = (
     *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
     *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),
@@ -92,19 +89,13 @@ class Database:
             raise LabError(f"PostgreSQL does not answer the lab: {_sentence(error)}.", exit_code=1) from None
 
 
-@dataclass(frozen=True)
-class DatabaseFacts:
-    """What the manifest says of the database."""
+def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
+    """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError.
 
-    version: str
-    image: str | None
-    settings: dict[str, str]
-
-
-def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
-    """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError."""
+    Returns what the manifest says of it: its version, its image (None where it runs without one), its settings.
+    """
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
-        return DatabaseFacts(database.version, database.running.image, database.settings())
+        return {"version": database.version, "image": database.running.image, "settings": database.settings()}
 
 
 @contextlib.contextmanager
@@ -119,14 +110,12 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
 
 
 def scram_verifier(password: str) -> str:
-    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677), which does not reveal it."""
-    salt = secrets.token_bytes(16)
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    server_key = hmac.digest(salted, b"Server Key", "sha256")
-    stored_key = hashlib.sha256(client_key).digest()
-    encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
-    return f"SCRAM-SHA-256${ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677), which does not reveal it.
+
+    It has PostgreSQL's default of 4096 iterations: a server pays for them at each connection, as its users do.
+    """
+    unconnected = PGconn.connect(b"host=/nowhere")  # libpq takes a connection, and needs none
+    return unconnected.encrypt_password(password.encode(), b"lab", b"scram-sha-256").decode()
 
 
 def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tuple[Any, ...]]:

@@ -109,25 +109,20 @@ def inspect_all(
     return found
 
 
-@dataclass(frozen=True)
-class BuildOutcome:
-    """What became of a server's build; `image` is None where no Docker engine answers."""
+def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dict[str, str | None]]:
+    """Build binaries and, where a Docker engine answers, images; a server that fails does not stop the rest.
 
-    server: str
-    binary: str | None
-    image: str | None
-    error: str | None
-
-
-def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[BuildOutcome]:
-    """Build binaries and, where a Docker engine answers, images; a server that fails does not stop the rest."""
+    Returns of each `server` its `binary` (SHA-256) and `image`, None where there is none, and why it failed as `error`.
+    """
     outcomes = []
     with open_lab("auto") as opened:
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
         for server in servers:
             say(f"Building {server.name} …")
+            outcome: dict[str, str | None] = {"server": server.name, "binary": None, "image": None, "error": None}
             try:
-                outcomes.append(BuildOutcome(server.name, build(server), opened.engine.prepare(server), None))
+                outcome |= {"binary": build(server), "image": opened.engine.prepare(server)}
             except LabError as error:
-                outcomes.append(BuildOutcome(server.name, None, None, str(error)))
+                outcome["error"] = str(error)
+            outcomes.append(outcome)
     return outcomes

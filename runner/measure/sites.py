@@ -60,6 +60,8 @@ class Site:
 
     name = ""  # what it is for, as a reader sees it; empty for this machine
     clock = Clock()
+    kills = staticmethod(memory.kills)
+    network = staticmethod(counters.network_bytes)
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -67,14 +69,6 @@ class Site:
     def counters(self) -> Counters:
         """Return what the kernel there counts: all that is known of a server that may not, or cannot, be asked."""
         return Counters(None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets())
-
-    def kills(self, pid: int) -> memory.Kills:
-        """Return how many processes were killed there for want of memory."""
-        return memory.kills(pid)
-
-    def network(self) -> dict[str, int]:
-        """Return bytes received and sent, and TCP's segments sent and retransmitted, so far."""
-        return counters.network_bytes()
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
         """Connect to a server and return how many ns the quickest connection took; LabError where one takes REACH_S."""

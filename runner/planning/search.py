@@ -41,23 +41,15 @@ class Objective:
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
 
-@dataclass(frozen=True)
-class Bracket:
-    """What the steps of one search have shown; None where no step has shown it."""
+def bracket(outcomes: Iterable[tuple[float, bool]]) -> tuple[float, float]:
+    """Return the highest rate that kept the objective (0: none did) and the lowest that did not (inf).
 
-    kept_rps: float | None  # the highest rate at which the objective was kept
-    broken_rps: float | None  # the lowest rate at which it was not
-
-
-def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
-    """Return the bracket from (rate, kept) of each step.
-
-    A rate kept above one that was broken is noise: the lowest broken one counts, as a user would meet it first.
+    `outcomes` are (rate, kept) of the steps of one search. A rate kept above one that was broken is noise: the lowest
+    broken one counts, as a user would meet it first.
     """
     found = list(outcomes)
-    broken = min((rate for rate, kept in found if not kept), default=None)
-    kept = max((rate for rate, kept in found if kept and (broken is None or rate < broken)), default=None)
-    return Bracket(kept, broken)
+    broken = min((rate for rate, kept in found if not kept), default=math.inf)
+    return max((rate for rate, kept in found if kept and rate < broken), default=0.0), broken
 
 
 SEARCH = ("server", "workload", "mode", "pool_size", "vus", "objective", "search_low_rps", "search_high_rps", "step_s")
@@ -99,9 +91,9 @@ class Searches:
         cell = trial.cell
         if cell.objective is None:
             return trial
-        known = bracket(self._outcomes[_key(trial.block, vars(cell))])
-        low, high = known.kept_rps or cell.search_low_rps, known.broken_rps or cell.search_high_rps
-        assert low is not None and high is not None
+        assert cell.search_low_rps is not None and cell.search_high_rps is not None
+        kept, broken = bracket(self._outcomes[_key(trial.block, vars(cell))])
+        low, high = kept or cell.search_low_rps, min(broken, cell.search_high_rps)
         rate = float(round(math.sqrt(low * high)))
         return replace(trial, cell=replace(cell, first_rate_rps=rate, rate_rps=rate, steps=1))
 

@@ -233,7 +233,7 @@ def _require_same_servers(prepared: preparing.Prepared, manifest: dict[str, Any]
     for kind, then, now in (
         ("artifact", manifest["artifacts"], {name: each.binary for name, each in prepared.servers.items()}),
         ("image", manifest["images"], {name: each.image for name, each in prepared.servers.items()}),
-        ("image", database, {preparing.DATABASE: prepared.database.image if prepared.database else None}),
+        ("image", database, {preparing.DATABASE: (prepared.database or {}).get("image")}),
     ):
         for name, begun in then.items():
             if begun is not None and now.get(name) != begun:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.calibration import Calibration, load_calibration
 from runner.measure import attached, machine
-from runner.measure.database import DatabaseFacts, try_database
+from runner.measure.database import try_database
 from runner.measure.generators import k6_bytes, k6_iterations
 from runner.measure.idle import remedy
 from runner.measure.lab import Lab
@@ -46,7 +46,7 @@ class Prepared:
 
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
-    database: DatabaseFacts | None = None
+    database: Mapping[str, Any] | None = None  # what the manifest says of it
     errors: Mapping[str, str] = field(default_factory=dict)  # by server's name, or DATABASE
     inputs: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the files that the campaign is made from
 
@@ -78,7 +78,7 @@ def calibration_for(tools: dict[str, Tool], placement: Placement, fleet: Fleet |
     found = load_calibration(of_hosts=fleet is not None)
     versions = {name: tool.version for name, tool in tools.items()}
     facts = machine.facts() if fleet is None else fleet.facts()[0]["machine"]
-    cpus = len(placement.generator) if fleet is None else fleet.generator_cpus
+    cpus = len(placement.generator) if fleet is None else sum(host.cpus for host in fleet.sites.generator_hosts)
     return found if found and found.valid_for(facts, versions, cpus) else None
 
 
@@ -227,7 +227,7 @@ def write_manifest(
             "artifacts": {each.server.name: each.binary for each in servers if each.binary},
             "inputs": dict(inputs),
             "claims_sha256": sha256(CLAIMS),
-            "database": asdict(prepared.database) if prepared.database else None,
+            "database": prepared.database,
             "calibration": asdict(bench.calibration) if bench.calibration else None,
             **more,
         },

@@ -45,11 +45,6 @@ class Asked:
     server_cpus: int | None = None
     close: bool = False
 
-    @property
-    def given(self) -> bool:
-        """Whether anything was."""
-        return self != Asked()
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -210,7 +205,12 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
     if not user_server(api).contract:
         yield "The server does not say what it counts: invariant 5 is not checked."
     if api.url is not None:
-        yield from attached.remarks(api)
+        yield (
+            f"The server at {api.url} was running before, and is the same in every trial: what one leaves behind, the "
+            "next one finds."
+        )
+        if why := attached.find(api).why:
+            yield f"The CPU time of the server at {api.url} is not known, and so no verdict: {why}."
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:

@@ -57,13 +57,12 @@ class SearchOutcome:
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
     """Return what the sealed steps of one search showed."""
-    found = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
-    low = found.kept_rps or 0.0
-    if found.broken_rps is None:
+    low, broken = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
+    if math.isinf(broken):
         return SearchOutcome(low, math.inf, RANGE_ENDS, math.nan)
-    ended = steps[(steps["rate_rps"] == found.broken_rps) & (steps["objective_kept"] != 1)]
+    ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
-    high = found.broken_rps if limit in OWN else math.inf
+    high = broken if limit in OWN else math.inf
     return SearchOutcome(low, high, limit, float(ended["probe_p95_ms"].median()))
 
 
